@@ -165,7 +165,7 @@ struct container_request {
     bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
     bool slot;               /* shares without compute: takes one of the slots of each card */
     bool offline;            /* gets what others leave, unless the pod names another policy */
-    uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
+    uint32_t scaling; /* oversubscription of its memory, in thousandths; 0: as the node does */
     enum dialect_id dialect; /* of the request */
     uint16_t ordinal;        /* of the container among the init containers, or among the others */
 };

@@ -448,18 +448,22 @@ static void a_slot_is_never_another_pods(void **state) {
 
 /* The limits exceed the card; the physical parts together are the card. */
 static void oversubscribed_memory_fits_by_its_physical_part(void **state) {
-#define OVERSOLD(memory, physical)                                                                 \
+#define OVERSUBSCRIBED(memory, physical)                                                           \
     ASSIGN("\"main\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":10,\"memory\":" memory              \
            ",\"physical\":" physical "}]")
     struct fixture *f = *state;
-    const struct pod_spec one = {
-        .uid = "u1", .containers = SPEC, .assignment = OVERSOLD("107374182400", "53687091200")};
-    const struct pod_spec fits = {
-        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254720")};
-    const struct pod_spec excess = {
-        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254721")};
-    const struct pod_spec alone = {
-        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("96636764160", "85899345921")};
+    const struct pod_spec one = {.uid = "u1",
+                                 .containers = SPEC,
+                                 .assignment = OVERSUBSCRIBED("107374182400", "53687091200")};
+    const struct pod_spec fits = {.uid = "u2",
+                                  .containers = SPEC,
+                                  .assignment = OVERSUBSCRIBED("64424509440", "32212254720")};
+    const struct pod_spec excess = {.uid = "u2",
+                                    .containers = SPEC,
+                                    .assignment = OVERSUBSCRIBED("64424509440", "32212254721")};
+    const struct pod_spec alone = {.uid = "u2",
+                                   .containers = SPEC,
+                                   .assignment = OVERSUBSCRIBED("96636764160", "85899345921")};
     struct share_limits limits;
     struct slot_total total;
     char path[384];
