@@ -1,400 +1,561 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "share/arbiter.h"
 
-#include <assert.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <utlist.h>
 
-#define MS 1000000ull
+#include "base/clock.h"
 
-/* The period of steps while a container wants the card, and while none does. */
-#define STEP_NS (10 * MS)
-#define IDLE_STEP_NS (50 * MS)
+#define CARDS_MAX 64
+#define WORDS_MAX 128 /* that futex_waitv takes */
+#define BEAT_NS (ARBITER_BEAT_NS * 9 / 10)
+#define LOAD_BEATS 10 /* a second, more or less */
+/* How often bells are read where the thread cannot sleep on them: no futex_waitv, or too many. */
+#define POLL_NS 10000000u
+/* Cards that are due within this time are stepped now, so that they are stepped together. */
+#define TOGETHER_NS 4000000u
+/* A bell that has rung is ignored for a moment, and each time for longer if its container has no
+ * demand: a tenant that rings all the time costs next to nothing. */
+#define MUTE_FIRST_NS 10000000u
+#define MUTE_MAX_NS 1000000000u
+#define EMPTY_NS 3600000000000u /* without a member; one that joins wakes the thread */
+#define STACK_BYTES (128u << 10)
 
-/* A container without a sign of demand for this long has none. Longer than COMPUTE_WAIT_NS, the
- * period in which processes that wait or compute show it. */
-#define ACTIVE_NS (60 * MS)
-
-/* A container that begins to want the card has its whole share reserved for this long; then its use
- * decides. */
-#define RISE_NS (200 * MS)
-
-/* How much unused time an account keeps: enough for a thread that is woken late, too little to
- * disturb the neighbours. A long kernel of a neighbour occupies the card for its length and more,
- * hence the longest is added. */
-#define DEPTH_NS (20 * MS)
-#define DEPTH_MAX_NS (1000 * MS)
-
-/* Work that is queued when lent time is claimed back still runs, in turns with that of the owner:
- * twice this and a measuring period must be less than 100 ms. */
-#define WINDOW_NS (25 * MS)
-
-/* Work beyond this is covered by the account of the borrower. */
-#define OWES_MAX_NS (50 * MS)
-
-/* `taken` follows with this time constant. */
-#define TAKEN_NS (100 * MS)
-
-/* The driver time over which one sample compares the driver's figures with the account. */
-#define TRIM_NS (2000 * MS)
-#define TRIM_LAUNCHES 20u
-/* Bounds the length of launches that a tenant claims. */
-#define TRIM_LONGEST_NS (1000 * MS)
-#define TRIM_ONE 1024u
-#define TRIM_MIN (TRIM_ONE / 2)
-/* A larger factor would take its holder too long to come back from: the next sample comes at the
- * rate that this one has cut. */
-#define TRIM_MAX (TRIM_ONE * 4)
-/* Of one sample. */
-#define UNPAID_MAX_NS (60000 * MS)
-#define DRIVER_MAX_NS (600000 * MS)
-
-/* The order in which those without a share of their own are served. */
-enum turn { TURN_ONLINE, TURN_LEFT, TURN_OFFLINE, TURNS };
-
-/* The properties of a policy. */
-static const struct policy {
-    bool capped;    /* never more than the guarantee */
-    bool share;     /* the share is guaranteed */
-    bool weighted;  /* a part by weight of what the shares leave is guaranteed */
-    bool presence;  /* that part is divided among all such containers, not those with demand */
-    enum turn turn; /* when it is served from what others leave */
-} policies[SHARE_POLICIES] = {
-    [SHARE_FIXED] = {.capped = true, .share = true},
-    [SHARE_BURST] = {.share = true, .turn = TURN_LEFT},
-    [SHARE_WEIGHTED] = {.capped = true, .weighted = true, .presence = true},
-    [SHARE_WEAK] = {.weighted = true, .turn = TURN_LEFT},
-    [SHARE_ONLINE] = {.share = true, .turn = TURN_ONLINE},
-    [SHARE_BEST_EFFORT] = {.turn = TURN_LEFT},
-    [SHARE_OFFLINE] = {.turn = TURN_OFFLINE},
+/* The member to which a tenant of a card belongs. */
+struct seat {
+    struct arbiter_member *member;
+    uint32_t device;                /* of the member's share */
+    bool damaged;                   /* its account could not be read */
+    uint32_t load;                  /* what it took over the last LOAD_BEATS, ppm */
+    uint64_t stepped_ns, others_ns; /* of the last step, and what others had taken by then */
+    struct unsettled unsettled;
 };
 
-static const struct policy *policy_of(const struct arbiter_tenant *t) {
-    if (t->policy > SHARE_DEFAULT && (unsigned int) t->policy < SHARE_POLICIES)
-        return &policies[t->policy];
-    return &policies[t->share_percent ? SHARE_FIXED : SHARE_BEST_EFFORT];
+struct card {
+    char uuid[48];
+    struct arbitration_tenant *tenants; /* and seats: side by side */
+    struct seat *seats;
+    size_t n, cap;
+    uint64_t due; /* when to step it */
+};
+
+struct arbiter_member {
+    struct arbiter *of;
+    struct arbiter_member *prev, *next;
+    struct compute *compute;
+    struct card *card[COMPUTE_DEVICES]; /* of each device; NULL: left out */
+    uint32_t ndevices;
+    uint32_t bell;    /* its value when it was last read */
+    bool rung;        /* it has moved, and the step that follows has not been evaluated */
+    bool gone;        /* its bell cannot be read */
+    uint64_t mute_ns; /* the latest silence */
+    uint64_t muted_until;
+};
+
+struct arbiter {
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    uint32_t called; /* futex word: something has changed */
+    bool ending;
+    bool no_waitv;
+    bool overfull; /* more bells than can be slept on */
+    struct card *card[CARDS_MAX];
+    size_t ncards;
+    struct arbiter_member *members;
+    uint64_t beat_due;
+    struct arbiter_stats stats;
+    /* What the thread sleeps on; its own. */
+    struct futex_waitv words[WORDS_MAX];
+    struct arbiter_member *ringers[WORDS_MAX]; /* compared, not followed, after a sleep */
+    unsigned int nwords;
+};
+
+/* ---- cards and their tenants ---- */
+
+static struct card *card_of(struct arbiter *a, const char *uuid) {
+    struct card *card;
+
+    for (size_t i = 0; i < a->ncards; i++)
+        if (strncmp(a->card[i]->uuid, uuid, sizeof(a->card[i]->uuid)) == 0)
+            return a->card[i];
+    card = a->ncards < CARDS_MAX ? calloc(1, sizeof(*card)) : NULL;
+    if (!card)
+        return NULL;
+    memcpy(card->uuid, uuid, sizeof(card->uuid));
+    a->card[a->ncards++] = card;
+    return card;
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
+static void card_free(struct card *card) {
+    for (size_t i = 0; i < card->n; i++)
+        unsettled_done(&card->seats[i].unsettled);
+    free(card->tenants);
+    free(card->seats);
+    free(card);
 }
 
-static uint32_t percent(uint32_t value) {
-    return (uint32_t) min_u64(value, 100) * (RATE_WHOLE / 100);
+static bool card_grow(struct card *card) {
+    size_t cap = card->cap ? 2 * card->cap : 4;
+    struct arbitration_tenant *tenants = realloc(card->tenants, cap * sizeof(*tenants));
+    struct seat *seats;
+
+    if (!tenants)
+        return false;
+    card->tenants = tenants;
+    seats = realloc(card->seats, cap * sizeof(*seats));
+    if (!seats)
+        return false;
+    card->seats = seats;
+    card->cap = cap;
+    return true;
 }
 
-static uint32_t weight_of(const struct arbiter_tenant *t) {
-    uint32_t weight = t->weight ? t->weight : t->share_percent;
-
-    return weight ? (uint32_t) min_u64(weight, UINT16_MAX) : 1;
+static bool card_add(struct card *card, struct arbiter_member *m, uint32_t device) {
+    if (card->n == card->cap && !card_grow(card))
+        return false;
+    memset(&card->tenants[card->n], 0, sizeof(card->tenants[0]));
+    card->seats[card->n++] = (struct seat){.member = m, .device = device};
+    card->due = 0;
+    return true;
 }
 
-/* Reads the account, and since when the container wants the card. */
-static void observe(struct arbiter_tenant *t, uint64_t now, uint64_t dt) {
-    const struct compute_usage *u = &t->usage;
-    /* Work sent to the card: launches that wait have been charged already. */
-    uint64_t sent = u->charged - u->held;
-    /* A counter that jumps by more than the longest kernels explain is wrong. */
-    uint64_t delta = min_u64(sent - t->state.sent, dt + 10000 * MS);
-    bool waits = u->waits != t->state.waits;
-    bool was_active = t->active;
-
-    /* Corrections take a little back now and then; that is no jump. */
-    if ((int64_t) (sent - t->state.sent) < 0)
-        delta = 0;
-    if (!t->state.known) {
-        delta = 0;
-        t->state.known = true;
-        t->state.trim = TRIM_ONE;
-        t->state.driver_ns = t->driver_ns;
-        t->state.trim_charged = u->charged;
-    } else if (waits || delta || u->running != t->state.running) {
-        t->state.active_ns = now;
-        t->active = true;
-    }
-    if (waits)
-        t->state.waits_ns = now;
-    if (t->active && now - t->state.active_ns > ACTIVE_NS)
-        t->active = false;
-    if (t->active && !was_active)
-        t->state.rise_ns = now;
-    t->state.seen_ns = now;
-    t->state.sent = sent;
-    t->state.waits = u->waits;
-    t->state.running = u->running;
-    t->state.pending = min_u64(t->state.pending + delta, DEPTH_MAX_NS * 10);
-}
-
-/* A fluid model of the card: the containers with work on it get equal parts of the time that
- * passes. This is the time that each has taken, where the charge is due at the launch. */
-static void run_card(struct arbiter_tenant *tenants, size_t n, uint64_t dt) {
-    uint64_t left = dt;
-
-    for (size_t i = 0; i < n; i++)
-        tenants[i].state.ran = 0;
-    for (size_t round = 0; round <= n && left; round++) {
-        uint64_t busy = 0, part;
-
-        for (size_t i = 0; i < n; i++)
-            busy += tenants[i].state.pending > 0;
-        if (!busy)
-            break;
-        part = left / busy ? left / busy : 1;
-        for (size_t i = 0; i < n && left; i++) {
-            uint64_t ran = min_u64(min_u64(part, left), tenants[i].state.pending);
-
-            tenants[i].state.pending -= ran;
-            tenants[i].state.ran += ran;
-            left -= ran;
-        }
-    }
-}
-
-/* Moves `taken` towards what ran in the last dt. */
-static void average(struct arbiter_tenant *t, uint64_t dt) {
-    uint64_t rate = t->state.ran * RATE_WHOLE / (dt ? dt : 1);
-    uint64_t part = min_u64(dt, TAKEN_NS);
-
-    t->taken = (uint32_t) ((t->taken * (TAKEN_NS - part) + rate * part) / TAKEN_NS);
-}
-
-static void begin_sample(struct arbiter_tenant *t) {
-    t->state.driver_ns = t->driver_ns;
-    t->state.trim_charged = t->usage.charged + t->unpaid_ns - t->pending_ns;
-}
-
-/* The driver's figure beyond the account, as far as it exceeds the factor that the rate corrects.
- * Charges that a stopped process may yet take back excuse as much, until it does. */
-static uint64_t unpaid(struct arbiter_tenant *t, uint64_t driver, uint64_t charged) {
-    uint64_t most = min_u64(charged, driver) * (TRIM_MAX / TRIM_ONE);
-    uint64_t excess = driver > most ? driver - most : 0;
-
-    t->state.excused_ns = min_u64(excess, t->pending_ns);
-    return min_u64(excess - t->state.excused_ns, UNPAID_MAX_NS);
-}
-
-/* The driver's figures against the account's, in 1024ths. They come late and coarse, so over some
- * time, and half of the difference at once. The rate makes up for estimates that are somewhat
- * wrong; what is beyond that is charged, which does not depend on what comes after it. */
-static void trim(struct arbiter_tenant *t) {
-    uint64_t driver = t->driver_ns - t->state.driver_ns;
-    uint64_t charged = t->usage.charged - t->pending_ns - t->state.trim_charged;
-
-    t->unpaid_ns = 0;
-    if (t->driver_ns == 0 || t->driver_ns < t->state.driver_ns) {
-        begin_sample(t);
-        return;
-    }
-    /* Long enough that work which only one of the two has counted so far does not matter. */
-    if (driver < TRIM_NS || driver / TRIM_LAUNCHES < min_u64(t->usage.longest, TRIM_LONGEST_NS))
-        return;
-    /* Corrections do not take back that much. */
-    if (charged > UINT64_MAX / 2)
-        charged = 0;
-    driver = min_u64(driver, DRIVER_MAX_NS) + t->state.excused_ns;
-    t->unpaid_ns = unpaid(t, driver, charged);
-    driver -= t->state.excused_ns;
-    charged += t->unpaid_ns;
-    if (charged)
-        t->state.trim += (uint32_t) min_u64(driver * TRIM_ONE / charged, TRIM_MAX);
-    else
-        t->state.trim += TRIM_ONE;
-    t->state.trim /= 2;
-    assert(t->state.trim <= TRIM_MAX);
-    if (t->state.trim < TRIM_MIN)
-        t->state.trim = TRIM_MIN;
-    begin_sample(t);
-}
-
-/* The demand of a container, ppm. */
-static uint32_t demand_of(const struct arbiter_tenant *t, uint64_t now) {
-    if (!t->active)
-        return 0;
-    if (now - t->state.rise_ns < RISE_NS ||
-        (t->state.waits_ns && now - t->state.waits_ns <= ACTIVE_NS))
-        return RATE_WHOLE;
-    return (uint32_t) min_u64((uint64_t) t->taken * 5 / 4 + RATE_WHOLE / 50, RATE_WHOLE);
-}
-
-static uint32_t ceiling(const struct arbiter_tenant *t) {
-    if (policy_of(t)->capped)
-        return t->state.sure;
-    return t->ceiling_percent ? percent(t->ceiling_percent) : RATE_WHOLE;
-}
-
-/* The guarantees: shares, then by weight what they leave. */
-static void assign_guarantees(struct arbiter_tenant *tenants, size_t n) {
-    uint64_t shares = 0, weights = 0, left;
-
-    for (size_t i = 0; i < n; i++) {
-        struct arbiter_tenant *t = &tenants[i];
-        const struct policy *p = policy_of(t);
-
-        t->state.sure = p->share ? percent(t->share_percent) : 0;
-        shares += t->state.sure;
-        if (p->weighted && (p->presence || t->active))
-            weights += weight_of(t);
-    }
-    left = shares < RATE_WHOLE ? RATE_WHOLE - shares : 0;
-    for (size_t i = 0; i < n; i++) {
-        struct arbiter_tenant *t = &tenants[i];
-        const struct policy *p = policy_of(t);
-
-        if (shares > RATE_WHOLE)
-            t->state.sure = (uint32_t) ((uint64_t) t->state.sure * RATE_WHOLE / shares);
-        if (p->weighted && (p->presence || t->active) && weights)
-            t->state.sure = (uint32_t) (left * weight_of(t) / weights);
-    }
-}
-
-/* Divides `left` among the containers of a turn by weight, up to the demand (`wants`) and the
- * ceiling of each; returns the rest. */
-static uint64_t divide_turn(struct arbiter_tenant *tenants, size_t n, enum turn turn, bool wants,
-                            uint64_t left) {
-    for (size_t round = 0; round <= n && left; round++) {
-        uint64_t weights = 0, given = 0;
-
-        for (size_t i = 0; i < n; i++) {
-            struct arbiter_tenant *t = &tenants[i];
-            uint32_t cap = ceiling(t);
-
-            if (wants)
-                cap = (uint32_t) min_u64(cap, t->state.wanted);
-            t->state.room = t->active && !policy_of(t)->capped && policy_of(t)->turn == turn &&
-                                    cap > t->entitled
-                                ? cap - t->entitled
-                                : 0;
-            weights += t->state.room ? weight_of(t) : 0;
-        }
-        for (size_t i = 0; i < n && weights; i++) {
-            struct arbiter_tenant *t = &tenants[i];
-            uint64_t part = min_u64(left * weight_of(t) / weights, t->state.room);
-
-            if (t->state.room) {
-                t->entitled += (uint32_t) part;
-                given += part;
-            }
-        }
-        if (!given)
-            break;
-        assert(given <= left);
-        left -= given;
-    }
-    return left;
-}
-
-/* Sum of the rates of all, ppm. */
-__attribute__((unused)) static uint64_t sum_of_rates(const struct arbiter_tenant *tenants,
-                                                     size_t n) {
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += tenants[i].entitled;
-    return sum;
-}
-
-static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
-    uint64_t left = RATE_WHOLE;
-
-    assign_guarantees(tenants, n);
-    for (size_t i = 0; i < n; i++) {
-        tenants[i].state.wanted = demand_of(&tenants[i], now);
-        tenants[i].entitled = (uint32_t) min_u64(tenants[i].state.sure, tenants[i].state.wanted);
-        left -= min_u64(tenants[i].entitled, left);
-    }
-    assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
-    for (enum turn turn = 0; turn < TURNS; turn++)
-        left = divide_turn(tenants, n, turn, true, left);
-    /* What remains beyond all demand is headroom for all, so that no launch waits for an idle card.
-     */
-    for (enum turn turn = 0; turn < TURNS; turn++)
-        left = divide_turn(tenants, n, turn, false, left);
-    assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
-    for (size_t i = 0; i < n; i++) {
-        struct arbiter_tenant *t = &tenants[i];
-
-        if (t->entitled < t->state.sure)
-            t->entitled = t->state.sure;
-        if (t->entitled < ARBITER_FLOOR)
-            t->entitled = ARBITER_FLOOR;
-    }
-}
-
-/* How much of its work on the card was taken beyond its guarantee, ns. */
-static uint64_t borrowed(const struct arbiter_tenant *t) {
-    uint64_t over = t->taken > t->state.sure ? t->taken - t->state.sure : 0;
-
-    return over ? min_u64(t->state.pending, DEPTH_MAX_NS) * over / t->taken : 0;
-}
-
-/* A container that has to return lent time still has work on the card, which runs in turns with
- * that of the owner. Its rate is the floor until this is made up for. */
-static void return_lent(struct arbiter_tenant *t, uint64_t dt) {
-    uint64_t paid = dt * t->entitled / RATE_WHOLE;
-
-    t->state.owes = t->state.owes > paid ? t->state.owes - paid : 0;
-    if (t->entitled + RATE_WHOLE / 20 < t->state.entitled)
-        t->state.owes = min_u64(borrowed(t), OWES_MAX_NS);
-    t->state.entitled = t->entitled;
-}
-
-static uint32_t rate_of(const struct arbiter_tenant *t, size_t active) {
-    /* Alone on the card without a ceiling: an estimate that is too high must not slow it. */
-    if (ceiling(t) >= RATE_WHOLE && (active == 0 || (active == 1 && t->active)))
-        return RATE_UNLIMITED;
-    if (t->state.owes)
-        return ARBITER_FLOOR;
-    return (uint32_t) ((uint64_t) t->entitled * TRIM_ONE / t->state.trim);
-}
-
-static void grant(struct arbiter_tenant *tenants, size_t n, size_t at, size_t active, uint64_t dt) {
-    struct arbiter_tenant *t = &tenants[at];
-    struct compute_grant next = {.rate = rate_of(t, active), .window = WINDOW_NS};
-    uint64_t longest = 0, ran = 0;
-
-    next.others = t->grant.others;
-    for (size_t i = 0; i < n; i++) {
-        if (i == at)
+static void card_remove(struct card *card, const struct arbiter_member *m) {
+    for (size_t i = card->n; i-- > 0;) {
+        if (card->seats[i].member != m)
             continue;
-        ran += tenants[i].state.ran;
-        next.neighbours += tenants[i].active;
-        if (tenants[i].active && tenants[i].usage.longest > longest)
-            longest = tenants[i].usage.longest;
+        unsettled_done(&card->seats[i].unsettled);
+        card->n--;
+        card->seats[i] = card->seats[card->n];
+        card->tenants[i] = card->tenants[card->n];
     }
-    next.others += ran;
-    next.others_at = t->state.seen_ns;
-    next.others_rate = dt ? (uint32_t) min_u64(ran * RATE_WHOLE / dt, RATE_WHOLE) : 0;
-    next.depth = min_u64(DEPTH_NS + min_u64(longest, DEPTH_MAX_NS), DEPTH_MAX_NS);
-    t->changed = next.rate != t->grant.rate || next.depth != t->grant.depth ||
-                 next.window != t->grant.window || next.others != t->grant.others ||
-                 next.others_rate != t->grant.others_rate || next.neighbours != t->grant.neighbours;
-    t->grant = next;
+    card->due = 0;
 }
 
-/* The time since the last step of the card, by the tenants that were there. */
-static uint64_t time_passed(const struct arbiter_tenant *tenants, size_t n, uint64_t now) {
-    uint64_t passed = 0;
+static struct arbitration_tenant *tenant_of(const struct arbiter_member *m, uint32_t device) {
+    struct card *card = device < m->ndevices ? m->card[device] : NULL;
 
-    for (size_t i = 0; i < n; i++)
-        if (tenants[i].state.known && now - tenants[i].state.seen_ns > passed)
-            passed = now - tenants[i].state.seen_ns;
-    return min_u64(passed, DEPTH_MAX_NS);
+    for (size_t i = 0; card && i < card->n; i++)
+        if (card->seats[i].member == m && card->seats[i].device == device)
+            return &card->tenants[i];
+    return NULL;
 }
 
-uint64_t arbiter_step(struct arbiter_tenant *tenants, size_t n, uint64_t now_ns) {
-    uint64_t dt = time_passed(tenants, n, now_ns);
-    size_t active = 0;
+/* ---- a turn ---- */
 
-    for (size_t i = 0; i < n; i++) {
-        observe(&tenants[i], now_ns, dt);
-        trim(&tenants[i]);
-        active += tenants[i].active;
+static uint64_t devices_of(const struct arbiter_member *m) {
+    uint64_t devices = 0;
+
+    for (uint32_t d = 0; d < m->ndevices; d++)
+        devices |= m->card[d] ? 1ull << d : 0;
+    return devices;
+}
+
+/* Charges for processes that are stopped or dead. */
+static void charge_unsettled(struct seat *seat, struct arbitration_tenant *t, uint64_t now) {
+    if (seat->stepped_ns)
+        unsettled_pass(&seat->unsettled, now - seat->stepped_ns, t->grant.others - seat->others_ns,
+                       t->grant.neighbours);
+    seat->stepped_ns = now;
+    seat->others_ns = t->grant.others;
+    /* As of the step before: a container without such processes costs nothing here. */
+    if (!t->usage.processes || !unsettled_reserve(&seat->unsettled, t->usage.processes))
+        return;
+    seat->unsettled.devices = devices_of(seat->member);
+    compute_settle(seat->member->compute, seat->device, &seat->unsettled, now);
+    t->pending_ns = seat->unsettled.pending_ns;
+}
+
+static void step_card(struct arbiter *a, struct card *card, uint64_t now) {
+    for (size_t i = 0; i < card->n; i++) {
+        struct seat *seat = &card->seats[i];
+
+        charge_unsettled(seat, &card->tenants[i], now);
+        /* An account that cannot be read does not move: its container counts as idle. */
+        seat->damaged =
+            compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;
+        seat->member->gone = seat->member->gone && seat->damaged;
     }
-    run_card(tenants, n, dt);
-    for (size_t i = 0; i < n; i++)
-        average(&tenants[i], dt);
-    divide(tenants, n, now_ns);
-    for (size_t i = 0; i < n; i++)
-        return_lent(&tenants[i], dt);
-    for (size_t i = 0; i < n; i++)
-        grant(tenants, n, i, active, dt);
-    return active ? STEP_NS : IDLE_STEP_NS;
+    card->due = now + arbitration_step(card->tenants, card->n, now);
+    for (size_t i = 0; i < card->n; i++) {
+        const struct arbitration_tenant *t = &card->tenants[i];
+        const struct seat *seat = &card->seats[i];
+
+        if (t->changed)
+            compute_grant(seat->member->compute, seat->device, &t->grant);
+        if (t->unpaid_ns)
+            compute_charge(seat->member->compute, seat->device, t->unpaid_ns);
+    }
+    a->stats.steps++;
+}
+
+static bool member_active(const struct arbiter_member *m, bool *ret_everywhere) {
+    bool any = false, all = true;
+
+    for (uint32_t d = 0; d < m->ndevices; d++) {
+        const struct arbitration_tenant *t = tenant_of(m, d);
+
+        any = any || (t && t->active);
+        all = all && (!t || t->active);
+    }
+    if (ret_everywhere)
+        *ret_everywhere = all;
+    return any;
+}
+
+/* If the bell has rung since it was last read, its cards are due. */
+static void listen_to(struct arbiter *a, struct arbiter_member *m, uint64_t now) {
+    uint32_t value;
+
+    if (m->muted_until > now || m->gone)
+        return;
+    m->gone = compute_bell_value(m->compute, &value) < 0;
+    if (m->gone || value == m->bell)
+        return;
+    m->bell = value;
+    m->rung = true;
+    a->stats.rings++;
+    for (uint32_t d = 0; d < m->ndevices; d++)
+        if (m->card[d])
+            m->card[d]->due = now;
+}
+
+/* After the step that follows a ring. */
+static void judge_ring(struct arbiter_member *m, uint64_t now) {
+    if (!m->rung)
+        return;
+    m->rung = false;
+    if (member_active(m, NULL)) {
+        /* It may be active on one card and ring for another: the latter is stepped as often. */
+        m->mute_ns = 0;
+        m->muted_until = now + MUTE_FIRST_NS;
+        return;
+    }
+    m->mute_ns = m->mute_ns == 0 ? MUTE_FIRST_NS : 2 * m->mute_ns;
+    if (m->mute_ns > MUTE_MAX_NS)
+        m->mute_ns = MUTE_MAX_NS;
+    m->muted_until = now + m->mute_ns;
+}
+
+static void say_load(struct card *card) {
+    for (size_t i = 0; i < card->n; i++) {
+        struct seat *seat = &card->seats[i];
+
+        seat->load = (seat->load * (LOAD_BEATS - 1) + card->tenants[i].taken) / LOAD_BEATS;
+        compute_load(seat->member->compute, seat->device, seat->load);
+    }
+}
+
+static void beat(struct arbiter *a, uint64_t now) {
+    if (now < a->beat_due)
+        return;
+    for (size_t i = 0; i < a->ncards; i++)
+        say_load(a->card[i]);
+    for (struct arbiter_member *m = a->members; m; m = m->next)
+        compute_beat(m->compute);
+    a->beat_due = now + BEAT_NS;
+}
+
+/* Steps what is due; returns when there is something to do again. */
+static uint64_t step_cards(struct arbiter *a, uint64_t now) {
+    uint64_t next = a->beat_due;
+
+    for (size_t i = 0; i < a->ncards; i++) {
+        struct card *card = a->card[i];
+
+        if (card->n == 0)
+            continue;
+        if (card->due <= now + TOGETHER_NS)
+            step_card(a, card, now);
+        if (card->due < next)
+            next = card->due;
+    }
+    return next;
+}
+
+/* ---- sleeping ---- */
+
+static void add_word(struct arbiter *a, struct arbiter_member *m, uint32_t *word, uint32_t value) {
+    a->ringers[a->nwords] = m;
+    a->words[a->nwords++] =
+        (struct futex_waitv){.val = value, .uaddr = (uint64_t) (uintptr_t) word, .flags = FUTEX_32};
+}
+
+/* Collects the futexes to wait on: that of every container without known demand, and our own.
+ * Returns false when they exceed the maximum of futex_waitv. */
+static bool collect_words(struct arbiter *a, uint64_t now) {
+    bool everywhere, all = true;
+
+    a->nwords = 0;
+    for (struct arbiter_member *m = a->members; m; m = m->next) {
+        (void) member_active(m, &everywhere);
+        if (everywhere || m->gone || m->muted_until > now)
+            continue;
+        if (a->nwords < WORDS_MAX)
+            add_word(a, m, compute_bell(m->compute), m->bell);
+        else
+            all = false;
+    }
+    if (a->nwords < WORDS_MAX)
+        add_word(a, NULL, &a->called, __atomic_load_n(&a->called, __ATOMIC_RELAXED));
+    return all;
+}
+
+/* Sleeps, without the mutex, until a word moves or the time has come. Returns which word, -EAGAIN:
+ * one of them, -ETIMEDOUT: none. */
+static int sleep_until(struct arbiter *a, uint64_t until) {
+    struct timespec t = {.tv_sec = (time_t) (until / 1000000000u),
+                         .tv_nsec = (long) (until % 1000000000u)};
+
+    if (!a->no_waitv) {
+        long r = syscall(SYS_futex_waitv, a->words, a->nwords, 0, &t, CLOCK_MONOTONIC);
+
+        if (r >= 0 || errno == ETIMEDOUT)
+            return r >= 0 ? (int) r : -ETIMEDOUT;
+        a->no_waitv = errno != EAGAIN && errno != EINTR && errno != EFAULT;
+        /* EFAULT: a file was truncated under its bell. */
+        if (!a->no_waitv)
+            return -EAGAIN;
+    }
+    (void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    return -EAGAIN;
+}
+
+static void listen_to_all(struct arbiter *a, uint64_t now) {
+    for (struct arbiter_member *m = a->members; m; m = m->next)
+        listen_to(a, m, now);
+}
+
+/* `woken` may have left since the sleep began. */
+static void listen_to_member(struct arbiter *a, const struct arbiter_member *woken, uint64_t now) {
+    for (struct arbiter_member *m = a->members; m; m = m->next)
+        if (m == woken)
+            listen_to(a, m, now);
+}
+
+/* ---- the thread ---- */
+
+/* Reads what has changed; returns until when there is nothing to do. `woken`: the result of
+ * sleep_until. */
+static uint64_t turn(struct arbiter *a, int woken) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC), next;
+
+    if (woken >= 0)
+        listen_to_member(a, a->ringers[woken], now);
+    else if (woken == -EAGAIN || a->overfull)
+        listen_to_all(a, now);
+    beat(a, now);
+    next = step_cards(a, now);
+    for (struct arbiter_member *m = a->members; m; m = m->next)
+        judge_ring(m, now);
+    a->overfull = !collect_words(a, now);
+    a->stats.turns++;
+    a->stats.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    if (!a->members && !a->no_waitv)
+        return now + EMPTY_NS;
+    return (a->overfull || a->no_waitv) && next > now + POLL_NS ? now + POLL_NS : next;
+}
+
+static void *run(void *arg) {
+    struct arbiter *a = arg;
+    int woken = -ETIMEDOUT;
+
+    (void) pthread_mutex_lock(&a->mutex);
+    while (!a->ending) {
+        uint64_t until = turn(a, woken);
+
+        (void) pthread_mutex_unlock(&a->mutex);
+        woken = sleep_until(a, until);
+        (void) pthread_mutex_lock(&a->mutex);
+    }
+    (void) pthread_mutex_unlock(&a->mutex);
+    return NULL;
+}
+
+/* Wakes the thread; with the mutex. */
+static void call(struct arbiter *a) {
+    (void) __atomic_add_fetch(&a->called, 1, __ATOMIC_RELEASE);
+    (void) syscall(SYS_futex, &a->called, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Signals are for other threads of the program; faults of this one are handled here. */
+static int create_thread(struct arbiter *a) {
+    pthread_attr_t attr;
+    sigset_t most, before;
+    int r;
+
+    (void) sigfillset(&most);
+    (void) sigdelset(&most, SIGBUS);
+    (void) sigdelset(&most, SIGSEGV);
+    (void) pthread_attr_init(&attr);
+    (void) pthread_attr_setstacksize(&attr, STACK_BYTES);
+    (void) pthread_sigmask(SIG_BLOCK, &most, &before);
+    r = pthread_create(&a->thread, &attr, run, a);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void) pthread_attr_destroy(&attr);
+    return r;
+}
+
+int arbiter_start(struct arbiter **ret, struct err *err) {
+    struct arbiter *a = calloc(1, sizeof(*a));
+    int r;
+
+    if (!a)
+        return err_errno(err, ENOMEM, "cannot start the arbiter");
+    (void) pthread_mutex_init(&a->mutex, NULL);
+    r = create_thread(a);
+    if (r != 0) {
+        (void) pthread_mutex_destroy(&a->mutex);
+        free(a);
+        return err_errno(err, r, "cannot start the arbiter");
+    }
+    *ret = a;
+    return 0;
+}
+
+static void member_free(struct arbiter_member *m) {
+    compute_free(m->compute);
+    free(m);
+}
+
+struct arbiter *arbiter_stop(struct arbiter *a) {
+    struct arbiter_member *m, *next;
+
+    if (!a)
+        return NULL;
+    (void) pthread_mutex_lock(&a->mutex);
+    a->ending = true;
+    call(a);
+    (void) pthread_mutex_unlock(&a->mutex);
+    (void) pthread_join(a->thread, NULL);
+    DL_FOREACH_SAFE(a->members, m, next)
+        member_free(m);
+    for (size_t i = 0; i < a->ncards; i++)
+        card_free(a->card[i]);
+    (void) pthread_mutex_destroy(&a->mutex);
+    free(a);
+    return NULL;
+}
+
+/* ---- members ---- */
+
+static void set_tenant(struct arbitration_tenant *t, const struct share_device *d) {
+    t->policy = d->policy < SHARE_POLICIES ? (enum share_policy) d->policy : SHARE_DEFAULT;
+    t->share_percent = d->core_percent;
+    t->ceiling_percent = d->ceiling_percent;
+    t->weight = d->weight;
+}
+
+static void set_tenants(struct arbiter_member *m, const struct share_limits *limits) {
+    for (uint32_t i = 0; i < m->ndevices && i < limits->ndevices; i++) {
+        struct arbitration_tenant *t = tenant_of(m, i);
+
+        if (!t)
+            continue;
+        set_tenant(t, &limits->device[i]);
+        m->card[i]->due = 0;
+    }
+}
+
+static void take_in(struct arbiter *a, struct arbiter_member *m,
+                    const struct share_limits *limits) {
+    m->of = a;
+    m->ndevices = limits->ndevices < COMPUTE_DEVICES ? limits->ndevices : COMPUTE_DEVICES;
+    for (uint32_t i = 0; i < m->ndevices; i++) {
+        m->card[i] = card_of(a, limits->device[i].uuid);
+        if (m->card[i] && !card_add(m->card[i], m, i))
+            m->card[i] = NULL;
+    }
+    DL_APPEND(a->members, m);
+    set_tenants(m, limits);
+    compute_beat(m->compute);
+    (void) step_cards(a, clock_ns(CLOCK_MONOTONIC));
+    call(a);
+}
+
+int arbiter_join(struct arbiter *a, const struct share_limits *limits, const char *grants_path,
+                 const char *compute_path, struct arbiter_member **ret, struct err *err) {
+    struct arbiter_member *m = calloc(1, sizeof(*m));
+    int r;
+
+    if (!m)
+        return err_errno(err, ENOMEM, "cannot arbitrate for a container");
+    r = compute_open(grants_path, compute_path, &m->compute, err);
+    if (r < 0) {
+        free(m);
+        return r;
+    }
+    m->gone = compute_bell_value(m->compute, &m->bell) < 0;
+    (void) pthread_mutex_lock(&a->mutex);
+    take_in(a, m, limits);
+    (void) pthread_mutex_unlock(&a->mutex);
+    *ret = m;
+    return 0;
+}
+
+void arbiter_change(struct arbiter_member *m, const struct share_limits *limits) {
+    (void) pthread_mutex_lock(&m->of->mutex);
+    set_tenants(m, limits);
+    call(m->of);
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+void arbiter_driver(struct arbiter_member *m, uint32_t device, uint64_t ns) {
+    struct arbitration_tenant *t;
+
+    (void) pthread_mutex_lock(&m->of->mutex);
+    t = tenant_of(m, device);
+    if (t)
+        t->driver_ns = ns;
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+struct arbiter_member *arbiter_leave(struct arbiter_member *m) {
+    struct arbiter *a;
+
+    if (!m)
+        return NULL;
+    a = m->of;
+    (void) pthread_mutex_lock(&a->mutex);
+    DL_DELETE(a->members, m);
+    for (uint32_t i = 0; i < m->ndevices; i++)
+        if (m->card[i])
+            card_remove(m->card[i], m);
+    call(a);
+    (void) pthread_mutex_unlock(&a->mutex);
+    member_free(m);
+    return NULL;
+}
+
+void arbiter_view(const struct arbiter_member *m, uint32_t device, struct arbiter_view *ret) {
+    const struct arbitration_tenant *t;
+
+    memset(ret, 0, sizeof(*ret));
+    (void) pthread_mutex_lock(&m->of->mutex);
+    t = tenant_of(m, device);
+    if (t) {
+        const struct card *card = m->card[device];
+
+        *ret = (struct arbiter_view){
+            .policy = t->policy,
+            .usage = t->usage,
+            .taken = t->taken,
+            .entitled = t->entitled,
+            .active = t->active,
+            .damaged = card->seats[t - card->tenants].damaged,
+        };
+    }
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+void arbiter_stats(struct arbiter *a, struct arbiter_stats *ret) {
+    (void) pthread_mutex_lock(&a->mutex);
+    *ret = a->stats;
+    (void) pthread_mutex_unlock(&a->mutex);
 }

@@ -1,66 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The arbiter at work: a thread that reads the accounts of containers, decides by share/arbiter.h
- * and writes their grants. It sleeps on the containers' bells (futex_waitv, Linux 5.16; before that
- * by a short tick), steps a card every 10 ms while a container wants it and every 50 ms while
- * none does, and sleeps while there is no container. Used by the agent and by `aliquot
- * run`.
+/* Divides the time of a card among containers: the policy, without a clock, memory or I/O of its
+ * own. The caller steps it for each card, after the time that arbitration_step returns and when a
+ * bell rings, with CLOCK_MONOTONIC or with any virtual time.
  *
- * All calls may come from any thread, but one at a time per member. */
+ *   fixed        its share, never more, even alone
+ *   burst        its share guaranteed; what others leave, up to its ceiling, until they want it
+ *   weighted     by weight over all containers of this policy, idle or not; as fixed, never more
+ *   weak         by weight over those that want the card now
+ *   online       all that it wants, before all containers without a share of their own
+ *   best-effort  what is left, by weight
+ *   offline      what is left after that
+ *
+ * Shares are served first (scaled down together if they exceed the card), then weighted and weak by
+ * what these leave. What those do not want now is lent: first to online, then to burst, weak and
+ * best-effort by weight, then to offline. Every container with pending work is guaranteed
+ * ARBITRATION_FLOOR: no policy lets a launch wait for ever.
+ *
+ * The demand of a container shows in its account: it waits, or its `charged` moves. */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "share/arbiter.h"
-#include "share/limits.h"
+#include "share/compute.h"
 
-struct arbitration;
-struct arbitration_member;
+/* Parts per million of the card. */
+#define ARBITRATION_FLOOR 5000u
 
-/* Starts the thread. One for each card of a machine must be enough: two that write grants of
- * containers on the same card do not know of each other. */
-int arbitration_start(struct arbitration **ret, struct err *err);
+/* One container on one card. */
+struct arbitration_tenant {
+    /* The caller sets these before each step. */
+    enum share_policy policy;   /* SHARE_DEFAULT: fixed with a share, otherwise best-effort */
+    uint32_t share_percent;     /* 0: none */
+    uint32_t ceiling_percent;   /* 0: 100 */
+    uint32_t weight;            /* 0: share_percent, or 1 */
+    struct compute_usage usage; /* any numbers: wrong ones only cost the tenant that wrote them */
+    /* GPU time that the driver has seen the container take, ns, a counter; 0: not known. It shows
+     * up to a second late, so it only trims the rate slowly. */
+    uint64_t driver_ns;
+    uint64_t pending_ns; /* part of `charged` that the caller added and that may be taken back */
 
-/* Ends the thread and forgets all members; grants stay as they are and age. Returns NULL; accepts
- * NULL. */
-struct arbitration *arbitration_stop(struct arbitration *arbitration);
+    /* The step sets this; `changed`: hand it to compute_grant. */
+    struct compute_grant grant;
+    bool changed;
+    uint64_t unpaid_ns; /* to be added to `charged`: what the driver saw and the account lacks */
+    bool active;        /* wants the card */
+    uint32_t taken;     /* ppm of the card that it took of late, by its own account */
+    uint32_t entitled;  /* ppm that it would get now if it had demand */
 
-/* Takes a container in, with the files of share/compute.h, and grants it what it is due at once.
- * It is known by the cards of its limits; a device it has no account for is left out. */
-int arbitration_join(struct arbitration *arbitration, const struct share_limits *limits,
-                     const char *grants_path, const char *compute_path,
-                     struct arbitration_member **ret, struct err *err);
-
-/* Its share, policy, weight or ceiling has changed; the cards are the same. */
-void arbitration_change(struct arbitration_member *member, const struct share_limits *limits);
-
-/* GPU time in ns that the driver has seen it take on a device of its share, since it started;
- * corrects its own account, slowly and within bounds. */
-void arbitration_driver(struct arbitration_member *member, uint32_t device, uint64_t ns);
-
-/* Returns NULL; accepts NULL. */
-struct arbitration_member *arbitration_leave(struct arbitration_member *member);
-
-/* What is known about a container on one card. */
-struct arbitration_view {
-    enum share_policy policy;
-    struct compute_usage usage; /* as its processes have written it */
-    uint32_t taken;             /* parts per million of the card, of late */
-    uint32_t entitled;          /* what it would get now */
-    bool active;                /* it wants the card */
-    bool damaged;               /* its account cannot be read */
+    /* The arbiter's own; all zero for a container that is new. */
+    struct {
+        bool known;
+        uint64_t seen_ns, active_ns, rise_ns, waits_ns;
+        uint64_t sent, waits, running;
+        uint64_t pending, ran; /* ns of work charged that is still to run, and that ran last */
+        uint64_t driver_ns, trim_charged;
+        uint64_t excused_ns; /* of the driver's figures, explained by `pending_ns` so far */
+        uint64_t owes;       /* ns of lent time that it has to make up for */
+        uint32_t trim;       /* what the driver saw, in 1024ths of what was charged */
+        uint32_t sure;       /* guaranteed ppm */
+        uint32_t wanted;     /* demand, ppm */
+        uint32_t room;
+        uint32_t entitled; /* ppm, the step before */
+    } state;
 };
 
-/* Zeroes for a device that is not part of the share. */
-void arbitration_view(const struct arbitration_member *member, uint32_t device,
-                      struct arbitration_view *ret);
-
-struct arbitration_stats {
-    uint64_t turns;  /* of the thread */
-    uint64_t steps;  /* decisions about a card */
-    uint64_t rings;  /* bells heard */
-    uint64_t cpu_ns; /* of the thread */
-};
-void arbitration_stats(struct arbitration *arbitration, struct arbitration_stats *ret);
+/* Decides for all containers of one card. `now_ns` never goes back (a jump forward is taken as time
+ * in which nothing was seen). Returns after how many ns to step again; a bell makes it earlier. */
+uint64_t arbitration_step(struct arbitration_tenant *tenants, size_t n, uint64_t now_ns);

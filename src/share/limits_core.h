@@ -12,7 +12,7 @@
 
 #define LIMITS_DEVICES_MAX 64
 
-/* How a container shares the time of a card with others; what each means is in share/arbiter.h. */
+/* How a container shares the time of a card with others; the meanings: share/arbitration.h. */
 enum share_policy {
     SHARE_DEFAULT, /* the default of the node */
     SHARE_FIXED,

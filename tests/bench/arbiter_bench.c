@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 
 #define CARDS 16
 #define PER_CARD 8
@@ -20,10 +20,10 @@
 
 static struct tenant {
     struct compute_file *accounts;
-    struct arbitration_member *member;
+    struct arbiter_member *member;
 } tenants[N];
 
-static int join(struct arbitration *a, const char *dir, int i) {
+static int join(struct arbiter *a, const char *dir, int i) {
     char grants[128], compute[128];
     struct share_limits limits = {.ndevices = 1};
     int r;
@@ -36,7 +36,7 @@ static int join(struct arbitration *a, const char *dir, int i) {
     r = compute_create(grants, compute, NULL);
     if (r == 0)
         r = compute_map(compute, &tenants[i].accounts);
-    return r < 0 ? r : arbitration_join(a, &limits, grants, compute, &tenants[i].member, NULL);
+    return r < 0 ? r : arbiter_join(a, &limits, grants, compute, &tenants[i].member, NULL);
 }
 
 static void pass_time(bool computing) {
@@ -51,16 +51,16 @@ static void pass_time(bool computing) {
     }
 }
 
-static void measure(struct arbitration *a, const char *what, bool computing) {
-    struct arbitration_stats before, after;
+static void measure(struct arbiter *a, const char *what, bool computing) {
+    struct arbiter_stats before, after;
     struct timespec t0, t1;
     double wall;
 
     pass_time(computing);
-    arbitration_stats(a, &before);
+    arbiter_stats(a, &before);
     (void) clock_gettime(CLOCK_MONOTONIC, &t0);
     pass_time(computing);
-    arbitration_stats(a, &after);
+    arbiter_stats(a, &after);
     (void) clock_gettime(CLOCK_MONOTONIC, &t1);
     wall = (double) (t1.tv_sec - t0.tv_sec) + (double) (t1.tv_nsec - t0.tv_nsec) / 1e9;
     printf("%s.cpu-percent\t%.2f\n%s.steps-per-second\t%.0f\n", what,
@@ -70,17 +70,17 @@ static void measure(struct arbitration *a, const char *what, bool computing) {
 
 int main(void) {
     char dir[] = "/dev/shm/arbiter-bench-XXXXXX";
-    struct arbitration *a;
+    struct arbiter *a;
     int r;
 
-    if (!mkdtemp(dir) || arbitration_start(&a, NULL) < 0)
+    if (!mkdtemp(dir) || arbiter_start(&a, NULL) < 0)
         return EXIT_FAILURE;
     for (int i = 0; i < N; i++)
         if (join(a, dir, i) < 0)
             return EXIT_FAILURE;
     measure(a, "idle", false);
     measure(a, "computing", true);
-    a = arbitration_stop(a);
+    a = arbiter_stop(a);
     r = dir_remove(dir, NULL);
     return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "share/arbiter.h"
+#include "share/arbitration.h"
 #include "share/compute.h"
 
 /* A tenant writes anything into its account, or truncates it, between the arbiter's polls. After
@@ -47,8 +47,8 @@ static void scribble(const uint8_t *piece, size_t len) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct compute *compute = open_account();
-    struct arbiter_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
-                                  {.policy = SHARE_BURST, .share_percent = 70}};
+    struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
+                                      {.policy = SHARE_BURST, .share_percent = 70}};
     struct unsettled unsettled = {.devices = 1};
     uint64_t now = 1000000000;
 
@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         t[1].usage.charged += POLL_NS * 7 / 10;
         t[1].usage.waits++;
         now += POLL_NS;
-        next = arbiter_step(t, 2, now);
+        next = arbitration_step(t, 2, now);
         if (next == 0 || next > 1000000000 || t[1].entitled < 700000 || t[1].grant.rate < 690000)
             abort();
         for (size_t i = 0; i < 2; i++)

@@ -32,7 +32,7 @@ void world_free(struct world *world) {
 }
 
 int world_tenant(struct world *world, enum share_policy policy, uint32_t share, uint32_t weight) {
-    struct arbiter_tenant *tenant = &world->tenant[world->tenants];
+    struct arbitration_tenant *tenant = &world->tenant[world->tenants];
 
     assert(world->tenants < PROGRAMS_MAX);
     tenant->policy = policy;
@@ -283,7 +283,8 @@ static void step_arbiter(struct world *world) {
                                                         .running = account->running,
                                                         .longest = account->longest};
     }
-    world->step_ns = world->now + arbiter_step(world->tenant, (size_t) world->tenants, world->now);
+    world->step_ns =
+        world->now + arbitration_step(world->tenant, (size_t) world->tenants, world->now);
     for (int i = 0; i < world->tenants; i++) {
         const struct compute_grant *grant = &world->tenant[i].grant;
         struct grant_device *line = &world->own_grants[i].device[0];

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "intercept/compute/meter.h"
-#include "share/arbiter.h"
+#include "share/arbitration.h"
 
 #define US 1000ull
 #define MS 1000000ull
@@ -65,7 +65,7 @@ struct world {
     uint64_t now;
     struct grants_file own_grants[PROGRAMS_MAX]; /* of each container */
     struct compute_device account[PROGRAMS_MAX];
-    struct arbiter_tenant tenant[PROGRAMS_MAX];
+    struct arbitration_tenant tenant[PROGRAMS_MAX];
     int tenants;
     struct process *process[PROGRAMS_MAX];
     int processes;

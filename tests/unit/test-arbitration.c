@@ -1,368 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The arbiter's thread, against accounts that behave and accounts that do not. */
+/* Single steps of the arbiter: what each tenant may take, to the part per million. */
 
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include <stdint.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "share/arbitration.h"
 
-#define CARD "GPU-00000000-0000-4000-8000-000000000001"
-#define BOUND_MS 5000
+#define MS 1000000ull
+#define SEC 1000000000ull
+#define STEP (10 * MS)
 
-struct tenant {
-    char grants_path[128], compute_path[128];
-    const struct grants_file *grants;
-    struct compute_file *accounts;
-    struct share_limits limits;
-    struct arbitration_member *member;
-};
-
-static char dir[64];
-static struct arbitration *arbitration;
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
-static void pause_ms(long ms) {
-    const struct timespec t = {.tv_nsec = ms * 1000000};
-
-    (void) nanosleep(&t, NULL);
-}
-
-static void tenant_join_cards(struct tenant *t, const char *name, enum share_policy policy,
-                              uint32_t core, uint32_t cards) {
-    memset(t, 0, sizeof(*t));
-    (void) snprintf(t->grants_path, sizeof(t->grants_path), "%s/%s-grants", dir, name);
-    (void) snprintf(t->compute_path, sizeof(t->compute_path), "%s/%s-compute", dir, name);
-    assert_int_equal(compute_create(t->grants_path, t->compute_path, NULL), 0);
-    assert_int_equal(grants_map(t->grants_path, &t->grants), 0);
-    assert_int_equal(compute_map(t->compute_path, &t->accounts), 0);
-    t->limits.ndevices = cards;
-    for (uint32_t i = 0; i < cards; i++) {
-        memcpy(t->limits.device[i].uuid, CARD, sizeof(CARD));
-        t->limits.device[i].uuid[0] = (char) (CARD[0] + (char) i);
-        t->limits.device[i].core_percent = core;
-        t->limits.device[i].policy = (uint8_t) policy;
-    }
-    assert_int_equal(arbitration_join(arbitration, &t->limits, t->grants_path, t->compute_path,
-                                      &t->member, NULL),
-                     0);
-}
-
-static void tenant_join(struct tenant *t, const char *name, enum share_policy policy,
-                        uint32_t core) {
-    tenant_join_cards(t, name, policy, core, 1);
-}
-
-static uint32_t rate(const struct tenant *t) {
-    return __atomic_load_n(&t->grants->device[0].rate, __ATOMIC_ACQUIRE);
-}
-
-static void charge(struct tenant *t, uint64_t ns) {
-    (void) __atomic_fetch_add(&t->accounts->device[0].charged, ns, __ATOMIC_RELAXED);
-    (void) __atomic_fetch_add(&t->accounts->device[0].waits, 1, __ATOMIC_RELAXED);
-}
-
-static void ring(struct tenant *t) {
-    (void) __atomic_fetch_add(&t->accounts->bell, 1, __ATOMIC_RELEASE);
-    (void) syscall(SYS_futex, &t->accounts->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
-
-/* Waits, while the given tenants keep wanting the card, until `t` is granted `low` to `high`. */
-static uint64_t wait_for_rate(struct tenant *const *busy, size_t n, const struct tenant *t,
-                              uint32_t low, uint32_t high) {
-    uint64_t start = now_ns();
-
-    while (rate(t) < low || rate(t) > high) {
+/* Until `end`, every 10 ms: tenant `i` is charged charges[i]. */
+static void run(struct arbitration_tenant *t, size_t n, const uint64_t *charges, uint64_t *now,
+                uint64_t end) {
+    for (; *now < end; *now += STEP) {
         for (size_t i = 0; i < n; i++)
-            charge(busy[i], 1000000);
-        pause_ms(2);
-        if (now_ns() - start > BOUND_MS * 1000000ull)
-            fail_msg("rate %u, wanted %u to %u", rate(t), low, high);
-    }
-    return now_ns() - start;
-}
-
-static int setup(void **state) {
-    (void) state;
-    (void) snprintf(dir, sizeof(dir), "/tmp/test-arbitration-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    return arbitration_start(&arbitration, NULL);
-}
-
-static int teardown(void **state) {
-    (void) state;
-    arbitration = arbitration_stop(arbitration);
-    return dir_remove(dir, NULL);
-}
-
-static void test_a_share_is_granted_at_once(void **state) {
-    struct tenant a;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    assert_in_range(rate(&a), 299000, 301000);
-    assert_true(a.grants->beat > 0);
-}
-
-static void test_the_heart_beats_while_nothing_happens(void **state) {
-    struct tenant a;
-    uint64_t before, start;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    before = __atomic_load_n(&a.grants->beat, __ATOMIC_ACQUIRE);
-    start = now_ns();
-    while (__atomic_load_n(&a.grants->beat, __ATOMIC_ACQUIRE) < before + 5)
-        pause_ms(5);
-    /* Five beats; the bound is that of a reader who gives the arbiter up. */
-    assert_in_range((now_ns() - start) / 1000000, 250, 5 * ARBITER_GONE_NS / 1000000);
-}
-
-static void test_lent_time_is_given_back_when_the_bell_rings(void **state) {
-    struct tenant a, b;
-    struct tenant *const one[] = {&a}, *const both[] = {&a, &b};
-    uint64_t took;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_BURST, 30);
-    tenant_join(&b, "b", SHARE_BURST, 70);
-    (void) wait_for_rate(one, 1, &a, 990000, RATE_UNLIMITED);
-    charge(&b, 1000000);
-    ring(&b);
-    took = wait_for_rate(both, 2, &a, 250000, 350000);
-    assert_in_range(took / 1000000, 0, 100);
-    (void) wait_for_rate(both, 2, &b, 650000, 750000);
-}
-
-static void test_a_change_takes_effect(void **state) {
-    struct tenant a;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    a.limits.device[0].core_percent = 60;
-    arbitration_change(a.member, &a.limits);
-    (void) wait_for_rate(NULL, 0, &a, 599000, 601000);
-    a.limits.device[0].core_percent = 10;
-    arbitration_change(a.member, &a.limits);
-    (void) wait_for_rate(NULL, 0, &a, 99000, 101000);
-}
-
-static void test_who_leaves_frees_his_part(void **state) {
-    struct tenant a, b;
-    struct tenant *const both[] = {&a, &b}, *const one[] = {&a};
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_WEIGHTED, 0);
-    tenant_join(&b, "b", SHARE_WEIGHTED, 0);
-    (void) wait_for_rate(both, 2, &a, 490000, 510000);
-    b.member = arbitration_leave(b.member);
-    (void) wait_for_rate(one, 1, &a, 990000, RATE_UNLIMITED);
-}
-
-static void test_a_truncated_account_harms_nobody_else(void **state) {
-    struct tenant a, b;
-    struct tenant *const busy[] = {&b};
-    struct arbitration_view view;
-    uint64_t start = now_ns();
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    tenant_join(&b, "b", SHARE_BURST, 30);
-    assert_int_equal(truncate(a.compute_path, 0), 0);
-    do {
-        arbitration_view(a.member, 0, &view);
-        pause_ms(2);
-    } while (!view.damaged && now_ns() - start < BOUND_MS * 1000000ull);
-    assert_true(view.damaged);
-    (void) wait_for_rate(busy, 1, &b, 690000, RATE_UNLIMITED);
-    assert_in_range(rate(&a), 299000, 301000);
-    /* It may come back. */
-    assert_int_equal(truncate(a.compute_path, sizeof(struct compute_file)), 0);
-    b.member = arbitration_leave(b.member);
-    a.member = arbitration_leave(a.member);
-}
-
-static void test_any_numbers_in_an_account(void **state) {
-    struct tenant a, b;
-    struct tenant *const busy[] = {&b};
-    unsigned seed = 7;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_BURST, 30);
-    tenant_join(&b, "b", SHARE_BURST, 70);
-    for (int i = 0; i < 200; i++) {
-        uint64_t *words = (uint64_t *) &a.accounts->device[0];
-
-        for (size_t w = 0; w < sizeof(a.accounts->device[0]) / 8; w++)
-            words[w] = (uint64_t) rand_r(&seed) << 33 | (uint64_t) rand_r(&seed) << 2;
-        ring(&a);
-        charge(&b, 1000000);
-        pause_ms(1);
-    }
-    /* Whatever it says, the other has what is his. */
-    (void) wait_for_rate(busy, 1, &b, 650000, RATE_UNLIMITED);
-}
-
-/* A bell that rings all the time for nothing. */
-static void test_noise_costs_little(void **state) {
-    struct arbitration_stats before, after;
-    struct tenant a;
-    uint64_t start;
-
-    (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    arbitration_stats(arbitration, &before);
-    start = now_ns();
-    while (now_ns() - start < 500000000u)
-        ring(&a);
-    arbitration_stats(arbitration, &after);
-    assert_in_range(after.rings - before.rings, 1, 20);
-    assert_in_range(after.turns - before.turns, 1, 100);
-}
-
-/* Nor one of a container that computes on one of its cards and rings for the other. */
-static void test_noise_of_the_active_costs_little(void **state) {
-    struct arbitration_stats before, after;
-    struct tenant a;
-    uint64_t start;
-
-    (void) state;
-    tenant_join_cards(&a, "a", SHARE_FIXED, 30, 2);
-    arbitration_stats(arbitration, &before);
-    start = now_ns();
-    while (now_ns() - start < 500000000u) {
-        charge(&a, 1000);
-        ring(&a);
-    }
-    arbitration_stats(arbitration, &after);
-    assert_in_range(after.rings - before.rings, 1, 100);
-    assert_in_range(after.turns - before.turns, 1, 300);
-}
-
-static void test_more_bells_than_can_be_slept_on(void **state) {
-    static struct tenant t[140];
-    struct arbitration_stats stats;
-    uint64_t start;
-    char name[16];
-
-    (void) state;
-    for (int i = 0; i < 140; i++) {
-        (void) snprintf(name, sizeof(name), "t%d", i);
-        tenant_join(&t[i], name, SHARE_BEST_EFFORT, 0);
-    }
-    arbitration_stats(arbitration, &stats);
-    start = stats.rings;
-    /* The last one that joined is heard, too. */
-    charge(&t[139], 1000);
-    ring(&t[139]);
-    for (int i = 0; i < BOUND_MS && stats.rings == start; i++) {
-        pause_ms(1);
-        arbitration_stats(arbitration, &stats);
-    }
-    assert_true(stats.rings > start);
-}
-
-static void wait_for_charge(const struct tenant *t, uint64_t ns) {
-    uint64_t start = now_ns();
-
-    while (__atomic_load_n(&t->accounts->device[0].charged, __ATOMIC_RELAXED) < ns) {
-        pause_ms(2);
-        assert_true(now_ns() - start < BOUND_MS * 1000000ull);
+            t[i].usage.charged += charges[i];
+        (void) arbitration_step(t, n, *now);
     }
 }
 
-static void test_what_the_driver_saw_is_charged(void **state) {
-    struct arbitration_stats stats;
-    struct tenant a;
-    uint64_t steps;
+static void shares_of_the_whole_card_are_kept_exactly(void **state) {
+    struct arbitration_tenant halves[2] = {{.policy = SHARE_FIXED, .share_percent = 50},
+                                           {.policy = SHARE_FIXED, .share_percent = 50}};
+    struct arbitration_tenant whole[2] = {{.policy = SHARE_FIXED, .share_percent = 100},
+                                          {.policy = SHARE_BEST_EFFORT}};
 
     (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    /* The first figure is where it begins. */
-    arbitration_driver(a.member, 0, 1);
-    charge(&a, 1000);
-    arbitration_stats(arbitration, &stats);
-    for (steps = stats.steps + 2; stats.steps < steps; arbitration_stats(arbitration, &stats))
-        pause_ms(2);
-    arbitration_driver(a.member, 0, 5000000001);
-    wait_for_charge(&a, 4999990000);
+    (void) arbitration_step(halves, 2, SEC);
+    assert_int_equal(halves[0].entitled, RATE_WHOLE / 2);
+    assert_int_equal(halves[1].entitled, RATE_WHOLE / 2);
+    (void) arbitration_step(whole, 2, SEC);
+    assert_int_equal(whole[0].entitled, RATE_WHOLE);
+    assert_int_equal(whole[1].entitled, ARBITRATION_FLOOR);
 }
 
-static void test_who_is_stopped_or_dead_is_charged(void **state) {
-    struct tenant a;
+/* For 200 ms the share of a tenant that begins to compute is kept whole, whether it waits or not;
+ * after that, what it does not take is lent. */
+static void a_share_is_kept_for_who_begins(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 50},
+                                      {.policy = SHARE_BURST, .share_percent = 50}};
+    uint64_t now = SEC;
 
     (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    a.accounts->processes = 2;
-    __atomic_store_n(&a.accounts->work[1][0].moves, 1, __ATOMIC_RELEASE);
-    __atomic_store_n(&a.accounts->owner[1], 4711, __ATOMIC_RELEASE);
-    wait_for_charge(&a, 100000000);
-    __atomic_store_n(&a.accounts->owner[1], FUTEX_OWNER_DIED, __ATOMIC_RELEASE);
-    for (int i = 0; i < BOUND_MS && __atomic_load_n(&a.accounts->owner[1], __ATOMIC_ACQUIRE); i++)
-        pause_ms(1);
-    assert_int_equal(a.accounts->owner[1], 0);
-    assert_int_equal(a.accounts->work[1][0].moves, 0);
+    run(t, 2, (const uint64_t[]){10 * MS, 0}, &now, 3 * SEC);
+    assert_int_equal(t[0].entitled, RATE_WHOLE);
+    run(t, 2, (const uint64_t[]){10 * MS, MS / 10}, &now, 3 * SEC + 100 * MS);
+    assert_int_equal(t[0].entitled, RATE_WHOLE / 2);
+    run(t, 2, (const uint64_t[]){10 * MS, MS / 10}, &now, 5 * SEC);
+    assert_true(t[0].entitled > RATE_WHOLE / 2);
 }
 
-/* A file of an older version, or one that was cut where the processes begin. */
-static void test_an_account_without_processes(void **state) {
-    struct tenant a, b;
-    struct tenant *const busy[] = {&b};
-    struct arbitration_view view;
+/* Two tenants that take little of the card could have all of it between them. */
+static void what_is_not_wanted_is_headroom(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
+                                      {.policy = SHARE_BURST, .share_percent = 30}};
+    uint64_t now = SEC;
 
     (void) state;
-    tenant_join(&a, "a", SHARE_FIXED, 30);
-    tenant_join(&b, "b", SHARE_BURST, 30);
-    assert_int_equal(truncate(a.compute_path, COMPUTE_SIZE_LEAST), 0);
-    (void) wait_for_rate(busy, 1, &b, 690000, RATE_UNLIMITED);
-    arbitration_view(a.member, 0, &view);
-    assert_false(view.damaged);
-    a.member = arbitration_leave(a.member);
-    a.accounts->size = COMPUTE_SIZE_LEAST;
-    assert_int_equal(
-        arbitration_join(arbitration, &a.limits, a.grants_path, a.compute_path, &a.member, NULL),
-        0);
-    assert_int_equal(compute_map(a.compute_path, &a.accounts), 0);
-    assert_false(compute_has_processes(a.accounts));
-    charge(&a, 1000);
-    (void) wait_for_rate(busy, 1, &b, 690000, RATE_UNLIMITED);
+    run(t, 2, (const uint64_t[]){MS, MS}, &now, 3 * SEC);
+    assert_true(t[0].active && t[1].active);
+    assert_int_equal(t[0].entitled + t[1].entitled, RATE_WHOLE);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+/* It goes first, and what it does not want is for the others. */
+static void an_online_tenant_leaves_what_it_does_not_want(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_ONLINE}, {.policy = SHARE_BURST}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){MS, 10 * MS}, &now, 3 * SEC);
+    assert_true(t[0].active && t[1].active);
+    assert_in_range(t[0].entitled, RATE_WHOLE / 10, RATE_WHOLE / 4);
+    assert_in_range(t[1].entitled, RATE_WHOLE / 4 * 3, RATE_WHOLE / 10 * 9);
+}
+
+/* A tenant owes nothing for time that it could have borrowed and did not take. */
+static void who_borrowed_nothing_owes_nothing(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
+                                      {.policy = SHARE_BURST, .share_percent = 70}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){MS, 0}, &now, 3 * SEC);
+    assert_int_equal(t[0].entitled, RATE_WHOLE);
+    for (uint64_t end = now + 100 * MS; now < end;) {
+        run(t, 2, (const uint64_t[]){MS, MS}, &now, now + STEP);
+        assert_true(t[0].grant.rate >= 300000);
+    }
+}
+
+/* Its charge is held until it goes to the card. */
+static void a_launch_that_waits_is_no_work_on_the_card(void **state) {
+    struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
+
+    (void) state;
+    (void) arbitration_step(&t, 1, SEC);
+    t.usage.charged = t.usage.held = 5 * MS;
+    (void) arbitration_step(&t, 1, SEC + STEP);
+    assert_false(t.active);
+    t.usage.held = 0;
+    (void) arbitration_step(&t, 1, SEC + 2 * STEP);
+    assert_true(t.active);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_a_share_is_granted_at_once),
-        TEST(test_the_heart_beats_while_nothing_happens),
-        TEST(test_lent_time_is_given_back_when_the_bell_rings),
-        TEST(test_a_change_takes_effect),
-        TEST(test_who_leaves_frees_his_part),
-        TEST(test_a_truncated_account_harms_nobody_else),
-        TEST(test_any_numbers_in_an_account),
-        TEST(test_what_the_driver_saw_is_charged),
-        TEST(test_who_is_stopped_or_dead_is_charged),
-        TEST(test_an_account_without_processes),
-        TEST(test_noise_costs_little),
-        TEST(test_noise_of_the_active_costs_little),
-        TEST(test_more_bells_than_can_be_slept_on),
+        cmocka_unit_test(shares_of_the_whole_card_are_kept_exactly),
+        cmocka_unit_test(a_share_is_kept_for_who_begins),
+        cmocka_unit_test(what_is_not_wanted_is_headroom),
+        cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
+        cmocka_unit_test(who_borrowed_nothing_owes_nothing),
+        cmocka_unit_test(a_launch_that_waits_is_no_work_on_the_card),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

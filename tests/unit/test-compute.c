@@ -318,12 +318,12 @@ static void forged_account(void **state) {
 static void arbiter_with_any_numbers(void **state) {
     static const uint64_t values[] = {0, 1, UINT32_MAX, INT64_MAX, 1ull << 63, UINT64_MAX};
     const size_t n = sizeof(values) / sizeof(values[0]);
-    struct arbiter_tenant tenants[3] = {0};
+    struct arbitration_tenant tenants[3] = {0};
     uint64_t now = 0;
 
     (void) state;
     for (size_t i = 0; i < n * n * n * n; i++) {
-        struct arbiter_tenant *t = &tenants[i % 3];
+        struct arbitration_tenant *t = &tenants[i % 3];
 
         t->policy = (enum share_policy)(i % 11);
         t->share_percent = (uint32_t) values[i % n];
@@ -335,7 +335,7 @@ static void arbiter_with_any_numbers(void **state) {
         t->usage.longest = values[i / n % n];
         t->driver_ns = values[i / n % n];
         now += i % 7 ? 10 * MS : values[i % n] / 1000;
-        (void) arbiter_step(tenants, 3, now);
+        (void) arbitration_step(tenants, 3, now);
         for (int k = 0; k < 3; k++) {
             assert_true(tenants[k].entitled <= RATE_WHOLE);
             assert_true(tenants[k].grant.rate == RATE_UNLIMITED ||
@@ -390,15 +390,15 @@ static void account_filled_out_of_order(void **state) {
 
 /* A tenant that runs nothing delays no other, however long its launches were. */
 static void depth_by_the_launches_of_active_neighbours(void **state) {
-    struct arbiter_tenant t[2] = {{.policy = SHARE_FIXED, .share_percent = 50},
-                                  {.policy = SHARE_FIXED, .share_percent = 50}};
+    struct arbitration_tenant t[2] = {{.policy = SHARE_FIXED, .share_percent = 50},
+                                      {.policy = SHARE_FIXED, .share_percent = 50}};
     uint64_t now = SEC, idle;
 
     (void) state;
     t[1].usage.longest = 300 * MS;
     for (; now < 2 * SEC; now += 10 * MS) {
         t[0].usage.charged += 5 * MS;
-        (void) arbiter_step(t, 2, now);
+        (void) arbitration_step(t, 2, now);
     }
     assert_true(t[0].active && !t[1].active);
     idle = t[0].grant.depth;
@@ -406,7 +406,7 @@ static void depth_by_the_launches_of_active_neighbours(void **state) {
         t[0].usage.charged += 5 * MS;
         t[1].usage.charged += 5 * MS;
         t[1].usage.waits++;
-        (void) arbiter_step(t, 2, now);
+        (void) arbitration_step(t, 2, now);
     }
     assert_true(t[1].active);
     assert_int_equal(t[0].grant.depth, idle + 300 * MS);
@@ -414,7 +414,7 @@ static void depth_by_the_launches_of_active_neighbours(void **state) {
 
 /* The driver sees four times what the account says, which also says that its launches never end. */
 static void trimmed_whatever_it_says(void **state) {
-    struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
+    struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
 
     (void) state;
     t.usage.longest = UINT64_MAX;
@@ -422,7 +422,7 @@ static void trimmed_whatever_it_says(void **state) {
     for (uint64_t now = SEC; now < 121 * SEC; now += 10 * MS) {
         t.usage.charged += MS;
         t.driver_ns += 4 * MS;
-        (void) arbiter_step(&t, 1, now);
+        (void) arbitration_step(&t, 1, now);
     }
     assert_in_range(t.grant.rate, 100000, 300000);
 }
@@ -458,7 +458,7 @@ static void lies_to_measurements(void **state) {
 /* Twenty times: for 10 s the account is charged all the time for a stopped process, while the
  * driver sees `driver_ns` in each 10 ms; then the process takes `back_ns` back. Returns what was
  * unpaid. */
-static uint64_t stop_and_go_on(struct arbiter_tenant *t, uint64_t *now, uint64_t driver_ns,
+static uint64_t stop_and_go_on(struct arbitration_tenant *t, uint64_t *now, uint64_t driver_ns,
                                uint64_t back_ns) {
     uint64_t unpaid = 0;
 
@@ -467,12 +467,12 @@ static uint64_t stop_and_go_on(struct arbiter_tenant *t, uint64_t *now, uint64_t
             t->usage.charged += 10 * MS + t->unpaid_ns;
             t->pending_ns += 10 * MS;
             t->driver_ns += driver_ns;
-            (void) arbiter_step(t, 1, *now);
+            (void) arbitration_step(t, 1, *now);
             unpaid += t->unpaid_ns;
         }
         t->usage.charged -= back_ns;
         t->pending_ns = 0;
-        (void) arbiter_step(t, 1, *now);
+        (void) arbitration_step(t, 1, *now);
         unpaid += t->unpaid_ns;
     }
     return unpaid;
@@ -481,7 +481,7 @@ static uint64_t stop_and_go_on(struct arbiter_tenant *t, uint64_t *now, uint64_t
 /* What the arbiter charges for a stopped process is no less true because the process may take it
  * back, and no more when it has: one second in two is the driver's, by its figures. */
 static void stopped_beside_the_drivers_figures(void **state) {
-    struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 1};
+    struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 1};
     uint64_t now = SEC;
 
     (void) state;

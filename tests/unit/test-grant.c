@@ -546,7 +546,7 @@ static void a_destroyed_account_is_replaced(void **state) {
     static struct shares s;
     struct fixture *f = *state;
     const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
-    struct arbitration_view view;
+    struct arbiter_view view;
     struct stat before, after;
     struct slot *slot;
     char path[384];
@@ -577,7 +577,7 @@ static void a_destroyed_account_is_replaced(void **state) {
     gputime_view(slot, 0, &view);
     assert_false(view.damaged);
     /* An older agent made none. */
-    slot->compute = arbitration_leave(slot->compute);
+    slot->compute = arbiter_leave(slot->compute);
     assert_int_equal(unlink(path), 0);
     gputime_join(&s);
     gputime_view(slot, 0, &view);

@@ -40,8 +40,8 @@ static struct slot_total granted;
 static unsigned walks, gathered;
 static bool synced, no_statm;
 static struct slot_usage usage;
-static struct arbitration_view view;
-static const struct arbitration_stats arbiter = {.cpu_ns = 2250000000, .steps = 7001};
+static struct arbiter_view view;
+static const struct arbiter_stats arbiter_figures = {.cpu_ns = 2250000000, .steps = 7001};
 static const struct event_writer_stats *events; /* NULL: the writer's own */
 
 const struct gpu_snapshot *__real_gpu_monitor_snapshot(const struct gpu_monitor *monitor);
@@ -55,8 +55,8 @@ bool __wrap_pods_synced(const struct pods *pods);
 void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, const char *but,
                           struct slot_total *ret_granted, const struct slot **ret_holder);
 void __wrap_usage_of_slot(struct slot *slot, struct slot_usage *ret);
-void __wrap_gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret);
-void __wrap_arbitration_stats(struct arbitration *arbitration, struct arbitration_stats *ret);
+void __wrap_gputime_view(const struct slot *slot, uint32_t device, struct arbiter_view *ret);
+void __wrap_arbiter_stats(struct arbiter *arbiter, struct arbiter_stats *ret);
 size_t __wrap_prestart_waiting(const struct prestarts *all);
 int __real_file_read(const char *path, size_t max, struct buf *out, struct err *err);
 int __wrap_file_read(const char *path, size_t max, struct buf *out, struct err *err);
@@ -105,14 +105,14 @@ void __wrap_usage_of_slot(struct slot *slot, struct slot_usage *ret) {
     *ret = usage;
 }
 
-void __wrap_gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret) {
+void __wrap_gputime_view(const struct slot *slot, uint32_t device, struct arbiter_view *ret) {
     (void) slot, (void) device;
     *ret = view;
 }
 
-void __wrap_arbitration_stats(struct arbitration *arbitration, struct arbitration_stats *ret) {
-    (void) arbitration;
-    *ret = arbiter;
+void __wrap_arbiter_stats(struct arbiter *arbiter, struct arbiter_stats *ret) {
+    (void) arbiter;
+    *ret = arbiter_figures;
 }
 
 size_t __wrap_prestart_waiting(const struct prestarts *all) {
@@ -328,7 +328,7 @@ static void fill_container(void) {
     device.memory_audit.state = AUDIT_MEMORY_OVER;
     usage.booked[0] = 22000;
     usage.refused[0] = 31;
-    view = (struct arbitration_view){
+    view = (struct arbiter_view){
         .usage = {.charged = 1500000000, .waited = 2500000000, .launches = 32},
         .taken = RATE_WHOLE / 4,
         .entitled = RATE_WHOLE / 4 * 3,
@@ -351,7 +351,7 @@ static void fill_agent(void) {
     audit.overuse_found = 45;
     audit.overuse_stopped = 46;
     shares.driver_limits.left = 47;
-    shares.arbitration = (void *) &something;
+    shares.arbiter = (void *) &something;
     shares.events.writer = (void *) &something;
     events = &written;
 }

@@ -162,7 +162,7 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 static void put_time(const struct slot *slot, uint32_t device, struct json_writer *w) {
     const struct slot_terms *t = &slot->grant.terms;
-    struct arbitration_view v;
+    struct arbiter_view v;
 
     gputime_view(slot, device, &v);
     json_put_string(w, "computePolicy", share_policy_name(t->policy));

@@ -107,7 +107,7 @@ static double ratio(uint32_t ppm) {
 }
 
 static void collect_time(const struct slot *slot, uint32_t at, struct container_sample *ret) {
-    struct arbitration_view v;
+    struct arbiter_view v;
     bool read;
 
     gputime_view(slot, at, &v);
@@ -202,10 +202,10 @@ static void collect_events(const struct report *report, struct agent_sample *ret
 }
 
 static void collect_arbiter(const struct report *report, struct agent_sample *ret) {
-    struct arbitration_stats stats = {.cpu_ns = METRIC_UNKNOWN_64, .steps = METRIC_UNKNOWN_64};
+    struct arbiter_stats stats = {.cpu_ns = METRIC_UNKNOWN_64, .steps = METRIC_UNKNOWN_64};
 
-    if (report->shares->arbitration)
-        arbitration_stats(report->shares->arbitration, &stats);
+    if (report->shares->arbiter)
+        arbiter_stats(report->shares->arbiter, &stats);
     ret->arbiter_ns = stats.cpu_ns;
     ret->arbiter_steps = stats.steps;
 }

@@ -10,7 +10,7 @@
 #include "agent/kubelet/kubelet.h"
 #include "base/buf.h"
 #include "gpu/device.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 #include "wire/metrics.h"
 
 struct report;

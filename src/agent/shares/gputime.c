@@ -11,7 +11,7 @@
 #define SAMPLE_MAX_NS 3000000000u /* between two snapshots; of more nothing is known */
 
 int gputime_start(struct shares *s, struct err *err) {
-    int r = arbitration_start(&s->arbitration, err);
+    int r = arbiter_start(&s->arbiter, err);
 
     if (r == 0)
         gputime_join(s);
@@ -20,8 +20,8 @@ int gputime_start(struct shares *s, struct err *err) {
 
 void gputime_stop(struct shares *s) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
-        slot->compute = arbitration_leave(slot->compute);
-    s->arbitration = arbitration_stop(s->arbitration);
+        slot->compute = arbiter_leave(slot->compute);
+    s->arbiter = arbiter_stop(s->arbiter);
 }
 
 static void join(struct shares *s, struct slot *slot) {
@@ -33,7 +33,7 @@ static void join(struct shares *s, struct slot *slot) {
     slot_path(&s->slots, slot->nonce, "grants", grants);
     slot_path(&s->slots, slot->nonce, "compute", compute);
     slot_limits(&slot->grant, &limits);
-    r = arbitration_join(s->arbitration, &limits, grants, compute, &slot->compute, &err);
+    r = arbiter_join(s->arbiter, &limits, grants, compute, &slot->compute, &err);
     /* One that is not there was never made: that share is an older agent's. */
     slot->account_damaged = r == -EBADMSG;
     if (r < 0)
@@ -41,7 +41,7 @@ static void join(struct shares *s, struct slot *slot) {
 }
 
 void gputime_join(struct shares *s) {
-    for (struct slot *slot = s->slots.slots; slot && s->arbitration; slot = slot->hh.next)
+    for (struct slot *slot = s->slots.slots; slot && s->arbiter; slot = slot->hh.next)
         if (!slot->compute && slot->grant.ndevices > 0)
             join(s, slot);
 }
@@ -97,7 +97,7 @@ static void change(struct shares *s, struct slot *slot, const struct slot_terms 
     log_terms(slot);
     slot_limits(&slot->grant, &limits);
     if (slot->compute)
-        arbitration_change(slot->compute, &limits);
+        arbiter_change(slot->compute, &limits);
 }
 
 static bool same_terms(const struct slot_terms *a, const struct slot_terms *b) {
@@ -126,7 +126,7 @@ static bool is_watched(const struct slot *slot, const struct slot_device *d) {
 
 static void audit_slot(struct shares *s, struct slot *slot, uint32_t i, uint64_t since) {
     struct slot_device *d = &slot->grant.devices[i];
-    struct arbitration_view view;
+    struct arbiter_view view;
     char text[256];
 
     gputime_view(slot, i, &view);
@@ -155,17 +155,17 @@ void gputime_sample(struct shares *s) {
 
             d->driver_time += since / 100 * d->driver_percent;
             if (slot->compute && d->driver_time > 0)
-                arbitration_driver(slot->compute, i, d->driver_time);
+                arbiter_driver(slot->compute, i, d->driver_time);
             audit_slot(s, slot, i, since);
         }
     }
 }
 
-void gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret) {
+void gputime_view(const struct slot *slot, uint32_t device, struct arbiter_view *ret) {
     if (slot->compute)
-        arbitration_view(slot->compute, device, ret);
+        arbiter_view(slot->compute, device, ret);
     else
         /* Its programs keep to the share, each by itself. */
-        *ret = (struct arbitration_view){.entitled = slot->grant.devices[device].core * 10000,
-                                         .damaged = slot->account_damaged};
+        *ret = (struct arbiter_view){.entitled = slot->grant.devices[device].core * 10000,
+                                     .damaged = slot->account_damaged};
 }

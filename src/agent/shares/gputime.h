@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "agent/shares/shares.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 
 /* Starts the arbiter; slots that were loaded go on as they are. */
 int gputime_start(struct shares *s, struct err *err);
@@ -26,4 +26,4 @@ void gputime_pod(struct shares *s, const struct pod_entry *e);
 void gputime_sample(struct shares *s);
 
 /* What is known of a slot on one of its devices; zeroes where the arbiter does not have it. */
-void gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret);
+void gputime_view(const struct slot *slot, uint32_t device, struct arbiter_view *ret);

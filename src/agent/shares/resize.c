@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 
 static void log_growth(const struct slot *slot) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
@@ -33,7 +33,7 @@ static void resize_slot(struct shares *s, struct slot *slot, const struct slot_g
     log_growth(slot);
     slot_limits(&slot->grant, &limits);
     if (slot->compute)
-        arbitration_change(slot->compute, &limits);
+        arbiter_change(slot->compute, &limits);
 }
 
 void resize_pod(struct shares *s, const struct pod_entry *e) {

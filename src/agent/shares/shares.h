@@ -48,7 +48,7 @@ struct shares {
     struct keys *keys;
     struct pod_events events;
     struct driver_limits driver_limits;
-    struct arbitration *arbitration;
+    struct arbiter *arbiter;
     uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
     bool closing;             /* the agent stops: no timer starts any more */
 };

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "gpu/device.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 #include "share/compute.h"
 #include "share/ledger.h"
 #include "share/limits.h"
@@ -50,7 +50,7 @@ static void drop_limits(struct slot *slot) {
 static void slot_free(struct slot *slot) {
     slot_grant_done(&slot->grant);
     slot->ledger = ledger_free(slot->ledger);
-    slot->compute = arbitration_leave(slot->compute);
+    slot->compute = arbiter_leave(slot->compute);
     drop_limits(slot);
     free(slot);
 }
@@ -481,7 +481,7 @@ int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err) 
         (void) compute_free(account);
     if (r != -EBADMSG && r != -ENOENT)
         return r;
-    slot->compute = arbitration_leave(slot->compute);
+    slot->compute = arbiter_leave(slot->compute);
     if ((unlink(path) < 0 && errno != ENOENT) || (unlink(grants) < 0 && errno != ENOENT))
         return err_errno(err, errno, "cannot remove %s", path);
     return compute_create(grants, path, err);

@@ -18,7 +18,7 @@
 #include "kube/objects/pod.h"
 #include "share/orphaned.h"
 
-struct arbitration_member;
+struct arbiter_member;
 struct buf;
 struct err;
 struct gpu_snapshot;
@@ -89,10 +89,10 @@ struct slot {
     int clean_scans;        /* consecutive scans that found no process of its pod; -1: restart */
     struct ledger *ledger;  /* NULL while it cannot be read */
     int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */
-    bool limits_late;                   /* its content is older than the grant */
-    struct arbitration_member *compute; /* NULL: the arbiter does not have it */
-    bool account_damaged;               /* because the container has destroyed its account */
-    uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
+    bool limits_late;               /* its content is older than the grant */
+    struct arbiter_member *compute; /* NULL: the arbiter does not have it */
+    bool account_damaged;           /* because the container has destroyed its account */
+    uint64_t sweep_after;           /* uv_hrtime before which its ledger is left alone */
     UT_hash_handle hh;
 };
 

@@ -18,7 +18,7 @@
 
 #include "base/cleanup.h"
 #include "cli/run/run_shares.h"
-#include "share/arbitration.h"
+#include "share/arbiter.h"
 
 /* Interval at which shares of killed `aliquot run` processes are noticed. */
 #define POLL_S 1
@@ -35,15 +35,15 @@ struct lock_page {
 struct charge {
     char dir[64];
     struct share_limits limits;
-    struct arbitration_member *member;
+    struct arbiter_member *member;
     bool seen;
     struct charge *prev, *next;
 };
 
 static struct {
-    struct arbitration *arbitration;
+    struct arbiter *arbiter;
     struct charge *charges;
-} arbiter;
+} arbitrated;
 
 /* ---- the lock ---- */
 
@@ -119,7 +119,7 @@ void arbitrate_notice(const char *dir) {
 static struct charge *find_charge(const char *dir) {
     struct charge *c;
 
-    DL_FOREACH(arbiter.charges, c)
+    DL_FOREACH(arbitrated.charges, c)
         if (strcmp(c->dir, dir) == 0)
             return c;
     return NULL;
@@ -135,11 +135,11 @@ static struct charge *charge_new(const struct run_share *place, const struct sha
     c->limits = *limits;
     run_shares_path(c->dir, "grants", grants);
     run_shares_path(c->dir, "compute", compute);
-    if (arbitration_join(arbiter.arbitration, limits, grants, compute, &c->member, NULL) < 0) {
+    if (arbiter_join(arbitrated.arbiter, limits, grants, compute, &c->member, NULL) < 0) {
         free(c);
         return NULL;
     }
-    DL_APPEND(arbiter.charges, c);
+    DL_APPEND(arbitrated.charges, c);
     return c;
 }
 
@@ -161,20 +161,20 @@ static void update_charge(const struct run_share *place, void *userdata) {
     if (memcmp(&c->limits, &limits, sizeof(limits)) == 0)
         return;
     c->limits = limits;
-    arbitration_change(c->member, &limits);
+    arbiter_change(c->member, &limits);
 }
 
 static void update_charges(void) {
     struct charge *c, *next;
 
-    DL_FOREACH(arbiter.charges, c)
+    DL_FOREACH(arbitrated.charges, c)
         c->seen = false;
     run_shares_each(update_charge, NULL);
-    DL_FOREACH_SAFE(arbiter.charges, c, next) {
+    DL_FOREACH_SAFE(arbitrated.charges, c, next) {
         if (c->seen)
             continue;
-        DL_DELETE(arbiter.charges, c);
-        arbitration_leave(c->member);
+        DL_DELETE(arbitrated.charges, c);
+        arbiter_leave(c->member);
         free(c);
     }
 }
@@ -191,7 +191,7 @@ static void *run_arbiter(void *unused) {
     while (flock(fd, LOCK_EX) < 0)
         if (errno != EINTR)
             return NULL;
-    if (arbitration_start(&arbiter.arbitration, NULL) < 0)
+    if (arbiter_start(&arbitrated.arbiter, NULL) < 0)
         return NULL;
     for (;;) {
         const struct timespec wait = {.tv_sec = POLL_S};
