@@ -230,7 +230,7 @@ static void test_renewal(void **state) {
     for (int64_t day = 0; day < 5 * 365; day += 5) {
         clock_now = begin + day * DAY;
         look(s);
-        clock_now += AUTHORITY_SETTLE_S;
+        clock_now += CERTIFICATE_AUTHORITY_SETTLE_S;
         look(s);
         assert_string_equal(s->bundles[0], s->bundles[1]);
     }

@@ -17,7 +17,7 @@
 
 #define REQUEST_TIMEOUT_MS 10000
 #define REVIEW_MAX ((size_t) 8 << 20) /* two versions of a pod; etcd takes 1.5 MB of each */
-#define BODY_MAX (AUTHORITY_PEM_MAX * 8)
+#define BODY_MAX (CERTIFICATE_AUTHORITY_PEM_MAX * 8)
 #define JSON_TYPE "application/json"
 #define CONFIGURATIONS "/apis/admissionregistration.k8s.io/v1/"
 
@@ -198,16 +198,16 @@ static void next_configuration(struct webhook *w) {
 
 static const struct {
     const char *key;
-    size_t at; /* of the buffer in struct authority */
+    size_t at; /* of the buffer in struct certificate_authority */
 } parts[] = {
-    {"ca.crt", offsetof(struct authority, bundle)},
-    {"ca.key", offsetof(struct authority, ca_key)},
-    {"tls.crt", offsetof(struct authority, cert)},
-    {"tls.key", offsetof(struct authority, key)},
+    {"ca.crt", offsetof(struct certificate_authority, bundle)},
+    {"ca.key", offsetof(struct certificate_authority, ca_key)},
+    {"tls.crt", offsetof(struct certificate_authority, cert)},
+    {"tls.key", offsetof(struct certificate_authority, key)},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
-static struct buf *part(struct authority *a, size_t i) {
+static struct buf *part(struct certificate_authority *a, size_t i) {
     return (struct buf *) (void *) ((char *) a + parts[i].at);
 }
 
@@ -257,8 +257,8 @@ static void write_secret(struct webhook *w, const char *version) {
 
 /* A missing or invalid value is empty and is created again. */
 static void read_secret(struct webhook *w, struct json data) {
-    authority_done(&w->authority);
-    authority_init(&w->authority);
+    certificate_authority_done(&w->authority);
+    certificate_authority_init(&w->authority);
     for (size_t i = 0; i < PARTS; i++) {
         const char *text = json_string(json_get(data, parts[i].key));
         gnutls_datum_t encoded = {(unsigned char *) (uintptr_t) text,
@@ -283,7 +283,7 @@ static void on_secret(const struct kube_response *response, void *userdata) {
         return;
     }
     read_secret(w, response->status == 200 ? json_get(response->body, "data") : (struct json){0});
-    int r = authority_renew(&w->authority, names, w->now(), &err);
+    int r = certificate_authority_renew(&w->authority, names, w->now(), &err);
     if (r < 0)
         fail(w, "certificates", err.text);
     else if (r > 0)
@@ -311,7 +311,7 @@ int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api, con
                           .name_space = name_space,
                           .now = wall_clock,
                           .admission = admission_new()};
-    authority_init(&w->authority);
+    certificate_authority_init(&w->authority);
     (void) snprintf(w->names[0], sizeof(w->names[0]), "%s.%s.svc", WEBHOOK_SECRET, name_space);
     (void) snprintf(w->names[1], sizeof(w->names[1]), "%s.%s", WEBHOOK_SECRET, name_space);
     (void) snprintf(w->names[2], sizeof(w->names[2]), "%s.%s.svc.cluster.local", WEBHOOK_SECRET,
@@ -333,7 +333,7 @@ void webhook_stop(struct webhook *w) {
 
 void webhook_done(struct webhook *w) {
     if (w->admission)
-        authority_done(&w->authority);
+        certificate_authority_done(&w->authority);
     w->admission = admission_free(w->admission);
     w->server_cert = server_cert_free(w->server_cert);
 }

@@ -3,15 +3,15 @@
 
 /* The admission webhook (admission/admission.h) on an HTTPS port of its own. Its authority and
  * certificate are made here and kept in the Secret aliquot-webhook, so that all replicas show the
- * same; both are renewed in time (wire/authority.h). Whom to trust is written into the webhook
- * configurations named aliquot, as often as it is found missing there. */
+ * same; both are renewed in time (wire/certificate_authority.h). Whom to trust is written into the
+ * webhook configurations named aliquot, as often as it is found missing there. */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 #include "scheduler/cluster/api.h"
-#include "wire/authority.h"
+#include "wire/certificate_authority.h"
 
 #define WEBHOOK_SECRET "aliquot-webhook" /* also the name of the Service */
 #define WEBHOOK_CONFIGURATION "aliquot"  /* of both kinds */
@@ -32,7 +32,7 @@ struct webhook {
     unsigned step;        /* which configuration is next */
     bool failing;         /* and it was logged */
     char names[3][256];   /* of the Service */
-    struct authority authority;
+    struct certificate_authority authority;
     struct server_cert *server_cert; /* NULL until there is a certificate */
     struct http_server *server;
     struct admission *admission;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/authority.h"
+#include "wire/certificate_authority.h"
 
 #include <errno.h>
 #include <gnutls/crypto.h>
@@ -22,11 +22,11 @@ static void buf_wipe(struct buf *b) {
     buf_done(b);
 }
 
-void authority_init(struct authority *a) {
-    a->bundle = a->ca_key = a->cert = a->key = BUF_INIT(AUTHORITY_PEM_MAX);
+void certificate_authority_init(struct certificate_authority *a) {
+    a->bundle = a->ca_key = a->cert = a->key = BUF_INIT(CERTIFICATE_AUTHORITY_PEM_MAX);
 }
 
-void authority_done(struct authority *a) {
+void certificate_authority_done(struct certificate_authority *a) {
     buf_done(&a->bundle);
     buf_done(&a->cert);
     buf_wipe(&a->ca_key);
@@ -94,7 +94,7 @@ static bool belongs(gnutls_x509_crt_t cert, gnutls_x509_privkey_t key) {
            memcmp(of_cert, of_key, key_len) == 0;
 }
 
-static void load(const struct authority *a, struct loaded *ret) {
+static void load(const struct certificate_authority *a, struct loaded *ret) {
     gnutls_datum_t data = datum(&a->bundle);
     *ret = (struct loaded){.ncas = BUNDLE_MAX};
     if (a->bundle.len == 0 ||
@@ -118,12 +118,12 @@ static bool is_early(gnutls_x509_crt_t cert, int64_t now) {
 
 static bool ca_is_due(const struct loaded *l, int64_t now) {
     return l->ncas == 0 || !belongs(l->cas[0], l->ca_key) ||
-           ends_within(l->cas[0], now, AUTHORITY_CA_SPARE) || is_early(l->cas[0], now);
+           ends_within(l->cas[0], now, CERTIFICATE_AUTHORITY_CA_SPARE) || is_early(l->cas[0], now);
 }
 
 static bool ca_has_settled(const struct loaded *l, int64_t now) {
     return now - SKEW - (int64_t) gnutls_x509_crt_get_activation_time(l->cas[0]) >=
-           AUTHORITY_SETTLE_S;
+           CERTIFICATE_AUTHORITY_SETTLE_S;
 }
 
 static bool is_signed_by(const struct loaded *l, unsigned ca) {
@@ -151,7 +151,7 @@ static bool cert_is_due(const struct loaded *l, const char *const *names, int64_
     if (!cert_works(l, names, now))
         return true;
     return ca_has_settled(l, now) &&
-           (!is_signed_by(l, 0) || ends_within(l->cert, now, AUTHORITY_CERT_SPARE));
+           (!is_signed_by(l, 0) || ends_within(l->cert, now, CERTIFICATE_AUTHORITY_CERT_SPARE));
 }
 
 /* ---- making ---- */
@@ -195,7 +195,7 @@ static int begin_cert(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, const c
 static int make_ca(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, int64_t now) {
     char name[64];
     (void) snprintf(name, sizeof(name), "aliquot-ca-%lld", (long long) now);
-    int r = begin_cert(ret, key, name, now, AUTHORITY_CA_DAYS);
+    int r = begin_cert(ret, key, name, now, CERTIFICATE_AUTHORITY_CA_DAYS);
     if (r >= 0)
         r = gnutls_x509_crt_set_basic_constraints(*ret, 1, 0);
     if (r >= 0)
@@ -207,7 +207,7 @@ static int make_cert(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, const ch
                      gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key, int64_t now) {
     unsigned char id[64];
     size_t id_len = sizeof(id);
-    int r = begin_cert(ret, key, "aliquot", now, AUTHORITY_CERT_DAYS);
+    int r = begin_cert(ret, key, "aliquot", now, CERTIFICATE_AUTHORITY_CERT_DAYS);
     for (size_t i = 0; r >= 0 && names[i]; i++)
         r = gnutls_x509_crt_set_subject_alt_name(*ret, GNUTLS_SAN_DNSNAME, names[i],
                                                  (unsigned) strlen(names[i]), GNUTLS_FSAN_APPEND);
@@ -248,7 +248,7 @@ static int save_key(gnutls_x509_privkey_t key, struct buf *out) {
 }
 
 /* The newest authority in front, then those that may have signed a certificate in use. */
-static int renew_ca(struct loaded *l, int64_t now, struct authority *ret) {
+static int renew_ca(struct loaded *l, int64_t now, struct certificate_authority *ret) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crt_t ca = NULL;
     int r = make_key(&key);
@@ -269,7 +269,7 @@ static int renew_ca(struct loaded *l, int64_t now, struct authority *ret) {
 }
 
 static int renew_cert(struct loaded *l, const char *const *names, int64_t now,
-                      struct authority *ret) {
+                      struct certificate_authority *ret) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crt_t cert = NULL;
     int r = make_key(&key);
@@ -287,7 +287,7 @@ static int renew_cert(struct loaded *l, const char *const *names, int64_t now,
 }
 
 /* Replaces what `fresh` has something for. */
-static void replace_with(struct authority *a, struct authority *fresh) {
+static void replace_with(struct certificate_authority *a, struct certificate_authority *fresh) {
     struct buf *to[] = {&a->bundle, &a->ca_key, &a->cert, &a->key};
     struct buf *from[] = {&fresh->bundle, &fresh->ca_key, &fresh->cert, &fresh->key};
     for (size_t i = 0; i < 4; i++) {
@@ -295,16 +295,17 @@ static void replace_with(struct authority *a, struct authority *fresh) {
             continue;
         buf_wipe(to[i]);
         *to[i] = *from[i];
-        *from[i] = BUF_INIT(AUTHORITY_PEM_MAX);
+        *from[i] = BUF_INIT(CERTIFICATE_AUTHORITY_PEM_MAX);
     }
 }
 
 /* One step; 1: done, 0: nothing to do. */
-static int step(struct authority *a, const char *const *names, int64_t now, struct err *err) {
+static int step(struct certificate_authority *a, const char *const *names, int64_t now,
+                struct err *err) {
     struct loaded l;
-    _cleanup_(authority_done) struct authority fresh;
+    _cleanup_(certificate_authority_done) struct certificate_authority fresh;
     int r = 0, due = 1;
-    authority_init(&fresh);
+    certificate_authority_init(&fresh);
     load(a, &l);
     if (ca_is_due(&l, now))
         r = renew_ca(&l, now, &fresh);
@@ -320,7 +321,8 @@ static int step(struct authority *a, const char *const *names, int64_t now, stru
 }
 
 /* After a new authority the server may need a certificate at once, when it has none that works. */
-int authority_renew(struct authority *a, const char *const *names, int64_t now, struct err *err) {
+int certificate_authority_renew(struct certificate_authority *a, const char *const *names,
+                                int64_t now, struct err *err) {
     int first = step(a, names, now, err);
     if (first <= 0)
         return first;

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "fail-malloc.h"
-#include "wire/authority.h"
+#include "wire/certificate_authority.h"
 #include "wire/server_cert.h"
 
 #define DAY INT64_C(86400)
@@ -47,9 +47,9 @@ static bool accepts(const char *bundle, const char *cert, int64_t now) {
     return r == 0 && status == 0 && in_time;
 }
 
-static int renew(struct authority *a, int64_t now) {
+static int renew(struct certificate_authority *a, int64_t now) {
     struct err err;
-    int r = authority_renew(a, names, now, &err);
+    int r = certificate_authority_renew(a, names, now, &err);
     if (r < 0)
         fail_msg("%s", err.text);
     return r;
@@ -57,27 +57,27 @@ static int renew(struct authority *a, int64_t now) {
 
 static void test_made_at_once(void **state) {
     (void) state;
-    struct authority a;
+    struct certificate_authority a;
     struct server_cert *id;
     struct err err;
-    authority_init(&a);
+    certificate_authority_init(&a);
     assert_int_equal(renew(&a, BEGIN), 1);
     assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN));
     assert_int_equal(renew(&a, BEGIN), 0);
     assert_int_equal(renew(&a, BEGIN + DAY), 0);
     assert_int_equal(server_cert_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
     server_cert_free(id);
-    authority_done(&a);
+    certificate_authority_done(&a);
 }
 
 /* Over six years, looked at once an hour: a client that knows the bundle of an hour ago always
  * gets in, and so does one that knows today's with a server that is an hour behind. */
 static void test_six_years_without_a_gap(void **state) {
     (void) state;
-    struct authority a;
+    struct certificate_authority a;
     struct buf bundle = BUF_INIT(0), cert = BUF_INIT(0);
     unsigned changes = 0, bundles = 0;
-    authority_init(&a);
+    certificate_authority_init(&a);
     (void) renew(&a, BEGIN);
     for (int64_t now = BEGIN; now < BEGIN + 6 * 365 * DAY; now += 3600) {
         buf_reset(&bundle);
@@ -98,7 +98,7 @@ static void test_six_years_without_a_gap(void **state) {
     assert_in_range(changes, 33, 40); /* every sixty days */
     buf_done(&bundle);
     buf_done(&cert);
-    authority_done(&a);
+    certificate_authority_done(&a);
 }
 
 /* A server that was away for longer than its certificate lived, or its authority. */
@@ -106,21 +106,21 @@ static void test_after_a_long_sleep(void **state) {
     (void) state;
     static const int64_t sleeps[] = {70, 100, 1000, 1500, 1900, 4000};
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++) {
-        struct authority a;
+        struct certificate_authority a;
         int64_t now = BEGIN + sleeps[i] * DAY;
-        authority_init(&a);
+        certificate_authority_init(&a);
         (void) renew(&a, BEGIN);
         assert_int_equal(renew(&a, now), 1);
         assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), now));
-        authority_done(&a);
+        certificate_authority_done(&a);
     }
 }
 
 static void test_damage_is_repaired(void **state) {
     (void) state;
-    struct authority a, other;
-    authority_init(&a);
-    authority_init(&other);
+    struct certificate_authority a, other;
+    certificate_authority_init(&a);
+    certificate_authority_init(&other);
     (void) renew(&a, BEGIN);
     (void) renew(&other, BEGIN + 1);
     struct buf *parts[] = {&a.bundle, &a.ca_key, &a.cert, &a.key};
@@ -133,35 +133,35 @@ static void test_damage_is_repaired(void **state) {
             assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN + 60));
             assert_int_equal(renew(&a, BEGIN + 61), 0);
         }
-    authority_done(&a);
-    authority_done(&other);
+    certificate_authority_done(&a);
+    certificate_authority_done(&other);
 }
 
 static void test_a_clock_that_was_set_back(void **state) {
     (void) state;
-    struct authority a;
-    authority_init(&a);
+    struct certificate_authority a;
+    certificate_authority_init(&a);
     (void) renew(&a, BEGIN);
     assert_int_equal(renew(&a, BEGIN - 30 * DAY), 1);
     assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN - 30 * DAY));
-    authority_done(&a);
+    certificate_authority_done(&a);
 }
 
 static void test_memory_runs_out(void **state) {
     (void) state;
     for (size_t nth = 1;; nth++) {
-        struct authority a;
+        struct certificate_authority a;
         struct err err;
-        authority_init(&a);
+        certificate_authority_init(&a);
         fail_malloc_at(nth);
-        int r = authority_renew(&a, names, BEGIN, &err);
+        int r = certificate_authority_renew(&a, names, BEGIN, &err);
         if (!fail_malloc_end()) {
             assert_int_equal(r, 1);
-            authority_done(&a);
+            certificate_authority_done(&a);
             break;
         }
         assert_true(r < 0 || accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN));
-        authority_done(&a);
+        certificate_authority_done(&a);
     }
 }
 

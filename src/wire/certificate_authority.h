@@ -16,26 +16,27 @@
 
 struct err;
 
-#define AUTHORITY_CA_DAYS 1825  /* an authority lives five years */
-#define AUTHORITY_CA_SPARE 365  /* and is replaced that many days before its end */
-#define AUTHORITY_CERT_DAYS 90  /* the server's certificate */
-#define AUTHORITY_CERT_SPARE 30 /* likewise */
-#define AUTHORITY_SETTLE_S 600  /* until all clients have a new authority */
-#define AUTHORITY_PEM_MAX ((size_t) 64 << 10)
+#define CERTIFICATE_AUTHORITY_CA_DAYS 1825  /* an authority lives five years */
+#define CERTIFICATE_AUTHORITY_CA_SPARE 365  /* and is replaced that many days before its end */
+#define CERTIFICATE_AUTHORITY_CERT_DAYS 90  /* the server's certificate */
+#define CERTIFICATE_AUTHORITY_CERT_SPARE 30 /* likewise */
+#define CERTIFICATE_AUTHORITY_SETTLE_S 600  /* until all clients have a new authority */
+#define CERTIFICATE_AUTHORITY_PEM_MAX ((size_t) 64 << 10)
 
 /* All PEM. Empty buffers are an authority that does not exist yet. */
-struct authority {
+struct certificate_authority {
     struct buf bundle; /* certificates of authorities, the newest first: for clients */
     struct buf ca_key; /* of the newest */
     struct buf cert;   /* the server's */
     struct buf key;
 };
 
-void authority_init(struct authority *a);
-void authority_done(struct authority *a);
+void certificate_authority_init(struct certificate_authority *a);
+void certificate_authority_done(struct certificate_authority *a);
 
 /* Does what is due at `now` (seconds since 1970). `names`: DNS names that the server is called by,
  * up to a NULL. 1: something changed and is to be stored and given out; 0: nothing is due; negative
  * on an error, which leaves everything as it was. What cannot be read, or does not belong together,
  * is created again. */
-int authority_renew(struct authority *a, const char *const *names, int64_t now, struct err *err);
+int certificate_authority_renew(struct certificate_authority *a, const char *const *names,
+                                int64_t now, struct err *err);
