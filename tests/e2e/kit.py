@@ -252,7 +252,7 @@ def check_report(devices, driver, nvml):
 
 
 def check_no_share_twice(pods):
-    """Over all pods, no card is promised more than it has."""
+    """Over all pods, no more of a card is allocated than it has."""
     core, memory = {}, {}
     for seen in pods:
         for devices in assignment_of(seen).values():

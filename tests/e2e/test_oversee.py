@@ -232,7 +232,7 @@ def test_memory_of_no_listed_process_counts(world, space, way):
 
 
 def test_memory_that_several_can_hold_is_held_back(world, space):
-    """No container is charged; the scheduler does not promise what is in use."""
+    """No container is charged; the scheduler does not allocate what is in use."""
     space.start(forger("one", "kept-by-export", 6 * GiB))
     uuid = holder(world, "one")["uuid"]
     there = {"elasticgpu.io/gpu-uuid": uuid}

@@ -2,7 +2,7 @@
 """Packs gpu-kit: what tests/gpu/kit needs on a machine with a GPU where nothing of ours is installed (docs/gpu-kit.md).
 
 The folder is a small copy of the tree: sources of the questions, and the binaries, which need libc only. What would not
-run with the oldest libc that is promised is refused here.
+run with the oldest libc that is supported is refused here.
 """
 
 import argparse
@@ -36,7 +36,7 @@ exec python3 "$here/tests/gpu/kit/gpu_kit.py" "$@"
 
 
 def unfit(path):
-    """Why a binary would not run on the oldest machine that is promised: a list of reasons."""
+    """Why a binary would not run on the oldest machine that is supported: a list of reasons."""
     said = subprocess.run(["readelf", "--dynamic", "--version-info", "--wide", path], stdout=subprocess.PIPE, text=True, check=True).stdout
     reasons = [f"needs {name}" for name in re.findall(r"\(NEEDED\).*\[(.*?)\]", said) if name not in LIBRARIES]
     reasons += [f"needs GLIBC_{version}" for version in sorted(set(re.findall(r"Name: GLIBC_([0-9.]+)", said)))

@@ -237,10 +237,10 @@ def test_dmem_is_the_kernels(machine, groups):
     assert driver.set(outer, 2 * GIB) == SUCCESS
     assert m.alloc(GIB) == OUT_OF_MEMORY  # every ancestor's counts
     assert driver.set(inner, 10 * GIB, soft=GIB) == SUCCESS
-    assert driver.get(outer)[0] == GIB  # and is promised as much
+    assert driver.get(outer)[0] == GIB  # and has it reserved
     m.end()
     groups.remove(inner)
-    assert driver.get(outer)[0] == GIB  # the promise stays, where it was not taken back
+    assert driver.get(outer)[0] == GIB  # the reservation stays, where it was not taken back
 
 
 def test_questions_that_are_refused(machine, groups, tmp_path):

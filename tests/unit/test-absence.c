@@ -33,7 +33,7 @@ static void test_no_pod_without_an_agent(void **state) {
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
 }
 
-/* The agent goes between filter and bind: the promise is no reason to bind. */
+/* The agent goes between filter and bind: an assumed allocation is no reason to bind. */
 static void test_no_binding_without_an_agent(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);

@@ -70,8 +70,8 @@ static void test_known_nodes_as_objects(void **state) {
     struct json node;
     assert_true(json_next(&it, NULL, &node));
     assert_string_equal(json_string(JSON_PATH(node, "metadata", "labels", "zone")), "z");
-    /* A node that is known is a real one: the only one that fits is promised. */
-    assert_int_equal(state_pod_find(w->state, "p")->stage, POD_TENTATIVE);
+    /* A node that is known is a real one: the pod is assumed on the only one that fits. */
+    assert_int_equal(state_pod_find(w->state, "p")->stage, POD_ASSUMED);
 }
 
 static void test_nodes_that_do_not_exist(void **state) {

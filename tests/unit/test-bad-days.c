@@ -111,7 +111,7 @@ static void test_other_machine_of_the_same_name(void **state) {
     assert_int_equal(free_core(w, "n", 0), 0);
 }
 
-/* A promise on a machine that went is no place on the one that came. */
+/* An assumed allocation of a machine that went is none of the one that came. */
 static void test_node_made_anew_between_filter_and_bind(void **state) {
     struct world *w = *state;
     show_node(w, "n", 2);
@@ -161,10 +161,10 @@ static void test_waits_while_a_list_is_read(void **state) {
     show_node(w, "n", 1);
     show_pod(w, "a", HALF, NULL, "");
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
-    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, ASSUMED_TTL_MS);
     assert_int_equal(state_pod_find(w->state, "a")->stage, POD_PENDING);
     state_sync_begin(w->state, STATE_PODS);
-    (void) state_expire(w->state, w->now += 1000, TENTATIVE_TTL_MS);
+    (void) state_expire(w->state, w->now += 1000, ASSUMED_TTL_MS);
     assert_non_null(state_pod_find(w->state, "a"));
     state_sync_end(w->state, STATE_PODS);
     assert_null(state_pod_find(w->state, "a"));
@@ -176,12 +176,12 @@ static void test_waits_while_a_list_is_read(void **state) {
     state_sync_end(w->state, STATE_PODS);
     assert_non_null(state_pod_find(w->state, "c"));
     state_release(w->state, state_pod_find(w->state, "c"));
-    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, ASSUMED_TTL_MS);
     assert_null(state_pod_find(w->state, "c"));
     /* One that was never shown is not waited for. */
     assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
-    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
-    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, ASSUMED_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, ASSUMED_TTL_MS);
     assert_null(state_pod_find(w->state, "b"));
 }
 

@@ -74,7 +74,7 @@ static void see_made(struct elastic_world *e, const char *made) {
 }
 
 /* One that an administrator has made, and that is the claim's since the node is known, of the very
- * card that the pod was promised. */
+ * card that the pod was allocated. */
 static void see_given(struct elastic_world *e, const struct story *story) {
     const char *card = state_pod_find(e->w->state, "p")->allocations[0].device.uuid;
     char text[512];

@@ -54,7 +54,7 @@ static void test_room_of_a_refused_object_is_given_back(void **state) {
 }
 
 /* The bind of a first consumer writes its node, waits for the claim, and goes on by itself; the
- * claim is made of the share that the pod was promised. */
+ * claim is made of the share that the pod was allocated. */
 static void test_first_consumer(void **state) {
     struct elastic_world *e = *state;
     see(e, CLAIMS_CLASSES, LATE);
@@ -322,7 +322,7 @@ static void test_a_claim_stays_while_its_pod_is_being_bound(void **state) {
     answer(e, "PATCH", "/elasticgpuclaims/c", "\"finalizers\":[]", 200);
 }
 
-/* The claim was bound to what an admin has made, of another card than the pod was promised. */
+/* The claim was bound to what an admin has made, of another card than the pod was allocated. */
 static void test_first_consumer_of_another_card(void **state) {
     struct elastic_world *e = *state;
     see(e, CLAIMS_CLASSES, LATE);
@@ -347,8 +347,9 @@ static void test_first_consumer_of_another_card(void **state) {
     assert_string_equal(e->w->bind_answer, "");
 }
 
-/* It was bound before the bind came: nothing waits for it then, and the promise is none of it. */
-static void test_a_claim_is_bound_after_the_promise(void **state) {
+/* It was bound before the bind came: nothing waits for it then, and the assumed allocation is none
+ * of it. */
+static void test_a_claim_is_bound_after_filter(void **state) {
     struct elastic_world *e = *state;
     see(e, CLAIMS_CLASSES, LATE);
     see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
@@ -560,7 +561,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_claim_stays_while_its_pod_is_being_bound, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_claim_is_bound_after_the_promise, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_claim_is_bound_after_filter, begin, end),
         cmocka_unit_test_setup_teardown(test_each_hold_has_its_turn, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),

@@ -150,7 +150,7 @@ static void place_somewhere(struct world *w, struct state_pod *pod) {
     state_plan(w->state, pod, &request, &plan);
     if (node && state_place(w->state, &plan, node, pod, false, &result) == PLACE_OK)
         assert_int_equal(
-            state_allocate(w->state, pod, node, &result, POD_TENTATIVE + below(5), w->now), 0);
+            state_allocate(w->state, pod, node, &result, POD_ASSUMED + below(5), w->now), 0);
 }
 
 static void hold_somewhere(struct world *w) {

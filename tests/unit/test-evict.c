@@ -545,21 +545,21 @@ static void test_held_meanwhile(void **state) {
     expect_nothing(s);
 }
 
-/* As the gate of gangs does, promises the pod its place on node "m". */
-static bool promises(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+/* As the gate of gangs does, assumes the pod on node "m". */
+static bool assume(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     const struct stage *s = self;
     struct state_node *node = state_node_find(s->w->state, "m");
     struct place_result result;
     (void) why;
     state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
     if (state_place(s->w->state, &s->p->plan, node, pod, false, &result) == PLACE_OK)
-        assert_int_equal(state_allocate(s->w->state, pod, node, &result, POD_TENTATIVE, now_ms), 0);
+        assert_int_equal(state_allocate(s->w->state, pod, node, &result, POD_ASSUMED, now_ms), 0);
     return true;
 }
 
 static void test_placed_meanwhile(void **state) {
     struct stage *s = *state;
-    const struct gates gates = {.n = 1, .rows = {{"test", s, promises}}};
+    const struct gates gates = {.n = 1, .rows = {{"test", s, assume}}};
     show_node(s->w, "m", 1);
     show_node(s->w, "n", 1);
     run_low(s, "a", WHOLE, "m", 200);
@@ -569,7 +569,7 @@ static void test_placed_meanwhile(void **state) {
     s->p->gates = &gates;
     state_pod_gone(s->w->state, "a");
     run_later(s, 400);
-    assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_TENTATIVE);
+    assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_ASSUMED);
     assert_null(s->w->state->reserved);
     expect_nothing(s);
 }

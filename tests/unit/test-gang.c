@@ -76,14 +76,14 @@ static void test_gang_waits_and_goes_together(void **state) {
     requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
-    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
-    assert_int_equal(stage_of(w, "2"), POD_TENTATIVE);
-    assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
-    /* kept for longer than the promise of a single pod */
-    assert_int_equal(state_expire(w->state, w->now += TENTATIVE_TTL_MS + 1, TENTATIVE_TTL_MS), 0);
-    assert_string_equal(ask(w, "other", "9", HALF, ""), "!the GPU share that would fit is promised "
-                                                        "to a pod that is being bound; trying "
-                                                        "again in a moment");
+    assert_int_equal(stage_of(w, "1"), POD_ASSUMED);
+    assert_int_equal(stage_of(w, "2"), POD_ASSUMED);
+    assert_int_equal(stage_of(w, "3"), POD_ASSUMED);
+    /* kept for longer than the assumed allocation of a single pod */
+    assert_int_equal(state_expire(w->state, w->now += ASSUMED_TTL_MS + 1, ASSUMED_TTL_MS), 0);
+    assert_string_equal(ask(w, "other", "9", HALF, ""),
+                        "!the GPU share that would fit is allocated to a pod that is being bound; "
+                        "trying again in a moment");
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
     assert_string_equal(ask(w, "d", "2", HALF, THREE), "fits");
     assert_string_equal(ask(w, "d", "3", WHOLE, THREE), "fits");
@@ -173,7 +173,7 @@ static void test_two_gangs(void **state) {
         for (int k = 0; k < 2; k++)
             (void) ask(w, "d", uids[first ^ k][0], HALF, notes[first ^ k]);
         for (int i = 0; i < 3; i++) {
-            assert_int_equal(stage_of(w, uids[1][i]), POD_TENTATIVE);
+            assert_int_equal(stage_of(w, uids[1][i]), POD_ASSUMED);
             assert_int_equal(stage_of(w, uids[0][i]), POD_PENDING);
         }
         /* The old one goes and ends; then it is the young one's turn. */
@@ -210,7 +210,7 @@ static void test_gang_times_out(void **state) {
     respond(w, 0, 200, false, NULL);
     state_pod_stage(state_pod_find(w->state, "3"), POD_BINDING, w->now);
     gangs_tick(&g.gangs, w->now += 59000);
-    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "1"), POD_ASSUMED);
     gangs_tick(&g.gangs, w->now += 1001);
     assert_int_equal(stage_of(w, "1"), POD_PENDING);
     assert_int_equal(stage_of(w, "3"), POD_BINDING);
@@ -221,7 +221,7 @@ static void test_gang_times_out(void **state) {
                         "-gang g: all 3 pods have arrived, and do not fit together yet");
     w->now += 1000;
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
-    assert_int_equal(stage_of(w, "2"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "2"), POD_ASSUMED);
     ungovern(&g);
 }
 
@@ -291,12 +291,12 @@ static void test_gang_with_a_long_timeout(void **state) {
     /* As long as one after the other is bound, however slowly, the others keep their places. */
     for (int i = 0; i < 2; i++) {
         gangs_tick(&g.gangs, w->now += 59000);
-        assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
+        assert_int_equal(stage_of(w, "3"), POD_ASSUMED);
         state_pod_stage(state_pod_find(w->state, uids[i]), POD_BINDING, w->now);
         gangs_tick(&g.gangs, w->now += 1000);
     }
     gangs_tick(&g.gangs, w->now += 59000);
-    assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "3"), POD_ASSUMED);
     assert_int_equal(g.tellings, 0);
     gangs_tick(&g.gangs, w->now += 1000);
     assert_int_equal(stage_of(w, "3"), POD_PENDING);
@@ -305,7 +305,7 @@ static void test_gang_with_a_long_timeout(void **state) {
     for (int i = 0; i < 9; i++) { /* and less and less often */
         w->now += 300000;
         (void) ask(w, "d", "3", HALF, day);
-        assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
+        assert_int_equal(stage_of(w, "3"), POD_ASSUMED);
         gangs_tick(&g.gangs, w->now += 60000);
         assert_int_equal(stage_of(w, "3"), POD_PENDING);
     }
@@ -360,7 +360,7 @@ static void test_gang_begun_by_another_replica(void **state) {
     show_node(w, "n", 2);
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
     gangs_forget(&g.gangs); /* nor is anything kept for it for longer than for others */
-    assert_int_equal(state_expire(w->state, w->now += TENTATIVE_TTL_MS + 1, TENTATIVE_TTL_MS), 3);
+    assert_int_equal(state_expire(w->state, w->now += ASSUMED_TTL_MS + 1, ASSUMED_TTL_MS), 3);
     for (int i = 0; i < 3; i++) {
         assert_string_equal(hold(w, "d", uids[i], HALF), "fits");
         arrive(w, "d", uids[i], HALF, THREE);
@@ -420,7 +420,7 @@ static void test_gang_among_many_in_vain(void **state) {
     state_pod_find(w->state, "1")->requeue.gated = true;
     for (int i = 0; i < 3 && w->nasked == 0; i++)
         requeue_run(&g.requeue, w->now += 1000);
-    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "1"), POD_ASSUMED);
     respond(w, 0, 200, false, NULL);
     ungovern(&g);
 }
@@ -497,11 +497,11 @@ static void any_step(struct world *w, uint64_t *seed) {
             state_pod_gone(w->state, uid);
         break;
     case 2:
-        if (pod && pod->stage <= POD_TENTATIVE)
+        if (pod && pod->stage <= POD_ASSUMED)
             (void) ask(w, "d", uid, HALF, any_notes[gang]);
         break;
     case 3:
-        if (pod && pod->stage == POD_TENTATIVE)
+        if (pod && pod->stage == POD_ASSUMED)
             state_pod_stage(pod, POD_BOUND, w->now);
         break;
     default:
@@ -509,30 +509,30 @@ static void any_step(struct world *w, uint64_t *seed) {
     }
 }
 
-static void count_gang(struct world *w, int gang, uint32_t *ret_there, uint32_t *ret_promised,
+static void count_gang(struct world *w, int gang, uint32_t *ret_there, uint32_t *ret_assumed,
                        uint32_t *ret_placed) {
-    *ret_there = *ret_promised = *ret_placed = 0;
+    *ret_there = *ret_assumed = *ret_placed = 0;
     for (struct state_pod *p = w->state->pods; p; p = p->hh.next) {
         if (p->uid[0] != '0' + gang)
             continue;
         *ret_there += 1;
-        *ret_promised += p->stage == POD_TENTATIVE;
-        *ret_placed += p->stage >= POD_TENTATIVE;
+        *ret_assumed += p->stage == POD_ASSUMED;
+        *ret_placed += p->stage >= POD_ASSUMED;
     }
 }
 
 static void pass_time(struct governed *g, uint64_t ms) {
     g->w->now += ms;
     gangs_tick(&g->gangs, g->w->now);
-    (void) state_expire(g->w->state, g->w->now, TENTATIVE_TTL_MS);
+    (void) state_expire(g->w->state, g->w->now, ASSUMED_TTL_MS);
 }
 
 /* kube-scheduler asks about all that wait, and binds what fits. */
 static void bind_what_fits(struct world *w) {
     for (struct state_pod *p = w->state->pods; p; p = p->hh.next)
-        if (p->stage <= POD_TENTATIVE &&
+        if (p->stage <= POD_ASSUMED &&
             strcmp(ask(w, "d", p->uid, HALF, any_notes[p->uid[0] - '0']), "fits") == 0 &&
-            p->stage == POD_TENTATIVE)
+            p->stage == POD_ASSUMED)
             state_pod_stage(p, POD_BOUND, w->now);
 }
 
@@ -552,7 +552,7 @@ static void clear(struct world *w) {
  * and when there is room and no pod leaves, every whole gang runs. */
 static void test_gangs_in_any_order(void **state) {
     struct world *w = *state;
-    uint32_t there, promised, placed;
+    uint32_t there, assumed, placed;
     uint64_t seed = 7;
     for (int round = 0; round < 150; round++) {
         struct governed g;
@@ -562,8 +562,8 @@ static void test_gangs_in_any_order(void **state) {
             any_step(w, &seed);
             pass_time(&g, 0);
             for (int k = 0; k < 3; k++) {
-                count_gang(w, k, &there, &promised, &placed);
-                assert_true(promised == 0 || there >= any_sizes[k]);
+                count_gang(w, k, &there, &assumed, &placed);
+                assert_true(assumed == 0 || there >= any_sizes[k]);
             }
         }
         show_node(w, "m", 4);
@@ -572,7 +572,7 @@ static void test_gangs_in_any_order(void **state) {
             bind_what_fits(w);
         }
         for (int k = 0; k < 3; k++) {
-            count_gang(w, k, &there, &promised, &placed);
+            count_gang(w, k, &there, &assumed, &placed);
             assert_true(there < any_sizes[k] || placed >= any_sizes[k]);
         }
         clear(w);

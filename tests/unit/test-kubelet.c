@@ -56,7 +56,7 @@ static void registers_when_kubelet_appears(void **state) {
     settle(f);
     print_message("registered %zu resources in %.2f ms\n", resources_count,
                   (double) (uv_hrtime() - start) / 1e6);
-    /* The promise is 50 ms; this machine may be busy. */
+    /* The bound is 50 ms; this machine may be busy. */
     assert_true(uv_hrtime() - start < 500000000u);
 }
 

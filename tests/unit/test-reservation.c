@@ -94,7 +94,7 @@ static const char *ask(struct world *w, const char *uid, const char *queue, cons
 static void run(struct world *w, const char *uid, const char *queue, const char *node) {
     assert_string_equal(ask(w, uid, queue, HALF), node);
     struct state_pod *pod = state_pod_find(w->state, uid);
-    assert_int_equal(pod->stage, POD_TENTATIVE);
+    assert_int_equal(pod->stage, POD_ASSUMED);
     state_pod_stage(pod, POD_BOUND, w->now);
 }
 
@@ -447,9 +447,9 @@ static void test_in_any_order(void **state) {
             break;
         case 2:
         case 3:
-            if (!pod || pod->stage <= POD_TENTATIVE)
+            if (!pod || pod->stage <= POD_ASSUMED)
                 (void) ask(w, uid, owner ? QUEUE : "", HALF);
-            if ((pod = state_pod_find(w->state, uid)) && pod->stage == POD_TENTATIVE)
+            if ((pod = state_pod_find(w->state, uid)) && pod->stage == POD_ASSUMED)
                 state_pod_stage(pod, POD_BOUND, w->now);
             break;
         case 4:

@@ -58,7 +58,7 @@ static void test_bind_between_filters(void **state) {
     show_pod(w, "a", WHOLE, NULL, "");
     show_pod(w, "b", WHOLE, NULL, "");
     assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
-    assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!'); /* promised: comes again by itself */
+    assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!'); /* assumed: comes again by itself */
     bind_pod(w, "a", "n");
     assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!');
     annotations_of(w, &w->asked[0], &notes);
@@ -73,14 +73,14 @@ static void test_bind_between_filters(void **state) {
     assert_string_equal(filter(w, "b", WHOLE, "\"n\""), "n");
 }
 
-static void test_filter_twice_is_one_promise(void **state) {
+static void test_filter_twice_assumes_once(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
     for (int i = 0; i < 3; i++) {
         assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
         assert_int_equal(free_core(w, "n", 0), 50);
     }
-    w->now += TENTATIVE_TTL_MS;
+    w->now += ASSUMED_TTL_MS;
     binder_audit(&w->binder);
     assert_int_equal(free_core(w, "n", 0), 100);
 }
@@ -95,7 +95,7 @@ static void test_invented_pods_are_forgotten(void **state) {
         (void) filter(w, uid, TENTH, "\"n\"");
     }
     for (int i = 0; i < 14; i++) {
-        w->now += TENTATIVE_TTL_MS;
+        w->now += ASSUMED_TTL_MS;
         binder_audit(&w->binder);
     }
     assert_int_equal(HASH_COUNT(w->state->pods), 1);
@@ -103,7 +103,7 @@ static void test_invented_pods_are_forgotten(void **state) {
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 
-static void test_prioritize_promises_the_best(void **state) {
+static void test_prioritize_assumes_the_best(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
     show_node(w, "n1", 1);
@@ -230,7 +230,7 @@ static void test_bind_after_restart(void **state) {
     answer_pod(w, HALF, NULL);
     assert_non_null(strstr(w->bind_answer, "not been seen"));
     show_pod(w, "a", HALF, NULL, "");
-    bind_pod(w, "a", "n"); /* no promise is left: placed now */
+    bind_pod(w, "a", "n"); /* no assumed allocation is left: placed now */
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 201, false, NULL);
     assert_string_equal(w->bind_answer, "");
@@ -522,7 +522,7 @@ static void test_bind_to_a_full_node(void **state) {
     assert_null(strstr(w->bind_answer, "any more"));
 }
 
-static void test_promised_card_lost(void **state) {
+static void test_assumed_card_lost(void **state) {
     struct world *w = *state;
     show_node(w, "n", 2);
     show_pod(w, "a", HALF, NULL, "");
@@ -721,9 +721,9 @@ int main(void) {
         T(test_one_pod),
         T(test_twenty_at_once),
         T(test_bind_between_filters),
-        T(test_filter_twice_is_one_promise),
+        T(test_filter_twice_assumes_once),
         T(test_invented_pods_are_forgotten),
-        T(test_prioritize_promises_the_best),
+        T(test_prioritize_assumes_the_best),
         T(test_restart),
         T(test_pods_that_ask_for_nothing),
         T(test_failing_to_bind_a_pod_that_asks_for_nothing),
@@ -743,7 +743,7 @@ int main(void) {
         T(test_refused_binding),
         T(test_bind_in_any_case),
         T(test_bind_to_a_full_node),
-        T(test_promised_card_lost),
+        T(test_assumed_card_lost),
         T(test_annotations_too_large),
         T(test_malformed_request),
         T(test_hostile_bodies),

@@ -45,7 +45,7 @@ static void swap_gpu(struct world *w, const char *uuid) {
     assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
 }
 
-/* What is held, by pods, reservations and promises, is held of a card, not of a name. */
+/* What is held, by pods, assumed ones and reservations, is held of a card, not of a name. */
 static void test_another_card_of_the_same_name(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
@@ -63,7 +63,7 @@ static void test_another_card_of_the_same_name(void **state) {
     run_pod(w, "b", WHOLE, "n", &b);
     assert_non_null(strstr(buf_str(&b), "GPU-new"));
     assert_int_equal(free_core(w, "n", 0), 0);
-    /* The promise was of the old card; the new one is full. */
+    /* The assumed allocation was of the old card; the new one is full. */
     bind_pod(w, "p", "n");
     assert_int_equal(w->nasked, 0);
     assert_string_not_equal(w->bind_answer, "");
@@ -90,8 +90,8 @@ static void show_unattributed(struct world *w, uint64_t bytes, uint64_t capacity
     state_refresh(w->state, state_node_find(w->state, "n"));
 }
 
-/* Memory that is in use and of no container is not promised, and no pod is short of its own. */
-static void test_unattributed_memory_is_not_promised(void **state) {
+/* Memory that is in use and of no container is not allocated, and no pod is short of its own. */
+static void test_unattributed_memory_is_not_allocated(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0);
     show_node(w, "n", 1);
@@ -121,10 +121,10 @@ static void show_model(struct world *w, unsigned index, const char *model, uint6
     assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
 }
 
-/* Index of the only card that the pod is promised, and how much of it. */
-static uint32_t promised(struct world *w, const char *uid, uint32_t *ret_core) {
+/* Index of the only card that the pod is assumed on, and how much of it. */
+static uint32_t assumed(struct world *w, const char *uid, uint32_t *ret_core) {
     const struct state_pod *pod = state_pod_find(w->state, uid);
-    assert_int_equal(pod->stage, POD_TENTATIVE);
+    assert_int_equal(pod->stage, POD_ASSUMED);
     assert_int_equal(pod->nallocations, 1);
     if (ret_core)
         *ret_core = pod->allocations[0].device.core;
@@ -140,11 +140,11 @@ static void test_unequal_cards(void **state) {
     show_model(w, 1, "Tesla T4", 15);
     /* More memory than the small one has. */
     assert_string_equal(filter(w, "m", "\"elasticgpu.io/gpu-memory\":\"20Gi\"" SLOT, "\"n\""), "n");
-    assert_int_equal(promised(w, "m", NULL), 0);
+    assert_int_equal(assumed(w, "m", NULL), 0);
     /* TFLOPS of whichever card it is: 31 of 65 and of 312. */
     assert_string_equal(filter(w, "t", "\"elasticgpu.io/gpu-tflops\":\"65\"" SLOT, "\"n\""), "n");
     core = 0;
-    bool t4 = promised(w, "t", &core) == 1;
+    bool t4 = assumed(w, "t", &core) == 1;
     assert_int_equal(core, t4 ? 100 : 21);
     assert_string_equal(filter(w, "u", "\"elasticgpu.io/gpu-tflops\":\"400\"" SLOT, "\"n\""),
                         "-no GPU has that many TFLOPS");
@@ -193,16 +193,16 @@ static void test_selection(void **state) {
     show_model(w, 1, "Tesla T4", 15);
     w->annotations = "\"elasticgpu.io/gpu-model\":\"h100, t4\"";
     assert_string_equal(filter(w, "a", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "a", NULL), 1);
+    assert_int_equal(assumed(w, "a", NULL), 1);
     w->annotations = "\"nvidia.com/nouse-gputype\":\"T4\"";
     assert_string_equal(filter(w, "b", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "b", NULL), 0);
+    assert_int_equal(assumed(w, "b", NULL), 0);
     w->annotations = "\"nvidia.com/use-gpuuuid\":\"GPU-n-1,GPU-other\"";
     assert_string_equal(filter(w, "c", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "c", NULL), 1);
+    assert_int_equal(assumed(w, "c", NULL), 1);
     w->annotations = "\"nvidia.com/use-gpuindexes\":\"7, 1\"";
     assert_string_equal(filter(w, "g", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "g", NULL), 1);
+    assert_int_equal(assumed(w, "g", NULL), 1);
     w->annotations = "\"nvidia.com/use-gpuindexes\":\"11\"";
     assert_string_equal(filter(w, "h", TENTH, "\"n\""),
                         "-no GPU of the node is one that the pod selects");
@@ -254,7 +254,7 @@ static void test_every_list(void **state) {
             } else {
                 assert_string_equal(answer, "n");
                 if (named < 2)
-                    assert_int_equal(promised(w, "a", NULL), rows[i].avoid ? 1 - named : named);
+                    assert_int_equal(assumed(w, "a", NULL), rows[i].avoid ? 1 - named : named);
             }
             state_pod_gone(w->state, "a");
         }
@@ -263,7 +263,7 @@ static void test_every_list(void **state) {
         "\"volcano.sh/vgpu-use-gpuuuid\":\"GPU-n-2\","
         "\"nvidia.com/use-gpuuuid\":\"GPU-n-2\",\"elasticgpu.io/gpu-uuid\":\"GPU-n-1\"";
     assert_string_equal(filter(w, "a", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "a", NULL), 1);
+    assert_int_equal(assumed(w, "a", NULL), 1);
 }
 
 static void test_every_selection(void **state) {
@@ -356,12 +356,12 @@ static void test_policy_of_each_tier(void **state) {
     w->annotations = "\"hami.io/node-scheduler-policy\":\"binpack\","
                      "\"hami.io/gpu-scheduler-policy\":\"spread\"";
     assert_string_equal(filter(w, "b", TENTH, "\"used\""), "used");
-    assert_int_not_equal(promised(w, "b", NULL), card);
+    assert_int_not_equal(assumed(w, "b", NULL), card);
     state_pod_gone(w->state, "b");
     w->annotations = "\"hami.io/node-scheduler-policy\":\"spread\","
                      "\"hami.io/gpu-scheduler-policy\":\"binpack\"";
     assert_string_equal(filter(w, "b", TENTH, "\"used\""), "used");
-    assert_int_equal(promised(w, "b", NULL), card);
+    assert_int_equal(assumed(w, "b", NULL), card);
 }
 
 static void test_policies(void **state) {
@@ -378,23 +378,23 @@ static void test_policies(void **state) {
         w->annotations = text;
         assert_string_equal(filter(w, names[i], TENTH, "\"n\""), "n");
         bool spread = strcmp(names[i], "spread") == 0;
-        assert_int_equal(promised(w, names[i], NULL) != used, spread);
+        assert_int_equal(assumed(w, names[i], NULL) != used, spread);
         state_pod_gone(w->state, names[i]);
     }
     /* The namespace's, unless the pod has its own. */
     assert_int_equal(state_namespace_policy(w->state, "d", "spread", "spread"), 0);
     w->annotations = NULL;
     assert_string_equal(filter(w, "ns", TENTH, "\"n\""), "n");
-    assert_int_not_equal(promised(w, "ns", NULL), used);
+    assert_int_not_equal(assumed(w, "ns", NULL), used);
     w->annotations = "\"hami.io/gpu-scheduler-policy\":\"binpack\"";
     assert_string_equal(filter(w, "own", TENTH, "\"n\""), "n");
     state_pod_gone(w->state, "ns");
     assert_string_equal(filter(w, "own", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "own", NULL), used);
+    assert_int_equal(assumed(w, "own", NULL), used);
     assert_int_equal(state_namespace_policy(w->state, "d", NULL, NULL), 0);
     w->annotations = NULL;
     assert_string_equal(filter(w, "late", TENTH, "\"n\""), "n");
-    assert_int_equal(promised(w, "late", NULL), used);
+    assert_int_equal(assumed(w, "late", NULL), used);
 }
 
 /* ---- reserved capacity ---- */
@@ -488,7 +488,7 @@ static void test_a_hold_on_what_is_taken(void **state) {
     struct state_node *elsewhere = state_node_find(w->state, "elsewhere");
     state_unreserve(w->state, "w");
     assert_ptr_equal(state_node_find(w->state, "elsewhere"), elsewhere);
-    state_expire(w->state, w->now, TENTATIVE_TTL_MS);
+    state_expire(w->state, w->now, ASSUMED_TTL_MS);
     assert_null(state_node_find(w->state, "elsewhere"));
     assert_non_null(state_node_find(w->state, "n"));
 }
@@ -570,16 +570,16 @@ static void test_room_of_a_share_changes(void **state) {
     assert_int_equal(n->used.cpu, 0);
 }
 
-/* The age of a promise counts, and not how late it was made. */
-static void test_a_promise_ends_by_its_age(void **state) {
+/* The age of an assumed allocation counts, and not how late it was made. */
+static void test_an_assumed_allocation_ends_by_its_age(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
-    w->now = 100 * TENTATIVE_TTL_MS;
+    w->now = 100 * ASSUMED_TTL_MS;
     show_pod(w, "p", HALF, NULL, "");
     assert_string_equal(filter(w, "p", HALF, "\"n\""), "n");
-    assert_int_equal(state_expire(w->state, w->now + TENTATIVE_TTL_MS - 1, TENTATIVE_TTL_MS), 0);
+    assert_int_equal(state_expire(w->state, w->now + ASSUMED_TTL_MS - 1, ASSUMED_TTL_MS), 0);
     assert_int_equal(free_core(w, "n", 0), 50);
-    assert_int_equal(state_expire(w->state, w->now + TENTATIVE_TTL_MS, TENTATIVE_TTL_MS), 1);
+    assert_int_equal(state_expire(w->state, w->now + ASSUMED_TTL_MS, ASSUMED_TTL_MS), 1);
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 
@@ -734,7 +734,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_a_card_goes_and_comes_back),
         T(test_another_card_of_the_same_name),
-        T(test_unattributed_memory_is_not_promised),
+        T(test_unattributed_memory_is_not_allocated),
         T(test_unequal_cards),
         T(test_too_few_of_the_selected_model),
         T(test_the_amount_of_a_share),
@@ -750,7 +750,7 @@ int main(void) {
         T(test_room),
         T(test_slots_of_shares),
         T(test_room_of_a_share_changes),
-        T(test_a_promise_ends_by_its_age),
+        T(test_an_assumed_allocation_ends_by_its_age),
         T(test_workload_is_kept),
         T(test_nodes_by_name),
         T(test_where_names_were_found),

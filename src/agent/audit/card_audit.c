@@ -302,10 +302,10 @@ static void report_unattributed(struct audit *a, struct card_audit *audit,
         buf_puts(&text, "They are charged to the only container with a share of the card, which "
                         "holds the driver's device nodes by a process that is not listed: ");
     else if (audit->candidates.unlisted > 0)
-        buf_puts(&text, "The scheduler does not promise them. Containers that hold the driver's "
+        buf_puts(&text, "The scheduler does not allocate them. Containers that hold the driver's "
                         "device nodes by a process that is not listed: ");
     else
-        buf_puts(&text, "The scheduler does not promise them. No container with a share of the "
+        buf_puts(&text, "The scheduler does not allocate them. No container with a share of the "
                         "card holds the driver's device nodes by a process that is not listed");
     put_candidates(a, &audit->candidates, &text);
     if (!audit->complete)

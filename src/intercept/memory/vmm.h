@@ -11,7 +11,7 @@
 void handle_lock(struct share *share);
 void handle_unlock(struct share *share);
 
-/* Promises room for one binding and takes a reference to the handle; false: it is not in our books.
+/* Reserves room for one binding and takes a reference to the handle; false: it is not in our books.
  */
 bool binding_begin(struct share *share, uint64_t handle);
 

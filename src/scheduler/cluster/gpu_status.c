@@ -85,7 +85,7 @@ static bool is_kept(const struct state_reserved *reserved, const struct state_ca
     return ret->core > 0 || ret->memory > 0;
 }
 
-/* The free amounts of the card, without tentative allocations. */
+/* The free amounts of the card, without assumed allocations. */
 static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
                        struct place_amount *ret) {
     struct place_amount free = place_amount_of_card(card->memory), amount;

@@ -72,7 +72,7 @@ static bool any_pod_fits(struct requeue *r, uint64_t now_ms) {
     struct seen_shapes seen = {.n = 0};
     state_refresh_all(r->state);
     for (struct state_pod *pod = r->state->open; pod; pod = pod->open_next) {
-        if (pod->requeue.gated && pod->stage <= POD_TENTATIVE && is_let_through(r, pod, now_ms))
+        if (pod->requeue.gated && pod->stage <= POD_ASSUMED && is_let_through(r, pod, now_ms))
             return true;
         if (!pod->requeue.refused || pod->stage != POD_PENDING || pod->requeue.round > r->rounds)
             continue;

@@ -282,7 +282,7 @@ static void on_acquired(void *userdata) {
 static void on_lost(void *userdata) {
     struct scheduler *s = userdata;
     s->key_ages = (struct key_ages){0};
-    /* Tentative allocations expire, and Bindings in doubt are read back, as always. */
+    /* Assumed allocations expire, and Bindings in doubt are read back, as always. */
     govern_lost(s);
 }
 

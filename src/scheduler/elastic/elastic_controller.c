@@ -165,7 +165,7 @@ static bool is_allocated(const struct state_pod *pod, const char *container,
     return false;
 }
 
-/* The claim gets the tentative allocation of its first consumer. */
+/* The claim gets the assumed allocation of its first consumer. */
 static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
                         const struct container_request *req, const char *node, const char *id,
                         struct claims_room *ret) {

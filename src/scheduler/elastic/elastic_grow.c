@@ -139,10 +139,10 @@ struct search {
     bool settled;
 };
 
-/* A tentative allocation is dropped and made again; a Binding in flight is awaited. */
+/* An assumed allocation is dropped and made again; a Binding in flight is awaited. */
 static void give_more(struct elastic *e, struct state_pod *pod, const char *container,
                       const struct claim_amount *amount, uint64_t memory) {
-    if (pod->stage == POD_TENTATIVE)
+    if (pod->stage == POD_ASSUMED)
         state_release(e->state, pod);
     else if (pod->stage >= POD_AWAITED)
         write_pod(e, pod, container, amount, memory);

@@ -7,7 +7,7 @@
 
 #include "scheduler/elastic/elastic.h"
 
-/* The container of the pod, with a tentative allocation or bound, that uses the claim; NULL: none.
+/* The container of the pod, with an assumed allocation or bound, that uses the claim; NULL: none.
  */
 const char *elastic_container_of(const struct elastic *e, const struct state_pod *pod,
                                  const struct egpu_claim *claim);

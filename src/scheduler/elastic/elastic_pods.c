@@ -296,7 +296,7 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
     }
 }
 
-/* Whether the container's tentative allocation equals what its claim gives, on the claim's cards.
+/* Whether the container's assumed allocation equals what its claim gives, on the claim's cards.
  */
 static bool is_allocated(const struct state_pod *pod, const char *container,
                          const struct claims_use *use) {
@@ -310,13 +310,13 @@ static bool is_allocated(const struct state_pod *pod, const char *container,
     return cards == use->amount.cards;
 }
 
-/* Before the claim was bound, the pod got a tentative allocation for it: possibly on another card,
+/* Before the claim was bound, the pod got an assumed allocation for it: possibly on another card,
  * of another size, and for one container of several. Then the pod is placed again, on the claim's
  * capacity. */
-static void check_tentative(struct elastic *e, const char *uid) {
+static void check_assumed(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
     struct claims_use use;
-    for (uint32_t i = 0; pod && pod->stage == POD_TENTATIVE && i < pod->ncontainers; i++)
+    for (uint32_t i = 0; pod && pod->stage == POD_ASSUMED && i < pod->ncontainers; i++)
         if (pod->containers[i].claimed && use_of(e, pod, pod->containers[i].container, &use) &&
             use.egpu && !is_allocated(pod, pod->containers[i].container, &use))
             state_release(e->state, pod);
@@ -333,7 +333,7 @@ void elastic_waits_run(struct elastic *e) {
         if (progress == KEEP_WAITING)
             err_set(&why, EAGAIN, "the pod's claim is being made; trying again");
         if (progress == GO_ON) {
-            check_tentative(e, w->uid);
+            check_assumed(e, w->uid);
             binder_bind(e->binder, w->body.data, w->body.len, w->request);
         } else
             e->binder->done(why.text, w->request);
@@ -356,7 +356,7 @@ static bool is_first_consumer(const struct elastic *e, const char *uid) {
     struct claims_use use;
     const char *container;
     struct err err;
-    int r = pod && has_claims(pod) && pod->stage <= POD_TENTATIVE ? 0 : -ENOENT;
+    int r = pod && has_claims(pod) && pod->stage <= POD_ASSUMED ? 0 : -ENOENT;
     for (uint32_t i = 0; r != -ENOENT; i++) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
         if (r == 0 && !use.egpu)
@@ -370,7 +370,7 @@ void elastic_bind(struct elastic *e, const char *body, size_t len, void *request
     if (!w || !read_names(body, len, w) || !e->binder->ready(e->binder->userdata) ||
         !is_first_consumer(e, w->uid)) {
         if (w)
-            check_tentative(e, w->uid); /* its claim may be bound since */
+            check_assumed(e, w->uid); /* its claim may be bound since */
         free(w);
         binder_bind(e->binder, body, len, request);
         return;

@@ -286,13 +286,13 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
 
 /* ---- choosing, and the request ---- */
 
-/* Allocates on the node before the Binding is sent: the tentative cards if they are still free,
+/* Allocates on the node before the Binding is sent: the assumed cards if they are still free,
  * else others of the same node. */
 static int claim(struct binder *b, struct state_pod *pod, struct state_node *node,
                  struct err *err) {
     struct place_result result;
     uint64_t now = b->now(b->userdata);
-    if (pod->node == node && (pod->stage == POD_TENTATIVE || pod->stage == POD_IN_DOUBT)) {
+    if (pod->node == node && (pod->stage == POD_ASSUMED || pod->stage == POD_IN_DOUBT)) {
         state_pod_stage(pod, POD_BINDING, now);
         return 0;
     }
@@ -305,9 +305,9 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
     return r < 0 ? err_errno(err, -r, "cannot bind") : 0;
 }
 
-/* Drops a tentative allocation whose cards are gone or have become unhealthy. */
-static void check_tentative(struct binder *b, struct state_pod *pod) {
-    if (pod->stage != POD_TENTATIVE)
+/* Drops an assumed allocation whose cards are gone or have become unhealthy. */
+static void check_assumed(struct binder *b, struct state_pod *pod) {
+    if (pod->stage != POD_ASSUMED)
         return;
     for (uint32_t i = 0; i < pod->nallocations; i++) {
         const struct state_node *node = pod->node;
@@ -359,7 +359,7 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
         return NULL;
     state_refresh(b->state, node);
-    check_tentative(b, pod);
+    check_assumed(b, pod);
     a->doubted = pod->stage == POD_IN_DOUBT;
     if ((!a->doubted && is_held(b, pod, err)) || claim(b, pod, node, err) < 0)
         return NULL;
@@ -455,7 +455,7 @@ static void audit_pod(struct binder *b, struct state_pod *pod) {
 void binder_audit(struct binder *b) {
     uint64_t now = b->now(b->userdata);
     struct state_pod *pod, *next;
-    (void) state_expire(b->state, now, TENTATIVE_TTL_MS);
+    (void) state_expire(b->state, now, ASSUMED_TTL_MS);
     DL_FOREACH_SAFE2(b->state->open, pod, next, open_next)
         if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
             now - pod->audited_ms >= AUDIT_AFTER_MS)

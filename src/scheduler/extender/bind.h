@@ -45,5 +45,5 @@ void binder_done(struct binder *b);
 void binder_bind(struct binder *b, const char *body, size_t len, void *request);
 
 /* To be called about once a second: reads pods whose Binding is in doubt or long awaited, and
- * expires old tentative allocations. */
+ * expires old assumed allocations. */
 void binder_audit(struct binder *b);

@@ -142,8 +142,8 @@ static size_t judge_nodes(struct filter_call *f, const struct state_pod *self) {
     return fitting;
 }
 
-/* Whether a node would fit the pod without tentative allocations. */
-static bool tentative_in_the_way(struct filter_call *f, const struct state_pod *self) {
+/* Whether a node would fit the pod without assumed allocations. */
+static bool assumed_in_the_way(struct filter_call *f, const struct state_pod *self) {
     struct place_result result;
     for (size_t i = 0; i < f->n; i++) {
         struct state_node *node = f->candidates[i].node;
@@ -190,7 +190,7 @@ static void judge_best(struct filter_call *f, const struct state_pod *self) {
     }
 }
 
-/* Promises the pod its place on the node it will most likely be sent to. Failing is harmless: bind
+/* Assumes the pod on the node to which it will most likely be sent. Failing is harmless: bind
  * places again. */
 static void allocate_best(struct filter_call *f, struct state_pod *self, uint64_t now_ms) {
     const struct extender_candidate *best = best_candidate(f);
@@ -198,7 +198,7 @@ static void allocate_best(struct filter_call *f, struct state_pod *self, uint64_
     if (!best || !best->node ||
         state_place(f->extender->state, &f->plan, best->node, self, false, &result) != PLACE_OK)
         return;
-    (void) state_allocate(f->extender->state, self, best->node, &result, POD_TENTATIVE, now_ms);
+    (void) state_allocate(f->extender->state, self, best->node, &result, POD_ASSUMED, now_ms);
 }
 
 /* ---- answers ---- */
@@ -322,12 +322,12 @@ static int filter_malformed(struct filter_call *f, const struct pod *pod, struct
     return 0;
 }
 
-/* Nodes that lack room only because of tentative allocations may soon have it, and no event of the
+/* Nodes that lack room only because of assumed allocations may soon have it, and no event of the
  * cluster would requeue the pod. An error makes kube-scheduler retry after a back-off. */
 static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                             struct buf *out) {
-    if (tentative_in_the_way(f, self))
-        return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
+    if (assumed_in_the_way(f, self))
+        return fail_filter(out, "the GPU share that would fit is allocated to a pod that is being "
                                 "bound; trying again in a moment");
     state_refresh_all(f->extender->state); /* so that only later changes count as such */
     self->requeue.refused = true;
@@ -460,7 +460,7 @@ static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t n
     } else {
         if (requested)
             self = state_pod_asked(f->extender->state, pod, NULL);
-        if (!self || self->stage > POD_TENTATIVE)
+        if (!self || self->stage > POD_ASSUMED)
             return; /* nothing to choose: all zero */
         state_plan(f->extender->state, self, &f->request, &f->plan);
         (void) judge_nodes(f, self);

@@ -4,7 +4,7 @@
 /* The extender's filter and prioritize as functions from JSON to JSON over the state.
  * kube-scheduler calls filter for every pod with a GPU request, prioritize when more than one node
  * is left, and bind (bind.h) for the selected node, possibly while it filters the next pod. So
- * filter or prioritize makes a tentative allocation on the likely node; otherwise two pods could be
+ * filter or prioritize makes an assumed allocation on the likely node; otherwise two pods could be
  * sent to the same free share.
  *
  * Protocol: k8s.io/kube-scheduler extender/v1. Its keys are Go field names without case. */
@@ -21,9 +21,9 @@
 
 struct json_parser;
 
-/* Lifetime of a tentative allocation without a Binding. bind normally follows within milliseconds;
+/* Lifetime of an assumed allocation without a Binding. bind normally follows within milliseconds;
  * after this time the pod is placed again. */
-#define TENTATIVE_TTL_MS 5000
+#define ASSUMED_TTL_MS 5000
 
 /* A pod that fits no node, or with an invalid request; `pod` may be freed afterwards. `key` is
  * equal for messages that differ only in figures; 0: none. */
@@ -36,7 +36,7 @@ typedef bool (*extender_known)(const struct state_pod *pod, const char *reason, 
 
 struct extender_candidate;
 
-/* None of these nodes has room for the pod, even without tentative allocations. */
+/* None of these nodes has room for the pod, even without assumed allocations. */
 typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_candidate *candidates,
                                  size_t n, uint64_t now_ms, void *userdata);
 

@@ -26,7 +26,7 @@ struct gang {
     bool reported;              /* that it is not complete */
     bool fresh;                 /* not counted yet */
     bool started;               /* all were bound once, and some of them still are */
-    uint64_t placed_ms;         /* when all got tentative allocations; 0: not yet */
+    uint64_t placed_ms;         /* when all got assumed allocations; 0: not yet */
     uint64_t moved_ms;          /* when another one was bound since, of */
     size_t bound;               /* their number then */
     uint64_t retry_ms;          /* not tried before */
@@ -110,7 +110,7 @@ static uint32_t size_needed(const struct gang *gang) {
 
 /* Whether enough members have their places. */
 static bool is_settled(const struct gang *gang) {
-    return count_from(gang, POD_TENTATIVE) >= size_needed(gang);
+    return count_from(gang, POD_ASSUMED) >= size_needed(gang);
 }
 
 /* Whether enough members certainly exist: pods known only from kube-scheduler's requests may be
@@ -119,7 +119,7 @@ static bool is_settled(const struct gang *gang) {
 static bool is_known(const struct gang *gang) {
     size_t n = 0;
     for (size_t i = 0; i < gang->n; i++)
-        n += gang->members[i]->stage >= POD_TENTATIVE && gang->members[i]->shown;
+        n += gang->members[i]->stage >= POD_ASSUMED && gang->members[i]->shown;
     return n >= size_needed(gang);
 }
 
@@ -168,10 +168,10 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
 
 /* ---- placing all at once ---- */
 
-static void release_tentative(struct gangs *g, struct gang *gang) {
+static void release_assumed(struct gangs *g, struct gang *gang) {
     for (size_t i = 0; i < gang->n; i++) {
         gang->members[i]->keep_until_ms = 0;
-        if (gang->members[i]->stage == POD_TENTATIVE)
+        if (gang->members[i]->stage == POD_ASSUMED)
             state_release(g->state, gang->members[i]);
     }
     gang->placed_ms = 0;
@@ -205,7 +205,7 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
             most = score;
         }
     return best && state_place(g->state, &g->plan, best, pod, false, &result) == PLACE_OK &&
-           state_allocate(g->state, pod, best, &result, POD_TENTATIVE, now_ms) == 0;
+           state_allocate(g->state, pod, best, &result, POD_ASSUMED, now_ms) == 0;
 }
 
 static uint64_t size_of(const struct state_pod *pod) {
@@ -229,8 +229,8 @@ static int by_size(const void *a, const void *b) {
 }
 
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
-    release_tentative(g, gang);
-    size_t settled = count_from(gang, POD_TENTATIVE), left = gang->n - settled;
+    release_assumed(g, gang);
+    size_t settled = count_from(gang, POD_ASSUMED), left = gang->n - settled;
     const uint32_t size = size_needed(gang);
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
     for (size_t i = 0; i < gang->n && settled < size && settled + left >= size; i++)
@@ -239,12 +239,12 @@ static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struc
             settled += place_member(g, gang->members[i], now_ms, why);
         }
     if (settled < size) {
-        release_tentative(g, gang);
+        release_assumed(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;
         return false;
     }
     for (size_t i = 0; i < gang->n; i++)
-        if (gang->members[i]->stage == POD_TENTATIVE)
+        if (gang->members[i]->stage == POD_ASSUMED)
             gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
     gang->placed_ms = gang->moved_ms = now_ms;
     gang->bound = count_from(gang, POD_BINDING);
@@ -342,7 +342,7 @@ static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     size_t bound = count_from(gang, POD_BINDING);
     uint64_t kept_s = (now_ms - gang->placed_ms) / 1000;
     uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 9 ? gang->failures : 9);
-    release_tentative(g, gang);
+    release_assumed(g, gang);
     gang->failures++;
     gang->retry_ms = now_ms + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
     (void) snprintf(
@@ -353,7 +353,7 @@ static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     put_events(g, gang, "GPUGangTimeout", text);
 }
 
-/* Whether the tentative allocations have expired: after the gang's timeout, or earlier when binding
+/* Whether the assumed allocations have expired: after the gang's timeout, or earlier when binding
  * has stalled. A member may never be bound, and other pods need the shares. */
 static bool is_over(struct gang *gang, uint64_t now_ms) {
     size_t bound = count_from(gang, POD_BINDING);
@@ -375,7 +375,7 @@ static void check_gang(struct gangs *g, struct gang *gang, uint64_t now_ms) {
         gang->since_ms = now_ms;
     } else if (gang->placed_ms > 0) {
         if (!is_settled(gang))
-            release_tentative(g, gang); /* a member has gone */
+            release_assumed(g, gang); /* a member has gone */
         else if (is_over(gang, now_ms))
             give_back(g, gang, now_ms);
     } else if (gang->n < gang->size && !gang->reported && now_ms - gang->since_ms >= limit) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Gangs: all of their pods get a share, or none does. Filter refuses the members until all exist
- * and fit together; then all get tentative allocations at once, for the gang's timeout, and the
+ * and fit together; then all get assumed allocations at once, for the gang's timeout, and the
  * pods are requeued. Because that is one step, two gangs never block each other with halves: the
  * gang with the oldest pod goes first. Members that are not bound by the timeout lose their
  * allocation, and the gang tries again. */
@@ -34,7 +34,7 @@ struct gangs {
 
 void gangs_done(struct gangs *g);
 
-/* Another replica leads from now on: the state of the gangs is reset. Their tentative allocations
+/* Another replica leads from now on: the state of the gangs is reset. Their assumed allocations
  * expire as all do. */
 void gangs_forget(struct gangs *g);
 

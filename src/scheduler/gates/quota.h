@@ -2,7 +2,7 @@
 #pragma once
 
 /* Quotas of namespaces on shares, in cards times percent and in bytes, whatever dialect a pod is
- * written in. Usage is what is allocated to the pods of a namespace, tentatively or not. Namespaces
+ * written in. Usage is what is allocated to the pods of a namespace, assumed or not. Namespaces
  * of a cohort may use unused guaranteed amounts of the others; a namespace within its own
  * guaranteed amount is never blocked by that. */
 

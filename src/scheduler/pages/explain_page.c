@@ -82,7 +82,7 @@ static void write_nodes(struct json_writer *w, struct scheduler *s, const struct
     json_put_u64(w, "nodesWithoutGPU", without);
 }
 
-/* Checks the gates only for a pod that one has refused: a check can make tentative allocations. */
+/* Checks the gates only for a pod that one has refused: a check can make assumed allocations. */
 static void write_held(struct json_writer *w, struct scheduler *s, struct state_pod *pod) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     if (pod->requeue.gated && gates_closed(&s->gates, pod, scheduler_now(s), &why))

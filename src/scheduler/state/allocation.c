@@ -241,7 +241,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         node->cards[i]->overcommitted = short_of >> i & 1;
 }
 
-/* ---- tentative allocations ---- */
+/* ---- assumed allocations ---- */
 
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
     struct state *s = pod->space->state;

@@ -23,8 +23,8 @@ struct state_pod *state_pod_find(struct state *s, const char *uid) {
 }
 
 const char *state_stage_name(enum pod_stage stage) {
-    static const char *const names[POD_STAGES] = {"pending",  "promised", "binding",
-                                                  "in-doubt", "awaited",  "bound"};
+    static const char *const names[POD_STAGES] = {"pending",  "assumed", "binding",
+                                                  "in-doubt", "awaited", "bound"};
     return names[stage];
 }
 

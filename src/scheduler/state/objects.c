@@ -485,7 +485,7 @@ unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
     DL_FOREACH_SAFE2(s->open, pod, next, open_next) {
-        if (pod->stage == POD_TENTATIVE && now_ms - pod->since_ms >= ttl_ms &&
+        if (pod->stage == POD_ASSUMED && now_ms - pod->since_ms >= ttl_ms &&
             now_ms >= pod->keep_until_ms) {
             state_release(s, pod);
             n++;

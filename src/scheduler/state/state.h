@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The scheduler's model of the cluster: cards, allocations of bound pods, and tentative
+/* The scheduler's model of the cluster: cards, allocations of bound pods, and assumed
  * allocations. Pure: events of the watches and the time are inputs, and there is no I/O, so that
  * tests can try every order of events. The pods are authoritative: a bound pod has the allocation
  * of its signed assignment from its first watch event until it has finished or is gone, also while
@@ -26,16 +26,16 @@
 
 /* How far a pod is. Everything between PENDING and BOUND is kept in memory only. */
 enum pod_stage {
-    POD_PENDING,   /* holds nothing */
-    POD_TENTATIVE, /* the likely winner of filter or prioritize; runs out */
-    POD_BINDING,   /* the Binding is on its way */
-    POD_IN_DOUBT,  /* the Binding got no answer: it may have been done, or be done yet */
-    POD_AWAITED,   /* the API server has bound it, the watch has not shown it */
-    POD_BOUND,     /* the watch shows it on a node */
+    POD_PENDING,  /* holds nothing */
+    POD_ASSUMED,  /* the likely winner of filter or prioritize; runs out */
+    POD_BINDING,  /* the Binding is on its way */
+    POD_IN_DOUBT, /* the Binding got no answer: it may have been done, or be done yet */
+    POD_AWAITED,  /* the API server has bound it, the watch has not shown it */
+    POD_BOUND,    /* the watch shows it on a node */
     POD_STAGES,
 };
 
-/* "pending", "promised" (POD_TENTATIVE), "binding", "in-doubt", "awaited", "bound". */
+/* "pending", "assumed", "binding", "in-doubt", "awaited", "bound". */
 const char *state_stage_name(enum pod_stage stage);
 
 /* The allocation of one container on one card. */
@@ -104,7 +104,7 @@ struct state_pod {
     struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
     struct pod_gang *gang;           /* NULL: none */
     struct state_space *space;       /* of its namespace */
-    uint64_t keep_until_ms;          /* its tentative allocation expires no earlier; 0: as usual */
+    uint64_t keep_until_ms;          /* its assumed allocation expires no earlier; 0: as usual */
     /* Of the class of its claims; NULL: none. */
     const struct place_policy *class_policy;
     size_t annotation_bytes;
@@ -401,8 +401,8 @@ void state_refresh_all(struct state *s);
 void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
                 struct place_plan *plan);
 
-/* Places the pod on this node, without its own tentative allocation. With `settled_only`, without
- * all tentative allocations. */
+/* Places the pod on this node, without its own assumed allocation. With `settled_only`, without
+ * all assumed allocations. */
 enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
@@ -483,7 +483,7 @@ struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const 
 /* The pod's request as the placement takes it. */
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
 
-/* Allocates the granted cards to the pod, at stage POD_TENTATIVE or POD_BINDING; replaces an
+/* Allocates the granted cards to the pod, at stage POD_ASSUMED or POD_BINDING; replaces an
  * earlier allocation. -ENOMEM leaves it PENDING. */
 int state_allocate(struct state *s, struct state_pod *pod, struct state_node *node,
                    const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
@@ -494,7 +494,7 @@ void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_m
 /* Takes everything from a pod that is not bound. */
 void state_release(struct state *s, struct state_pod *pod);
 
-/* Expires tentative allocations older than `ttl_ms` and returns their number. Forgets pods that no
+/* Expires assumed allocations older than `ttl_ms` and returns their number. Forgets pods that no
  * watch has shown for a minute. */
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms);
 
