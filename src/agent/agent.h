@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The agent: the state of its rooms together. One thread, one libuv loop. */
+/* The agent: the state of its directories together. One thread, one libuv loop. */
 
 #include <stdbool.h>
 #include <stdint.h>

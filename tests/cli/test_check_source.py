@@ -32,21 +32,21 @@ def test_a_directory_includes_only_what_is_below_it(rules):
 
 
 @pytest.mark.parametrize("path, included, refused", [
-    ("src/room/low/a.c", "room/high/b.h", True), ("src/room/high/a.c", "room/low/b.h", False),
-    ("src/room/low/a.c", "room/low/b.h", False), ("src/room/low/a.c", "room/top.h", True),
-    ("src/room/top.c", "room/high/b.h", False), ("src/room/low/a.c", "room/unnamed/b.h", True)])
+    ("src/layer/low/a.c", "layer/high/b.h", True), ("src/layer/high/a.c", "layer/low/b.h", False),
+    ("src/layer/low/a.c", "layer/low/b.h", False), ("src/layer/low/a.c", "layer/top.h", True),
+    ("src/layer/top.c", "layer/high/b.h", False), ("src/layer/low/a.c", "layer/unnamed/b.h", True)])
 def test_a_subdirectory_includes_only_what_is_below_it(rules, monkeypatch, path, included, refused):
-    monkeypatch.setattr(rules, "INNER_LAYERS", {"room": ["low", "high"]})
-    monkeypatch.setitem(rules.LAYERS, "room", [])
+    monkeypatch.setattr(rules, "INNER_LAYERS", {"layer": ["low", "high"]})
+    monkeypatch.setitem(rules.LAYERS, "layer", [])
     breaches = list(rules.check_layers(path, f'\n#include "{included}"\n'))
     assert [breach.startswith(f"{path}:2: ") for breach in breaches] == [True] * refused
 
 
 def test_files_of_no_subdirectory_can_be_at_the_bottom(rules, monkeypatch):
-    monkeypatch.setattr(rules, "INNER_LAYERS", {"room": [".", "high"]})
-    monkeypatch.setitem(rules.LAYERS, "room", [])
-    assert list(rules.check_layers("src/room/high/a.c", '#include "room/bottom.h"\n')) == []
-    assert len(list(rules.check_layers("src/room/bottom.c", '#include "room/high/a.h"\n'))) == 1
+    monkeypatch.setattr(rules, "INNER_LAYERS", {"layer": [".", "high"]})
+    monkeypatch.setitem(rules.LAYERS, "layer", [])
+    assert list(rules.check_layers("src/layer/high/a.c", '#include "layer/bottom.h"\n')) == []
+    assert len(list(rules.check_layers("src/layer/bottom.c", '#include "layer/high/a.h"\n'))) == 1
 
 
 def test_a_pure_directory_reaches_nothing_else_through_others_either(rules, tmp_path):
@@ -93,17 +93,17 @@ def test_lines_of_documents_are_bounded_outside_code_and_tables(rules, tmp_path)
 
 
 def test_a_path_that_is_named_exists(rules, tmp_path):
-    put(tmp_path, "src/room/a.c", "/* See src/room/b.c, src/room/a and build/src/room/program. */\n")
-    put(tmp_path, "a.md", "`src/room/*.c`, tests/test-NAME.c\n")
+    put(tmp_path, "src/layer/a.c", "/* See src/layer/b.c, src/layer/a and build/src/layer/program. */\n")
+    put(tmp_path, "a.md", "`src/layer/*.c`, tests/test-NAME.c\n")
     put(tmp_path, "tests/test-a.c", "")
-    assert list(rules.check_named_paths("src/room/a.c")) == ["src/room/a.c:1: src/room/b.c does not exist"]
+    assert list(rules.check_named_paths("src/layer/a.c")) == ["src/layer/a.c:1: src/layer/b.c does not exist"]
     assert list(rules.check_named_paths("a.md")) == []
 
 
 def test_a_file_that_a_comment_names_exists(rules, tmp_path):
-    put(tmp_path, "src/room/a.c", '#include "room/gone.h"\n/* As b.c and\n * old.c do; room/c.c is a path. */\n')
-    assert list(rules.check_named_files("src/room/a.c", {"a.c", "b.c"})) == [
-        "src/room/a.c: a comment names old.c, which does not exist"]
+    put(tmp_path, "src/layer/a.c", '#include "layer/gone.h"\n/* As b.c and\n * old.c do; layer/c.c is a path. */\n')
+    assert list(rules.check_named_files("src/layer/a.c", {"a.c", "b.c"})) == [
+        "src/layer/a.c: a comment names old.c, which does not exist"]
 
 
 def test_the_list_of_equivalent_mutants_has_no_stale_entry(rules, tmp_path):
