@@ -78,12 +78,14 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 }
 
 /* Card 1 is asked before and after its processes are listed. "taken": 4 GiB more after it,
- * "returned": before it. */
+ * "returned": before it. "no-reserve": the driver does not separate its reserve. */
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     static unsigned int calls;
     unsigned long long used = GIB / 2;
 
+    if (fault("no-reserve"))
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (index_of(device) == 1 && fault(calls++ % 2 ? "taken" : "returned"))
         used += 4 * GIB;
     *memory = (nvmlMemory_v2_t){

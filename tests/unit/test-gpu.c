@@ -182,6 +182,25 @@ static void memory_that_moves_during_a_look(void **state) {
     switch_fault(f, "returned", false);
 }
 
+/* A driver that does not separate its reserve: all memory in use may be held by processes. */
+static void driver_without_reserve(void **state) {
+    struct fixture *f = *state;
+    const struct gpu_sample *sample = &snap(f)->devices[0].sample;
+    uint64_t polls;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_true(sample->memory_most == (uint64_t) 1 << 29);
+    assert_true(sample->memory_reserved == (uint64_t) 1 << 29);
+    switch_fault(f, "no-reserve", true);
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls + 2); /* one that began after the fault */
+    assert_false(sample->attributable);
+    assert_true(sample->memory_used == (uint64_t) 1 << 30);
+    assert_true(sample->memory_most == sample->memory_used);
+    assert_true(sample->memory_allocated == sample->memory_used);
+    assert_true(sample->memory_reserved == 0);
+}
+
 /* One lost card does not take the other with it, keeps its name, and comes back. */
 static void lost_card(void **state) {
     struct fixture *f = *state;
@@ -617,6 +636,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
+        cmocka_unit_test_setup_teardown(driver_without_reserve, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
         cmocka_unit_test_setup_teardown(mig_mode, setup, teardown),
         cmocka_unit_test_setup_teardown(parts_of_cards, setup, teardown),

@@ -265,7 +265,8 @@ static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
     return false;
 }
 
-/* Memory in use, and the driver's reserve. Drivers before 510 do not separate them. */
+/* Memory in use, and the driver's reserve. Drivers before 510 do not separate them: false, and both
+ * results are unchanged. */
 static bool read_allocated(struct worker *w, nvmlDevice_t device, uint64_t *ret,
                            uint64_t *ret_reserved) {
     nvmlMemory_v2_t memory = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
@@ -287,12 +288,13 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
     d->memory = memory.total;
     d->sample.memory_used = memory.used;
     d->sample.memory_free = memory.free;
+    d->sample.memory_allocated = memory.used;
+    d->sample.memory_reserved = 0;
     d->sample.attributable =
         read_allocated(w, device, &d->sample.memory_allocated, &d->sample.memory_reserved);
     if (d->sample.memory_reserved > memory.used)
         d->sample.memory_reserved = memory.used;
-    d->sample.memory_most = d->sample.attributable ? d->sample.memory_allocated
-                                                   : memory.used - d->sample.memory_reserved;
+    d->sample.memory_most = d->sample.memory_allocated;
     return true;
 }
 
@@ -303,8 +305,10 @@ static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_
     bool known = d->sample.attributable && read_allocated(w, device, &now, &reserved);
 
     d->sample.attributable = known && !w->unknown_memory;
-    if (!known)
+    if (!known) {
+        d->sample.memory_most = d->sample.memory_used;
         return;
+    }
     if (now > d->sample.memory_most)
         d->sample.memory_most = now;
     if (now < d->sample.memory_allocated)
