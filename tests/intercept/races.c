@@ -7,10 +7,10 @@
  *
  * WHAT: map (memory is mapped while its handle is released), unmap (memory is mapped where two
  * mappings are just being undone), capture (a stream is captured while memory is allocated in its
- * order), restore (a process is restored twice), context (memory is
- * allocated while a context with memory is destroyed), cancel (a thread is cancelled in an
- * allocation that is refused). The environment's HOLDER names the program that says what the card
- * has in use, without the library. Prints "ok", or what is wrong. */
+ * order), restore (a process is restored twice), context and primary (memory is allocated while a
+ * context with memory ends), cancel (a thread is cancelled in an allocation that is refused). The
+ * environment's HOLDER names the program that says what the card has in use, without the library.
+ * Prints "ok", or what is wrong. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -170,6 +170,34 @@ static void race_context(void) {
     at_once(end_context, allocate_and_free);
 }
 
+static void release_primary(void) {
+    OK(cuDevicePrimaryCtxRelease(0));
+}
+
+/* The second reference keeps the context in every other turn. */
+static void race_primary(void) {
+    static bool twice;
+    CUdeviceptr p;
+
+    twice = !twice;
+    OK(cuDevicePrimaryCtxRetain(&ending, 0));
+    if (twice)
+        OK(cuDevicePrimaryCtxRetain(&ending, 0));
+    OK(cuCtxSetCurrent(ending));
+    for (int i = 0; i < 100; i++)
+        OK(cuMemAlloc_v2(&p, MIB));
+    OK(cuCtxSetCurrent(primary));
+    at_once(release_primary, allocate_and_free);
+    if (twice)
+        OK(cuDevicePrimaryCtxRelease(0));
+}
+
+/* The threads use another context than the primary one. */
+static void leave_primary(void) {
+    OK(cuCtxCreate_v2(&primary, 0, 0));
+    OK(cuDevicePrimaryCtxRelease(0));
+}
+
 /* -- a capture that begins in the middle of an allocation ------------------------------------ */
 
 static void allocate(void) {
@@ -257,9 +285,14 @@ int main(int argc, char **argv) {
         const char *name;
         void (*race)(void);
         bool in_children;
-    } races[] = {{"map", race_map, false},         {"unmap", race_unmap, false},
-                 {"restore", race_restore, false}, {"context", race_context, false},
-                 {"capture", race_capture, true},  {"cancel", cancel, false}};
+        void (*prepare)(void);
+    } races[] = {{"map", race_map, false, NULL},
+                 {"unmap", race_unmap, false, NULL},
+                 {"restore", race_restore, false, NULL},
+                 {"context", race_context, false, NULL},
+                 {"primary", race_primary, false, leave_primary},
+                 {"capture", race_capture, true, NULL},
+                 {"cancel", cancel, false, NULL}};
     size_t which = 0;
     uint64_t before;
     CUdeviceptr p;
@@ -273,6 +306,8 @@ int main(int argc, char **argv) {
     before = on_card();
     if (!races[which].in_children) {
         primary = begin();
+        if (races[which].prepare)
+            races[which].prepare();
         start_second();
         OK(cuMemAlloc_v2(&p, PIECE));
     }

@@ -75,7 +75,7 @@ static void test_an_address_is_used_again_while_its_context_ends(void **state) {
     (void) state;
     put(&t, entry(ENTRY_POINTER, 512, 1, 0x1000));
     allocations_end_context(&t, 0x1000, 1);
-    assert_null(allocations_find(&t, ENTRY_POINTER, 512));
+    assert_int_equal(allocations_find(&t, ENTRY_POINTER, 512)->bytes, 1);
     put(&t, entry(ENTRY_POINTER, 512, 2, 0x2000));
     assert_true(allocations_take(&t, ENTRY_POINTER, 512, &e));
     assert_int_equal(e.bytes, 2);

@@ -52,13 +52,21 @@ void allocations_put(struct allocations *table, const struct entry *entry) {
 }
 
 struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key) {
+    struct entry *ending = NULL;
+
     if (table->size == 0)
         return NULL;
     for (size_t i = place_of(table, kind, key); table->entry[i].kind != ENTRY_NONE;
-         i = (i + 1) & (table->size - 1))
-        if (table->entry[i].kind == kind && table->entry[i].key == key && !table->entry[i].ending)
-            return &table->entry[i];
-    return NULL;
+         i = (i + 1) & (table->size - 1)) {
+        struct entry *e = &table->entry[i];
+
+        if (e->kind != kind || e->key != key)
+            continue;
+        if (!e->ending)
+            return e;
+        ending = e;
+    }
+    return ending;
 }
 
 /* Closes the gap, so that no chain of entries is cut. */

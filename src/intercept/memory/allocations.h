@@ -42,7 +42,7 @@ struct entry {
     uint64_t link; /* the context with which the entry ends, or as stated above */
     uint32_t refs;
     uint8_t kind;
-    bool ending;    /* its context is being destroyed */
+    bool ending;    /* its context may be about to be destroyed */
     int16_t device; /* index in the share, -1: charged nowhere */
 };
 
@@ -58,9 +58,10 @@ struct allocations {
 bool allocations_reserve(struct allocations *table);
 void allocations_unreserve(struct allocations *table);
 
-/* For kinds that are found by key, no entry with this key may exist. */
+/* For kinds that are found by key, no entry with this key may exist, unless it is ending. */
 void allocations_put(struct allocations *table, const struct entry *entry);
 
+/* An entry that is ending only if there is no other: its key may have been handed out again. */
 struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key);
 
 /* Removes the entry and reserves its room, so that it can be put back. */
@@ -89,8 +90,8 @@ void allocations_mark(struct allocations *table, allocations_match_fn *match, co
 bool allocations_take_between(struct allocations *table, enum entry_kind kind, uint64_t from,
                               uint64_t to, struct entry *ret);
 
-/* Before a context is destroyed: its entries belong to `mark` (the link of no other entry) and are
- * no longer found by key, since the driver may hand out each key again before they are removed. */
+/* Before a context may be destroyed: its entries are ending, and belong to `mark` (the link of no
+ * other entry). The driver may hand out their keys again before they are removed. */
 void allocations_end_context(struct allocations *table, uint64_t context, uint64_t mark);
 
 /* When the context was not destroyed. */

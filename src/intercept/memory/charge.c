@@ -235,19 +235,17 @@ void context_end_begin(struct context_end *end, uint64_t context) {
     books_unlock(end->share);
 }
 
-CUresult context_end_settle(struct context_end *end, CUresult result) {
+static void keep_context(const struct context_end *end) {
+    books_lock(end->share);
+    allocations_keep_context(books_allocations(end->share), end->context, end->mark);
+    books_unlock(end->share);
+}
+
+static void remove_ended(const struct context_end *end) {
     bool more = true, done;
     struct entry entry;
     size_t at = 0;
 
-    if (!end->share)
-        return result;
-    if (result != CUDA_SUCCESS) {
-        books_lock(end->share);
-        allocations_keep_context(books_allocations(end->share), end->context, end->mark);
-        books_unlock(end->share);
-        return result;
-    }
     while (more) {
         books_lock(end->share);
         more = allocations_take_linked(books_allocations(end->share), end->mark, &at, &entry);
@@ -261,5 +259,13 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
             give_back_rest(end->share, &entry);
     }
     pools_refresh(end->share);
-    return result;
+}
+
+void context_end_settle(struct context_end *end, bool ended) {
+    if (!end->share)
+        return;
+    if (ended)
+        remove_ended(end);
+    else
+        keep_context(end);
 }

@@ -59,11 +59,14 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key);
 void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr); /* also one from a pool */
 CUresult refund_settle(struct refund *refund, CUresult result);
 
-/* A context is about to be destroyed, and with it all that was allocated in it. */
+/* A context may be about to be destroyed, and with it all that was allocated in it. */
 struct context_end {
     struct share *share;
     uint64_t context, mark;
 };
 
+/* Before the driver may destroy it. */
 void context_end_begin(struct context_end *end, uint64_t context);
-CUresult context_end_settle(struct context_end *end, CUresult result);
+
+/* After it. `ended`: it has. */
+void context_end_settle(struct context_end *end, bool ended);

@@ -81,7 +81,8 @@ static CUresult end_context(CUcontext ctx, CUresult (*destroy)(CUcontext ctx)) {
     context_end_begin(&end, context);
     r = destroy(ctx);
     throttle_context_ended(context, r == CUDA_SUCCESS);
-    return context_end_settle(&end, r);
+    context_end_settle(&end, r == CUDA_SUCCESS);
+    return r;
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
@@ -166,14 +167,13 @@ static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
     lock_take(&contexts->lock[dev]);
     context = contexts->primary[dev];
     throttle_context_ends(context);
+    context_end_begin(&end, context);
     r = leave(dev);
     ended = r == CUDA_SUCCESS && context && !primary_active(dev);
     throttle_context_ended(context, ended);
-    if (ended) {
-        context_end_begin(&end, context);
+    if (ended)
         contexts->primary[dev] = 0;
-        (void) context_end_settle(&end, r);
-    }
+    context_end_settle(&end, ended);
     lock_drop(&contexts->lock[dev]);
     return r;
 }

@@ -50,6 +50,13 @@ static uint64_t key_of(uint64_t context, CUlimit limit) {
     return context * 16 + (uint64_t) limit;
 }
 
+/* With the lock of the books. A context that is ending may have had the same address. */
+static struct entry *find_booked(struct share *share, uint64_t key) {
+    struct entry *found = allocations_find(books_allocations(share), ENTRY_HEAP, key);
+
+    return found && !found->ending ? found : NULL;
+}
+
 static uint64_t less(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
@@ -67,7 +74,7 @@ static struct booked booked_for(const struct charge *charge, CUlimit limit) {
     const struct entry *found;
 
     books_lock(share);
-    found = allocations_find(books_allocations(share), ENTRY_HEAP, key_of(charge->context, limit));
+    found = find_booked(share, key_of(charge->context, limit));
     if (found)
         booked = (struct booked){found->bytes, found->refs};
     books_unlock(share);
@@ -84,7 +91,7 @@ static void enter_limit(struct charge *charge, CUlimit limit, const struct booke
     struct entry *found;
 
     books_lock(share);
-    found = allocations_find(books_allocations(share), ENTRY_HEAP, key);
+    found = find_booked(share, key);
     if (found) {
         found->bytes = now->bytes;
         allocations_unreserve(books_allocations(share));
@@ -96,7 +103,7 @@ static void enter_limit(struct charge *charge, CUlimit limit, const struct booke
     }
     (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_HEAP, key, charge->context);
     books_lock(share);
-    found = allocations_find(books_allocations(share), ENTRY_HEAP, key);
+    found = find_booked(share, key);
     if (found)
         found->refs = now->began;
     books_unlock(share);

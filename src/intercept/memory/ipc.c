@@ -19,6 +19,21 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
     return r;
 }
 
+/* Counts another import of what is open at this address. An entry that is ending may be of other
+ * memory, which was open there before. */
+static bool open_again(struct share *share, uint64_t key) {
+    struct entry *found;
+    bool again;
+
+    books_lock(share);
+    found = allocations_find(books_allocations(share), ENTRY_IMPORT, key);
+    again = found && !found->ending;
+    if (again)
+        found->refs++;
+    books_unlock(share);
+    return again;
+}
+
 /* Enters what has been opened; false: it is of another container and does not fit. */
 static bool enter_import(struct import *import, uint64_t key, uint64_t bytes) {
     struct charge charge;
@@ -26,7 +41,7 @@ static bool enter_import(struct import *import, uint64_t key, uint64_t bytes) {
     if (!import->share)
         return true;
     /* Memory that is open already counts as one import, however often it is opened. */
-    if (books_ref(import->share, ENTRY_IMPORT, key)) {
+    if (open_again(import->share, key)) {
         import_ended(import->share);
         return true;
     }
