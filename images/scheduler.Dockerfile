@@ -4,10 +4,11 @@
 #     docker build -f images/scheduler.Dockerfile -t aliquot-scheduler:dev .
 FROM debian:12 AS build
 COPY scripts/packages.txt /tmp/packages.txt
-RUN apt-get update && xargs apt-get install -y --no-install-recommends </tmp/packages.txt
+RUN apt-get update && sed 's/#.*//' /tmp/packages.txt | xargs apt-get install -y --no-install-recommends
 COPY . /src
-RUN make -C /src release \
-    && python3 /src/images/aliquot_images.py --build /src/build-release --rootfs /rootfs scheduler
+# Not below /src, which has the builds of the machine that sends it. The packages are there.
+RUN make -C /src BUILD=/build -o setup release \
+    && python3 /src/images/aliquot_images.py --build /build-release --rootfs /rootfs scheduler
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -86,8 +86,9 @@ class Children:
         with self.lock:
             self.ending = True
         for process, ends_by in self.running.items():
-            if process.poll() is None:
-                os.killpg(process.pid, ends_by)
+            with contextlib.suppress(ProcessLookupError):   # another thread has seen its end
+                if process.poll() is None:
+                    os.killpg(process.pid, ends_by)
         for process in self.running:
             process.wait()
 
