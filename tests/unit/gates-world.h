@@ -106,6 +106,31 @@ static inline void arrive(struct world *w, const char *namespace, const char *ui
     show_text(w, buf_str(&text));
 }
 
+#define CONTAINER(name, limits) "{\"name\":\"" name "\",\"resources\":{\"limits\":{" limits "}}}"
+#define SIDECAR(name, limits)                                                                      \
+    "{\"name\":\"" name "\",\"restartPolicy\":\"Always\",\"resources\":{\"limits\":{" limits "}}}"
+#define CORE(n) "\"elasticgpu.io/gpu-core\":\"" #n "\""
+/* So many cards, 1 GiB and a percentage of the compute of each. */
+#define CARDS(n, percent)                                                                          \
+    "\"nvidia.com/gpu\":\"" #n "\",\"nvidia.com/gpumem\":\"1024\",\"nvidia.com/gpucores\":"        \
+    "\"" #percent "\",\"elasticgpu.io/slot\":\"1\""
+
+/* A pending pod with any containers. */
+static inline struct state_pod *arrive_with(struct world *w, const char *namespace, const char *uid,
+                                            const char *init, const char *containers,
+                                            const char *annotations) {
+    char text[2048];
+    snprintf(text, sizeof(text),
+             "{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"%s\",\"uid\":\"%s\","
+             "\"creationTimestamp\":\"" EPOCH "\",\"annotations\":{%s}},"
+             "\"spec\":{\"initContainers\":[%s],\"containers\":[%s]},\"status\":{}}",
+             uid, namespace, uid, annotations, init, containers);
+    show_text(w, text);
+    struct state_pod *pod = state_pod_find(w->state, uid);
+    assert_int_equal(pod->problem, REQUEST_OK);
+    return pod;
+}
+
 /* As filter() of the world, for a pod that arrive() has shown, on nodes "n" and "m". */
 static inline const char *ask(struct world *w, const char *namespace, const char *uid,
                               const char *resources, const char *annotations) {

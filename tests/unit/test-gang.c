@@ -450,6 +450,61 @@ static void test_gang_made_anew(void **state) {
     ungovern(&g);
 }
 
+/* The member with the largest request over all of its containers and cards is placed first, and
+ * the name decides between equal ones. */
+static void test_the_largest_member_is_placed_first(void **state) {
+    static const struct {
+        const char *first, *other;
+    } rows[] = {
+        {CONTAINER("a", CORE(60)), CONTAINER("a", CORE(50))},
+        {CONTAINER("a", CORE(30)) "," CONTAINER("b", CORE(31)), CONTAINER("a", CORE(60))},
+        {CONTAINER("a", CORE(10)) "," CONTAINER("b", CORE(60)), CONTAINER("a", CORE(60))},
+        {CONTAINER("a", WHOLE), CONTAINER("a", CORE(99))},
+        {CONTAINER("a", CORE(200)), CONTAINER("a", WHOLE)},
+        {CONTAINER("a", CORE(200)), CONTAINER("a", WHOLE) "," CONTAINER("b", CORE(99))},
+        {CONTAINER("a", CARDS(2, 31)), CONTAINER("a", CORE(60))},
+        {CONTAINER("a", CARDS(2, 31)), CONTAINER("a", CARDS(3, 20))},
+    };
+    static const char one[] = GANG("g", "1");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int swapped = 0; swapped < 2; swapped++) {
+            struct world *w = *state;
+            struct governed g;
+            _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+            govern(&g, w);
+            show_node(w, "n", 4);
+            (void) arrive_with(w, "d", "1", "", swapped ? rows[i].other : rows[i].first, one);
+            (void) arrive_with(w, "d", "2", "", swapped ? rows[i].first : rows[i].other, one);
+            assert_true(gangs_open(&g.gangs, state_pod_find(w->state, "1"), w->now, &why));
+            if (stage_of(w, "1") != (swapped ? POD_PENDING : POD_ASSUMED) ||
+                stage_of(w, "2") != (swapped ? POD_ASSUMED : POD_PENDING))
+                fail_msg("row %zu: pod %d is placed first", i, stage_of(w, "1") ? 1 : 2);
+            state_pod_gone(w->state, "1");
+            state_pod_gone(w->state, "2");
+            ungovern(&g);
+        }
+}
+
+/* Of members with equal requests the first in the order of their names is placed. */
+static void test_equal_members_are_placed_by_name(void **state) {
+    for (int swapped = 0; swapped < 2; swapped++) {
+        struct world *w = *state;
+        struct governed g;
+        _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+        static const char one[] = GANG("g", "1");
+        govern(&g, w);
+        show_node(w, "n", 1);
+        arrive(w, "d", swapped ? "2" : "1", HALF, one);
+        arrive(w, "d", swapped ? "1" : "2", HALF, one);
+        assert_true(gangs_open(&g.gangs, state_pod_find(w->state, "1"), w->now, &why));
+        assert_int_equal(stage_of(w, "1"), POD_ASSUMED);
+        assert_int_equal(stage_of(w, "2"), POD_PENDING);
+        state_pod_gone(w->state, "1");
+        state_pod_gone(w->state, "2");
+        ungovern(&g);
+    }
+}
+
 static void test_gang_and_quota(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -596,6 +651,8 @@ int main(void) {
         T(test_gang_of_which_some_have_ended),
         T(test_gang_begun_by_another_replica),
         T(test_gang_loses_a_member),
+        T(test_the_largest_member_is_placed_first),
+        T(test_equal_members_are_placed_by_name),
         T(test_gang_and_quota),
         T(test_gang_among_many_in_vain),
         T(test_gang_made_anew),

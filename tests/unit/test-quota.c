@@ -156,6 +156,52 @@ static void test_tflops(void **state) {
     ungovern(&g);
 }
 
+/* What counts before a pod has a place: the sum of the containers that run at once, on all of their
+ * cards. */
+static void test_use_of_a_request(void **state) {
+    static const struct {
+        const char *init, *containers;
+        uint64_t core, gib, cards;
+    } rows[] = {
+        {"", CONTAINER("a", TENTH), 10, 8, 1},
+        {"", CONTAINER("a", TENTH) "," CONTAINER("b", HALF), 60, 48, 2},
+        {"", CONTAINER("a", TENTH) "," CONTAINER("b", "") "," CONTAINER("c", HALF), 60, 48, 2},
+        {CONTAINER("i", WHOLE), CONTAINER("a", TENTH) "," CONTAINER("b", HALF), 100, 80, 2},
+        {CONTAINER("i", HALF) "," CONTAINER("j", HALF), CONTAINER("a", TENTH), 50, 40, 1},
+        {SIDECAR("s", HALF), CONTAINER("a", TENTH), 60, 48, 2},
+        {"", CONTAINER("a", CORE(200)), 200, 160, 2},
+        {"", CONTAINER("a", CARDS(2, 20)), 40, 2, 2},
+        {"", CONTAINER("a", CARDS(2, 20)) "," CONTAINER("b", CARDS(3, 10)), 70, 5, 5},
+        {"",
+         CONTAINER("a", "\"elasticgpu.io/gpu-memory\":\"3Gi\""
+                        ",\"elasticgpu.io/slot\":\"1\""),
+         0, 3, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        static const char *const names[] = {"gpu-core", "gpu-memory", "gpu"};
+        const uint64_t uses[] = {rows[i].core, rows[i].gib * GIB, rows[i].cards};
+        struct world *w = *state;
+        for (int r = 0; r < QUOTA_RESOURCES; r++)
+            for (uint64_t short_by = 0; short_by < 2 && uses[r] >= short_by; short_by++) {
+                struct governed g;
+                char spec[128];
+                _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+                govern(&g, w);
+                show_node(w, "n", 1);
+                snprintf(spec, sizeof(spec), "\"max\":{\"elasticgpu.io/%s\":\"%" PRIu64 "\"}",
+                         names[r], uses[r] - short_by);
+                show_quota(&g, "a", "q", spec);
+                struct state_pod *pod =
+                    arrive_with(w, "a", "p", rows[i].init, rows[i].containers, "");
+                bool open = quotas_open(&g.quotas, pod, w->now, &why);
+                if (open != (short_by == 0))
+                    fail_msg("row %zu, %s: %s", i, spec, buf_str(&why));
+                state_pod_gone(w->state, "p");
+                ungovern(&g);
+            }
+    }
+}
+
 static void test_foreign_names_and_resource_quota(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -359,6 +405,7 @@ int main(void) {
         T(test_use_of_a_namespace),
         T(test_nobody_starves),
         T(test_use_of_init_containers),
+        T(test_use_of_a_request),
         T(test_plain_limit),
         T(test_quota_without_memory),
         T(test_bind_asks_again),
