@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "claims/claims.h"
+#include "claims/model.h"
 #include "fail-malloc.h"
 #include "wire/json.h"
 
@@ -27,6 +27,9 @@
 
 struct world {
     struct claims *claims;
+    bool full;        /* no card has room */
+    bool unsettled;   /* pods do not have what their claim has been given */
+    char events[256]; /* "TYPE KIND NAME REASON;" of each Event */
     size_t n;
     struct {
         char method[8], path[256], key[256], body[1024];
@@ -45,19 +48,19 @@ static const char *node_of(void *self, const struct egpu *e) {
 }
 
 static int check_room(void *self, const struct egpu *e, struct err *why) {
-    (void) self, (void) e, (void) why;
-    return 0;
+    (void) e;
+    return ((struct world *) self)->full ? err_set(why, EAGAIN, "no room") : 0;
 }
 
 static int grow(void *self, const struct egpu *e, const struct claim_amount *want,
                 struct err *why) {
-    (void) self, (void) e, (void) want, (void) why;
-    return 0;
+    (void) want;
+    return check_room(self, e, why);
 }
 
 static bool settle(void *self, const struct egpu *e) {
-    (void) self, (void) e;
-    return true;
+    (void) e;
+    return !((struct world *) self)->unsettled;
 }
 
 static bool begun(void *self, const char *pod_uid) {
@@ -74,7 +77,10 @@ static void drop(void *self, const char *name) {
 }
 
 static void note(void *self, const struct claims_note *note) {
-    (void) self, (void) note;
+    struct world *w = self;
+    size_t n = strlen(w->events);
+    snprintf(w->events + n, sizeof(w->events) - n, "%s %s %s %s;",
+             note->warning ? "Warning" : "Normal", note->kind, note->name, note->reason);
 }
 
 static void record(void *self, const struct claims_write *write) {
@@ -112,25 +118,40 @@ static void show(struct world *w, enum claims_kind kind, const char *text) {
         fail_msg("%s: %s", err.text, text);
 }
 
-/* Whatever allocation fails, nothing of the class is lost (address sanitizer). */
-static void a_class_without_memory_is_refused(void **state) {
-    static const char text[] =
-        "{\"metadata\":{\"name\":\"k\",\"uid\":\"3\",\"resourceVersion\":\"1\"},"
-        "\"provisioner\":\"elasticgpu.io/qgpu\",\"parameters\":{\"a\":\"b\"}}";
-    _cleanup_json_ struct json_parser *p = NULL;
-    struct world *w = *state;
-    struct json root;
-    struct err err;
-    size_t refused = 0;
-    int r = -ENOMEM;
-    assert_int_equal(json_open(text, strlen(text), &p, &root, &err), 0);
-    while (r < 0) {
-        fail_malloc_at(refused + 1);
-        r = claims_seen(w->claims, CLAIMS_CLASSES, root, &err);
-        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
-        refused += r < 0;
+/* Whatever allocation fails, the event is an error, so that the objects are listed again, and
+ * nothing of the object is lost (address sanitizer). */
+static void an_object_without_memory_is_refused(void **state) {
+#define META                                                                                       \
+    "\"metadata\":{\"name\":\"k\",\"namespace\":\"ns\",\"uid\":\"3\",\"resourceVersion\":\"1\","   \
+    "\"labels\":{\"a\":\"b\"},\"finalizers\":[\"x\",\"y\"]}"
+    static const struct {
+        enum claims_kind kind;
+        const char *text;
+    } rows[] = {
+        {CLAIMS_CLASSES, "{" META ",\"provisioner\":\"p\",\"parameters\":{\"a\":\"b\"}}"},
+        {CLAIMS_EGPUS, "{" META ",\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":10},"
+                       "\"qGPU\":{\"gpuName\":\"gpu-a\"}}}"},
+        {CLAIMS_CLAIMS, "{" META ",\"spec\":{\"resources\":{\"requests\":{"
+                        "\"elasticgpu.io/gpu-core\":10}},\"selector\":{\"matchLabels\":{"
+                        "\"a\":\"b\"}}}}"},
+    };
+#undef META
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_json_ struct json_parser *p = NULL;
+        struct world *w = *state;
+        struct json root;
+        struct err err;
+        size_t refused = 0;
+        int r = -ENOMEM;
+        assert_int_equal(json_open(rows[i].text, strlen(rows[i].text), &p, &root, &err), 0);
+        while (r < 0) {
+            fail_malloc_at(refused + 1);
+            r = claims_seen(w->claims, rows[i].kind, root, &err);
+            assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+            refused += r < 0;
+        }
+        assert_in_range(refused, 2, 100);
     }
-    assert_in_range(refused, 2, 100);
 }
 
 /* The writes of one pass. */
@@ -258,6 +279,189 @@ static void a_refused_write_of_a_claim_is_repeated_soon(void **state) {
     assert_int_equal(plan(w, T0 + FAILED_MS), 1);
 }
 
+/* A write that was accepted is repeated only after the watch had its time, unlike one that failed.
+ */
+static void an_accepted_write_waits_for_the_watch(void **state) {
+    static const struct {
+        int status;
+        uint64_t wait_ms;
+    } rows[] = {{200, SHOWN_MS},  {201, SHOWN_MS},  {204, SHOWN_MS},  {0, FAILED_MS},
+                {302, FAILED_MS}, {403, FAILED_MS}, {409, FAILED_MS}, {500, FAILED_MS}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        show(w, CLAIMS_EGPUS, EGPU("g", "", 10, "", ""));
+        assert_int_equal(plan(w, T0), 1);
+        claims_written(w->claims, "gpu:g", rows[i].status, NULL, NULL, T0);
+        assert_int_equal(plan(w, T0 + rows[i].wait_ms - 1), 0);
+        assert_int_equal(plan(w, T0 + rows[i].wait_ms), 1);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
+/* The API server may answer when the object is gone, or with a key of another version of Aliquot.
+ */
+static void an_answer_about_nothing_is_ignored(void **state) {
+    static const char *const keys[] = {"gpu:none", "claim:ns/none", "new:ns/none",
+                                       "pod:none", "ask:none/1",    "ask:none",
+                                       "",         "none"};
+    static const int statuses[] = {200, 404, 409, 500};
+    struct world *w = *state;
+    show(w, CLAIMS_EGPUS, EGPU("g", "", 10, "", AVAILABLE));
+    assert_int_equal(plan(w, T0), 0);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        for (size_t j = 0; j < sizeof(statuses) / sizeof(statuses[0]); j++) {
+            claims_written(w->claims, keys[i], statuses[j], "1", "why", T0);
+            assert_true(claims_has_news(w->claims));
+            assert_int_equal(plan(w, T0), 0);
+            assert_string_equal(w->events, "");
+        }
+}
+
+#define CLASS(extra)                                                                               \
+    "{\"metadata\":{\"name\":\"k\",\"uid\":\"3\",\"resourceVersion\":\"1\"},"                      \
+    "\"provisioner\":\"elasticgpu.io/qgpu\"" extra "}"
+#define COMPLETED "\"elasticgpu.io/bind-completed\":\"yes\""
+#define BOUND "\"phase\":\"Bound\""
+#define GRANTED(core) BOUND ",\"capacity\":{\"elasticgpu.io/gpu-core\":\"" #core "\"}"
+#define DELETED(notes) notes "},\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"labels\":{"
+
+/* What an operator sees in the Events of the objects: problems are warnings, the rest is not. */
+static void each_status_has_its_event(void **state) {
+    static const struct {
+        const char *class, *egpu, *claim, *events;
+        bool full, unsettled;
+    } rows[] = {
+        {NULL, EGPU("g", "", 10, "", ""), NULL, "", false, false},
+        {NULL, EGPU("g", "", 10, "", ""), NULL, "Warning ElasticGPU g NoRoom;", true, false},
+        {NULL, EGPU("g", "", 200, "", ""), NULL, "Warning ElasticGPU g Malformed;", false, false},
+        {NULL, NULL, CLAIM("", 10, OF_CLASS(""), ""), "Warning ElasticGPUClaim c NoMatch;", false,
+         false},
+        {NULL, NULL, CLAIM("", 10, OF_CLASS("k"), ""), "Warning ElasticGPUClaim c NoClass;", false,
+         false},
+        {CLASS(",\"bindingMode\":\"WaitForFirstConsumer\""), NULL, CLAIM("", 10, OF_CLASS("k"), ""),
+         "Normal ElasticGPUClaim c WaitForFirstConsumer;", false, false},
+        {CLASS(""), NULL, CLAIM("", 10, OF_CLASS("k"), ""),
+         "Warning ElasticGPUClaim c ProvisioningFailed;", false, false},
+        {NULL, EGPU("g", "", 10, REF("c", "1"), AVAILABLE),
+         CLAIM(COMPLETED, 10, OF_CLASS("") NAMED("g"), ""), "Normal ElasticGPUClaim c Bound;",
+         false, false},
+        {NULL, NULL, CLAIM(COMPLETED, 10, OF_CLASS("") NAMED("g"), GRANTED(10)),
+         "Warning ElasticGPUClaim c ClaimLost;", false, false},
+        {NULL, EGPU("g", "", 10, ",\"claimRef\":{\"namespace\":\"ns\",\"name\":\"other\"}", BOUND),
+         CLAIM(COMPLETED, 10, OF_CLASS("") NAMED("g"), GRANTED(10)),
+         "Warning ElasticGPUClaim c ClaimMisbound;", false, false},
+        {CLASS(""), EGPU("g", "", 10, OF_CLASS("k") REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 20, OF_CLASS("k") NAMED("g"), GRANTED(10)),
+         "Warning ElasticGPUClaim c NotAllowed;", false, false},
+        {CLASS(",\"allowExpansion\":true"), EGPU("g", "", 10, OF_CLASS("k") REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 20, OF_CLASS("k") NAMED("g"), GRANTED(10)),
+         "Warning ElasticGPUClaim c NoRoom;", true, false},
+        {CLASS(",\"allowExpansion\":true"), EGPU("g", "", 20, OF_CLASS("k") REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 20, OF_CLASS("k") NAMED("g"), GRANTED(10)),
+         "Normal ElasticGPUClaim c InProgress;", false, true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        w->full = rows[i].full;
+        w->unsettled = rows[i].unsettled;
+        if (rows[i].class)
+            show(w, CLAIMS_CLASSES, rows[i].class);
+        if (rows[i].egpu)
+            show(w, CLAIMS_EGPUS, rows[i].egpu);
+        if (rows[i].claim)
+            show(w, CLAIMS_CLAIMS, rows[i].claim);
+        (void) plan(w, T0);
+        if (strcmp(w->events, rows[i].events) != 0)
+            fail_msg("row %zu: %s", i, w->events);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
+/* The API server says that the claim is gone, or that another one has its name. */
+static void an_egpu_without_its_claim_is_released(void **state) {
+    static const struct {
+        int status;
+        const char *uid, *events;
+    } rows[] = {
+        {404, NULL, "Normal ElasticGPU g ClaimGone;"},
+        {200, "2", "Normal ElasticGPU g ClaimGone;"},
+        {200, "1", ""},
+        {200, NULL, ""},
+        {500, NULL, ""},
+        {0, NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        bool gone = rows[i].events[0] != '\0';
+        show(w, CLAIMS_EGPUS, EGPU("g", "", 10, REF("c", "1"), BOUND));
+        assert_int_equal(plan(w, T0), 1);
+        claims_written(w->claims, "ask:g/1", rows[i].status, rows[i].uid, NULL, T0);
+        assert_int_equal(plan(w, T0 + FAILED_MS - 1), gone);
+        assert_string_equal(w->events, rows[i].events);
+        if (!gone)
+            assert_int_equal(plan(w, T0 + FAILED_MS), 1); /* asks again */
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
+#define WITH_WORD(reason, message) ",\"reason\":\"" reason "\",\"message\":\"" message "\""
+#define CONDITIONS(resize)                                                                         \
+    ",\"conditions\":[{\"type\":\"Bound\",\"status\":\"True\",\"reason\":\"Bound\","               \
+    "\"message\":\"ElasticGPU g: GPU gpu-a\"}" resize "]"
+#define NOT_ALLOWED                                                                                \
+    ",{\"type\":\"Resizing\",\"status\":\"False\",\"reason\":\"NotAllowed\",\"message\":\"its "    \
+    "class "                                                                                       \
+    "does not say allowExpansion: true; make a larger claim\"}"
+
+/* Of thousands of objects most are at rest: a pass evaluates the others only. */
+static void what_is_at_rest_is_not_evaluated(void **state) {
+    static const struct {
+        const char *egpu, *claim;
+        bool full, egpu_calm, claim_calm;
+    } rows[] = {
+        {EGPU("g", "", 10, "", AVAILABLE), NULL, false, true, false},
+        {EGPU("g", "", 10, ",\"claimRef\":{\"namespace\":\"ns\",\"name\":\"c\"}",
+              AVAILABLE WITH_WORD("", "kept for the claim that claimRef names")),
+         NULL, false, true, false},
+        {EGPU("g", "", 10, "", "\"phase\":\"Pending\"" WITH_WORD("NoRoom", "no room")), NULL, true,
+         false, false},
+        {EGPU("g", "", 200, "", "\"phase\":\"Failed\""), NULL, false, false, false},
+        {EGPU("g", "", 10, REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 10, OF_CLASS("") NAMED("g"), GRANTED(10) CONDITIONS("")), false, true,
+         true},
+        {EGPU("g", DELETED(""), 10, REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 10, OF_CLASS("") NAMED("g"), GRANTED(10) CONDITIONS("")), false, false,
+         true},
+        {EGPU("g", "", 10, OF_CLASS("k") REF("c", "1"), BOUND),
+         CLAIM(COMPLETED, 20, OF_CLASS("k") NAMED("g"), GRANTED(10) CONDITIONS(NOT_ALLOWED)), false,
+         true, false},
+        {NULL, CLAIM("", 10, OF_CLASS("") NAMED("g"), PENDING("ElasticGPU g does not exist")),
+         false, false, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        w->full = rows[i].full;
+        show(w, CLAIMS_CLASSES, CLASS(""));
+        if (rows[i].egpu)
+            show(w, CLAIMS_EGPUS, rows[i].egpu);
+        if (rows[i].claim)
+            show(w, CLAIMS_CLAIMS, rows[i].claim);
+        (void) plan(w, T0);
+        (void) plan(w, T0 + SHOWN_MS);
+        const struct egpu_item *e = claims_egpu_find(w->claims, "g");
+        const struct claim_item *claim = claims_claim_find(w->claims, "ns/c");
+        if (e && e->calm != rows[i].egpu_calm)
+            fail_msg("row %zu: the ElasticGPU is %sat rest", i, e->calm ? "" : "not ");
+        if (claim && claim->calm != rows[i].claim_calm)
+            fail_msg("row %zu: the claim is %sat rest", i, claim->calm ? "" : "not ");
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
 /* The watch of claims may be behind: the API server is asked before an ElasticGPU is released. */
 static void a_claim_that_is_not_known_is_looked_up(void **state) {
     struct world *w = *state;
@@ -301,6 +505,39 @@ static void a_node_is_selected_on_condition_of_the_version(void **state) {
                         "/apis/elasticgpu.io/v1alpha1/namespaces/ns/elasticgpuclaims/c");
     assert_string_equal(buf_str(&body), "{\"metadata\":{\"resourceVersion\":\"1\",\"annotations\":{"
                                         "\"" NOTE_SELECTED_NODE "\":\"node-a\"}}}");
+}
+
+/* Of several default classes the newest counts, and of equally old ones the first by name, in
+ * whatever order they are shown. */
+static void the_newest_default_class_counts(void **state) {
+    static const struct {
+        const char *name, *created;
+        bool is_default;
+    } classes[] = {{"old", "2026-01-01T00:00:00Z", true},
+                   {"b", "2026-01-02T00:00:00Z", true},
+                   {"a", "2026-01-02T00:00:00Z", true},
+                   {"c", "2026-01-02T00:00:00Z", true},
+                   {"none", "2026-01-03T00:00:00Z", false}};
+    static const size_t n = sizeof(classes) / sizeof(classes[0]);
+    for (size_t first = 0; first < n; first++)
+        for (size_t step = 1; step < n; step++) {
+            struct world *w = *state;
+            assert_null(claims_default_class(w->claims));
+            for (size_t i = 0; i < n; i++) {
+                size_t at = (first + i * step) % n;
+                char text[512];
+                snprintf(text, sizeof(text),
+                         "{\"metadata\":{\"name\":\"%s\",\"uid\":\"3\",\"resourceVersion\":\"1\","
+                         "\"creationTimestamp\":\"%s\",\"annotations\":{\"" NOTE_DEFAULT_CLASS
+                         "\":\"%s\"}},\"provisioner\":\"p\"}",
+                         classes[at].name, classes[at].created,
+                         classes[at].is_default ? "true" : "false");
+                show(w, CLAIMS_CLASSES, text);
+            }
+            assert_string_equal(claims_default_class(w->claims)->meta.name, "a");
+            assert_int_equal(teardown(state), 0);
+            assert_int_equal(setup(state), 0);
+        }
 }
 
 /* ---- what containers get ---- */
@@ -398,6 +635,61 @@ static void a_claim_cannot_ask_for_one_percent_of_the_memory(void **state) {
     assert_non_null(strstr(err.text, "percent of the memory"));
 }
 
+/* What a claim covers, which of two is the smaller one, and what it asks of the placement. */
+static void amounts_are_compared(void **state) {
+    static const struct claim_amount small = {1, false, 10, 4096}, more_core = {1, false, 20, 4096},
+                                     more_memory = {1, false, 10, 8192}, two = {2, false, 10, 4096},
+                                     whole = {1, true, 100, 0}, whole_two = {2, true, 100, 0},
+                                     part = {1, false, 100, 0};
+    static const struct {
+        const struct claim_amount *a, *b;
+        bool covers; /* a covers b */
+        int order;
+    } rows[] = {
+        {&small, &small, true, 0},         {&more_core, &small, true, 1},
+        {&small, &more_core, false, -1},   {&more_memory, &small, true, 1},
+        {&small, &more_memory, false, -1}, {&two, &small, false, 1},
+        {&small, &two, false, -1},         {&more_core, &more_memory, false, 1},
+        {&two, &more_core, false, 1},      {&whole, &whole, true, 0},
+        {&whole, &part, false, 0},         {&part, &whole, false, 0},
+        {&whole_two, &whole, false, 1},    {&whole, &small, false, 1},
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int order = claim_amount_compare(rows[i].a, rows[i].b);
+        assert_int_equal(claim_amount_covers(rows[i].a, rows[i].b), rows[i].covers);
+        assert_int_equal((order > 0) - (order < 0), rows[i].order);
+    }
+}
+
+static void an_amount_is_a_request(void **state) {
+    static const struct {
+        struct claim_amount amount;
+        struct container_request want;
+    } rows[] = {
+        {{1, false, 10, 4096}, {.cards = 1, .core = 10, .memory = 4096}},
+        {{2, false, 10, 0}, {.cards = 2, .core = 10}},
+        {{1, false, 0, 4096}, {.cards = 1, .memory = 4096, .slot = true}},
+        {{2, true, 100, 0}, {.cards = 2, .whole = true}},
+        {{1, true, 100, 4096}, {.cards = 1, .whole = true}},
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct container_request got = {
+            .memory_percent = 9, .tflops = 9, .memory_floor = 9, .slot = true, .whole = true};
+        const struct container_request *want = &rows[i].want;
+        claim_amount_request(&rows[i].amount, &got);
+        assert_int_equal(got.cards, want->cards);
+        assert_int_equal(got.whole, want->whole);
+        assert_int_equal(got.core, want->core);
+        assert_int_equal(got.memory, want->memory);
+        assert_int_equal(got.memory_percent, 0);
+        assert_int_equal(got.tflops, 0);
+        assert_int_equal(got.memory_floor, 0);
+        assert_int_equal(got.slot, want->slot);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -406,14 +698,22 @@ int main(void) {
         TEST(a_larger_capacity_is_written_again_when_it_is_not_shown),
         TEST(a_claim_says_why_it_cannot_have_what_it_names),
         TEST(a_new_message_is_written_for_the_same_reason),
-        TEST(a_class_without_memory_is_refused),
+        TEST(an_object_without_memory_is_refused),
         TEST(the_same_message_is_not_written_again),
         TEST(a_refused_write_of_a_claim_is_repeated_soon),
+        TEST(an_accepted_write_waits_for_the_watch),
+        TEST(an_answer_about_nothing_is_ignored),
+        TEST(each_status_has_its_event),
+        TEST(an_egpu_without_its_claim_is_released),
+        TEST(what_is_at_rest_is_not_evaluated),
         TEST(a_claim_that_is_not_known_is_looked_up),
         TEST(a_reference_to_a_claim_that_is_bound_elsewhere_is_taken_back),
         TEST(a_node_is_selected_on_condition_of_the_version),
+        TEST(the_newest_default_class_counts),
         TEST(a_waiting_claim_counts_once_for_a_pod),
         TEST(a_claim_of_one_container_is_not_divided),
+        cmocka_unit_test(amounts_are_compared),
+        cmocka_unit_test(an_amount_is_a_request),
         cmocka_unit_test(lines_that_cannot_be_read_do_not_count),
         cmocka_unit_test(a_claim_cannot_ask_for_one_percent_of_the_memory),
     };
