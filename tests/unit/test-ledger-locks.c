@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The descriptors of a ledger's locks, where few are left and where the end of a descriptor ends
+ * its lock (overlayfs). */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#include "child.h"
+#include "share/ledger.h"
+
+static char path[64];
+
+static int setup(void **state) {
+    struct err err;
+
+    (void) state;
+    (void) snprintf(path, sizeof(path), "/tmp/aliquot-ledger-XXXXXX");
+    int fd = mkstemp(path);
+    if (fd < 0 || close(fd) < 0 || unlink(path) < 0)
+        return -1;
+    return ledger_create(path, &err);
+}
+
+static int teardown(void **state) {
+    (void) state;
+    return unlink(path);
+}
+
+static size_t open_descriptors(void) {
+    size_t n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* How many of the next locks are lost, and the error of those after them (0: none). */
+static int locks_lost, lock_error;
+
+int __wrap_fcntl64(int fd, int command, ...);
+int __real_fcntl64(int fd, int command, ...);
+
+int __wrap_fcntl64(int fd, int command, ...) {
+    va_list arguments;
+
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (command == F_OFD_SETLK && locks_lost > 0) {
+        locks_lost--;
+        return 0;
+    }
+    if (command == F_OFD_SETLK && lock_error != 0) {
+        errno = lock_error;
+        return -1;
+    }
+    return __real_fcntl64(fd, command, argument);
+}
+
+/* The slot is claimed again with a descriptor that stays open as long as the slot is held. */
+static void test_keeps_the_descriptor_that_holds_the_lock(void **state) {
+    struct ledger_owner o;
+    size_t before;
+    int fd;
+
+    (void) state;
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    before = open_descriptors();
+    locks_lost = 1;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(open_descriptors(), before + 1);
+    assert_true(fcntl(o.fd, F_GETFD) >= 0);
+    assert_true(ledger_slot_alive(fd, o.slot));
+    ledger_release(&o);
+    assert_false(ledger_slot_alive(fd, o.slot));
+    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(close(fd), 0);
+}
+
+static void test_without_a_second_lock_is_not_claimed(void **state) {
+    struct ledger_owner o;
+    size_t before;
+
+    (void) state;
+    before = open_descriptors();
+    locks_lost = 1;
+    lock_error = ENOLCK;
+    assert_int_equal(ledger_claim(path, &o), -ENOLCK);
+    lock_error = 0;
+    assert_int_equal(open_descriptors(), before);
+}
+
+/* A program may have closed its standard input, and have few descriptors: 0 is one like any other.
+ */
+static bool uses_descriptor_zero(const void *ledger) {
+    const struct rlimit few = {64, 64};
+    struct ledger_owner o;
+    struct ledger_loan loan;
+
+    if (setrlimit(RLIMIT_NOFILE, &few) < 0 || close(0) < 0)
+        return false;
+    locks_lost = 1;
+    if (ledger_claim(ledger, &o) < 0 || o.fd != 0 || ledger_borrow(&o, NULL, &loan) < 0)
+        return false;
+    bool kept = loan.fd > 0 && fcntl(loan.fd, F_GETFD) >= 0;
+    ledger_return(&loan);
+    if (!kept || (o.fd = dup(0)) < 0 || close(0) < 0 || ledger_borrow(&o, NULL, &loan) < 0)
+        return false;
+    kept = loan.fd == 0 && fcntl(0, F_GETFD) >= 0;
+    ledger_return(&loan);
+    if (!kept || fcntl(0, F_GETFD) >= 0 || dup2(o.fd, 0) != 0 || close(o.fd) < 0)
+        return false;
+    o.fd = 0;
+    ledger_release(&o);
+    return fcntl(0, F_GETFD) < 0;
+}
+
+static void test_uses_any_descriptor(void **state) {
+    (void) state;
+    child_end(child_start(uses_descriptor_zero, path));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_keeps_the_descriptor_that_holds_the_lock, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_without_a_second_lock_is_not_claimed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_uses_any_descriptor, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
