@@ -216,6 +216,31 @@ static void test_the_patch_puts_things_beside_others(void **state) {
     }
 }
 
+/* The API server takes a patch only together with its type. */
+static void test_the_answer_names_the_type_of_its_patch(void **state) {
+    (void) state;
+    static const struct {
+        const char *resources;
+        bool patched;
+    } rows[] = {{"\"elasticgpu.io/gpu-memory\":\"4Gi\"", true}, {"\"cpu\":\"1\"", false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct admission *a = admission_new();
+        _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
+        char pod[256];
+        (void) snprintf(
+            pod, sizeof(pod),
+            "{\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{%s}}}]}}",
+            rows[i].resources);
+        write_review(&review, "CREATE", "pods", "", "tenant", pod, "null");
+        assert_int_equal(admission_mutate(a, buf_str(&review), review.len, &answer, NULL), 0);
+        assert_non_null(strstr(buf_str(&answer), "\"allowed\":true"));
+        assert_int_equal(strstr(buf_str(&answer), "\"patchType\":\"JSONPatch\"") != NULL,
+                         rows[i].patched);
+        assert_int_equal(strstr(buf_str(&answer), "\"patch\":\"") != NULL, rows[i].patched);
+        admission_free(a);
+    }
+}
+
 /* KAI's annotation is for the first app container, and for no init container. */
 static void test_the_patch_gives_a_fraction_to_the_first_app_container(void **state) {
     (void) state;
@@ -320,6 +345,24 @@ static void test_claims_cannot_be_changed(void **state) {
         assert_true(allowed("UPDATE", "pods", "status", user, one, one));
         assert_true(allowed("UPDATE", "pods", "", user, CLAIM("other/", "b"), WITHOUT));
     }
+}
+
+/* Under every spelling of the annotation that names a claim. */
+static void test_no_spelling_of_a_claim_can_be_changed(void **state) {
+    (void) state;
+    size_t n = 0;
+    for (const char *prefix; (prefix = pod_claims_prefix(n)); n++) {
+        char one[256], other[256];
+        (void) snprintf(one, sizeof(one), "{\"metadata\":{\"annotations\":{\"%sc\":\"a\"}}}",
+                        prefix);
+        (void) snprintf(other, sizeof(other), "{\"metadata\":{\"annotations\":{\"%sc\":\"b\"}}}",
+                        prefix);
+        assert_false(allowed("UPDATE", "pods", "", "tenant", other, one));
+        assert_false(allowed("UPDATE", "pods", "", "tenant", one, WITHOUT));
+        assert_false(allowed("UPDATE", "pods", "", "tenant", WITHOUT, one));
+        assert_true(allowed("UPDATE", "pods", "", "tenant", one, one));
+    }
+    assert_true(n > 1);
 }
 
 /* ---- what is no review ---- */
@@ -572,11 +615,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_table),
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
+        cmocka_unit_test(test_the_answer_names_the_type_of_its_patch),
         cmocka_unit_test(test_the_patch_drops_an_assignment),
         cmocka_unit_test(test_the_patch_gives_a_fraction_to_the_first_app_container),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_who_may_write_assignments),
         cmocka_unit_test(test_claims_cannot_be_changed),
+        cmocka_unit_test(test_no_spelling_of_a_claim_can_be_changed),
         cmocka_unit_test(test_no_review),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_the_lists_in_deploy),

@@ -80,6 +80,57 @@ static void an_online_tenant_leaves_what_it_does_not_want(void **state) {
     assert_in_range(t[1].entitled, RATE_WHOLE / 4 * 3, RATE_WHOLE / 10 * 9);
 }
 
+/* A tenant that takes less than it could has a demand of a quarter more than it takes, and of two
+ * percent of the card. */
+static void demand_leaves_room_to_grow(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_ONLINE}, {.policy = SHARE_BURST}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){4 * MS, 10 * MS}, &now, 3 * SEC);
+    assert_in_range(t[0].taken, RATE_WHOLE / 5, RATE_WHOLE / 2);
+    assert_int_equal(t[0].state.wanted, t[0].taken * 5 / 4 + RATE_WHOLE / 50);
+}
+
+/* What each of three tenants is guaranteed, of which the first two have work: shares, and then by
+ * weight what they leave. */
+static void guarantees_by_policy(void **state) {
+    static const struct {
+        struct {
+            enum share_policy policy;
+            uint32_t percent, weight;
+        } of[3];
+        uint32_t sure[3]; /* percent */
+    } rows[] = {
+        {{{SHARE_FIXED, 50, 0}, {SHARE_BURST, 30, 0}, {SHARE_ONLINE, 10, 0}}, {50, 30, 10}},
+        {{{SHARE_FIXED, 100, 0}, {SHARE_BURST, 60, 0}, {SHARE_ONLINE, 40, 0}}, {50, 30, 20}},
+        {{{SHARE_WEIGHTED, 0, 1}, {SHARE_WEIGHTED, 0, 1}, {SHARE_WEIGHTED, 0, 2}}, {25, 25, 50}},
+        {{{SHARE_WEAK, 0, 1}, {SHARE_WEAK, 0, 3}, {SHARE_WEAK, 0, 4}}, {25, 75, 0}},
+        {{{SHARE_WEAK, 0, 1}, {SHARE_FIXED, 40, 3}, {SHARE_WEAK, 0, 4}}, {60, 40, 0}},
+        {{{SHARE_WEAK, 0, 1}, {SHARE_BEST_EFFORT, 0, 3}, {SHARE_WEIGHTED, 0, 3}}, {25, 0, 75}},
+        {{{SHARE_WEAK, 0, 1}, {SHARE_OFFLINE, 0, 3}, {SHARE_BURST, 20, 3}}, {80, 0, 20}},
+        {{{SHARE_WEIGHTED, 0, 1}, {SHARE_FIXED, 100, 0}, {SHARE_FIXED, 50, 0}}, {0, 66, 33}},
+        {{{SHARE_DEFAULT, 30, 5}, {SHARE_DEFAULT, 0, 5}, {SHARE_WEIGHTED, 20, 0}}, {30, 0, 70}},
+        {{{SHARE_FIXED, 200, 0}, {SHARE_OFFLINE, 50, 0}, {SHARE_BEST_EFFORT, 50, 0}}, {100, 0, 0}},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct arbitration_tenant t[3] = {0};
+        uint64_t now = SEC;
+
+        for (int k = 0; k < 3; k++) {
+            t[k].policy = rows[i].of[k].policy;
+            t[k].share_percent = rows[i].of[k].percent;
+            t[k].weight = rows[i].of[k].weight;
+        }
+        run(t, 3, (const uint64_t[]){MS, MS, 0}, &now, SEC + 100 * MS);
+        assert_true(t[0].active && t[1].active && !t[2].active);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(t[k].state.sure / (RATE_WHOLE / 100), rows[i].sure[k]);
+    }
+}
+
 /* A tenant owes nothing for time that it could have borrowed and did not take. */
 static void who_borrowed_nothing_owes_nothing(void **state) {
     struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
@@ -115,6 +166,8 @@ int main(void) {
         cmocka_unit_test(a_share_is_kept_for_who_begins),
         cmocka_unit_test(what_is_not_wanted_is_headroom),
         cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
+        cmocka_unit_test(demand_leaves_room_to_grow),
+        cmocka_unit_test(guarantees_by_policy),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),
         cmocka_unit_test(a_launch_that_waits_is_no_work_on_the_card),
     };

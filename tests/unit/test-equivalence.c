@@ -498,6 +498,75 @@ static void test_the_best_are_named(void **state) {
     assert_int_equal(json_size(json_get(answer, "FailedAndUnresolvableNodes")), MANY);
 }
 
+#define CONTAINER(name, core)                                                                      \
+    "{\"name\":\"" name "\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"" core "\"}}}"
+
+/* Holds so much of a card, beside what pods have of it. */
+static void reserve(struct world *w, const char *id, unsigned card, uint32_t core) {
+    struct assigned_device d = {.core = core, .physical = 80 * GIB};
+    snprintf(d.uuid, sizeof(d.uuid), "GPU-n-%u", card);
+    assert_int_equal(state_reserve(w->state, id, "n", &d, 1), 0);
+}
+
+/* Where the effort for a search is spent, "no room" is no result to keep: the next request, which
+ * has effort left, finds the room. */
+static void test_a_search_cut_short_is_not_remembered(void **state) {
+    static const char pod[] =
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"p\"},"
+        "\"spec\":{\"containers\":[" CONTAINER("a", "30") "," CONTAINER("b", "30") "," CONTAINER(
+            "c", "25") "," CONTAINER("d", "25") "]},\"status\":{}}";
+    struct world *w = *state;
+    struct gpu_request request;
+    struct place_plan plan;
+    int64_t score;
+    show_node(w, "n", 2);
+    reserve(w, "r", 0, 40);
+    reserve(w, "s", 1, 50);
+    show_text(w, pod);
+    const struct state_pod *p = state_pod_find(w->state, "p");
+    struct state_head *head = state_node_find(w->state, "n")->head;
+    state_plan(w->state, p, &request, &plan);
+    plan.effort = 0;
+    assert_int_equal(state_judge(w->state, &plan, head, p, &score), PLACE_NOT_TOGETHER);
+    state_plan(w->state, p, &request, &plan);
+    assert_int_equal(state_judge(w->state, &plan, head, p, &score), PLACE_OK);
+    state_unreserve(w->state, "r");
+    state_unreserve(w->state, "s");
+}
+
+/* The metric and the status page name the cards of which more is held than there is, and no others.
+ */
+static void test_an_overcommitted_card_is_named(void **state) {
+    static const char *const uids[] = {"a", "b"};
+    struct world *w = *state;
+    struct gpu_request request;
+    struct place_plan plan;
+    struct place_result result;
+    show_node(w, "n", 3);
+    struct state_node *n = state_node_find(w->state, "n");
+    for (int i = 0; i < 2; i++)
+        show_pod(w, uids[i], HALF, NULL, "");
+    reserve(w, "r", 0, 60);
+    state_plan(w->state, state_pod_find(w->state, "a"), &request, &plan);
+    assert_int_equal(state_place(w->state, &plan, n, state_pod_find(w->state, "a"), false, &result),
+                     PLACE_OK);
+    result.grants[0].card = 1;
+    for (int i = 0; i < 2; i++) {
+        struct state_pod *pod = state_pod_find(w->state, uids[i]);
+        result.grants[0].taken.core = 60;
+        assert_int_equal(state_allocate(w->state, pod, n, &result, POD_BINDING, w->now), 0);
+        state_refresh(w->state, n);
+        assert_false(n->cards[0]->overcommitted);
+        assert_int_equal(n->cards[1]->overcommitted, i == 1);
+        assert_false(n->cards[2]->overcommitted);
+    }
+    assert_int_equal(free_core(w, "n", 1), 0);
+    state_release(w->state, state_pod_find(w->state, "b"));
+    assert_int_equal(free_core(w, "n", 1), 40);
+    assert_false(n->cards[1]->overcommitted);
+    state_unreserve(w->state, "r");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_verdicts_are_what_a_look_says),
@@ -508,6 +577,8 @@ int main(void) {
         T(test_a_selector_tells_nodes_apart),
         T(test_machines_with_equal_links_are_as_strict),
         T(test_the_best_are_named),
+        T(test_a_search_cut_short_is_not_remembered),
+        T(test_an_overcommitted_card_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -451,6 +451,20 @@ static void test_effort_is_shared(void **state) {
     assert_int_equal(place_on_node(&place_binpack, &plan, &roomy, &result), PLACE_OK);
 }
 
+/* Containers with equal requests are placed in the order in which the pod has them. */
+static void test_equal_containers_are_placed_in_order(void **state) {
+    (void) state;
+    static struct place_result result;
+    const struct container_request requests[] = {share(60, 0), share(0, 50 * GIB), whole(1)};
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        const struct place_card cards[3] = {idle_card(80), idle_card(80), idle_card(80)};
+        struct gpu_request r = {.n = 3, .containers = {requests[i], requests[i], requests[i]}};
+        assert_int_equal(run(cards, 3, &r, &result), PLACE_OK);
+        for (uint32_t c = 0; c < 3; c++)
+            assert_true(result.cards[c] == UINT64_C(1) << c);
+    }
+}
+
 /* What each container gets of each card, and what the pod takes of a card in all. */
 static void test_grants(void **state) {
     (void) state;
@@ -645,6 +659,7 @@ int main(void) {
         cmocka_unit_test(test_nearly_fitting_is_cheap),
         cmocka_unit_test(test_effort_is_shared),
         cmocka_unit_test(test_idle_cards_are_spared),
+        cmocka_unit_test(test_equal_containers_are_placed_in_order),
         cmocka_unit_test(test_grants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,28 @@ static void test_seen_without_memory(void **state) {
     end(&k);
 }
 
+/* A reservation that could not be placed for lack of memory is placed in the next tick. */
+static void test_placed_without_memory(void **state) {
+    bool failed = true;
+    for (size_t nth = 1; failed; nth++) {
+        struct world *w = *state;
+        struct kept k;
+        begin(&k, w);
+        show_node(w, "n", 1);
+        show(&k, "r", HALF_CARD "," OWNER, "null");
+        fail_malloc_at(nth);
+        tick(&k, NOW);
+        failed = fail_malloc_end();
+        assert_true(failed || nth > 2);
+        tick(&k, NOW);
+        assert_non_null(strstr(k.status, "Held"));
+        assert_int_equal(free_core(w, "n", 0), 50);
+        reservations_gone(&k.r, "r");
+        assert_int_equal(free_core(w, "n", 0), 100);
+        end(&k);
+    }
+}
+
 static void test_its_time(void **state) {
     struct world *w = *state;
     struct kept k;
@@ -500,6 +522,7 @@ int main(void) {
         T(test_first_by_name),
         T(test_first_by_name_after_a_restart),
         T(test_seen_without_memory),
+        T(test_placed_without_memory),
         T(test_its_time),
         T(test_no_room_and_malformed),
         T(test_restart),

@@ -15,9 +15,11 @@
 
 #include "base/err.h"
 #include "fail-malloc.h"
+#include "kube/objects/gang.h"
 #include "scheduler/cluster/gpu_status.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
+#include "scheduler/state/namespace_usage.h"
 #include "wire/json.h"
 
 #define GIB ((uint64_t) 1 << 30)
@@ -189,6 +191,60 @@ static void test_every_allocation_fails_once(void **state) {
     signing_key_free(key);
 }
 
+/* Of a pod that could not be kept nothing stays: no entry of its namespace, and no memory (address
+ * sanitizer). */
+static void test_a_pod_without_memory_leaves_nothing(void **state) {
+    (void) state;
+    struct pod_gang gang = {.name = "g", .size = 2};
+    char labels[] = "a=b,";
+    struct pod pod = {.uid = "u",
+                      .namespace = "d",
+                      .name = "p",
+                      .request = {.n = 1},
+                      .nominated = "n",
+                      .labels = labels,
+                      .gang = &gang};
+    pod.request.containers[0] =
+        (struct container_request){.container = "c", .cards = 1, .core = 10};
+    size_t failures = 0;
+    for (bool failed = true; failed; failures += failed) {
+        struct state *s = state_new(trust, NULL);
+        fail_malloc_at(failures + 1);
+        const struct state_pod *kept = state_pod_learn(s, &pod);
+        failed = fail_malloc_end();
+        assert_int_equal(kept == NULL, failed);
+        if (failed) {
+            assert_null(state_pod_find(s, "u"));
+            assert_null(state_space_find(s, "d"));
+            assert_null(s->open);
+            assert_non_null(state_pod_learn(s, &pod));
+        }
+        state_pod_gone(s, "u");
+        assert_null(state_space_find(s, "d"));
+        (void) state_free(s);
+    }
+    assert_in_range(failures, 4, 100);
+}
+
+/* A pod of no share that could not be kept is an error, so that its reflector lists the pods again:
+ * its requests of CPU and memory would be missing from its node. */
+static void test_another_pod_needs_memory(void **state) {
+    (void) state;
+    const struct pod pod = {
+        .uid = "u", .namespace = "d", .name = "p", .node = "n", .room = {.cpu = 1000}};
+    struct state *s = state_new(trust, NULL);
+    size_t failures = 0;
+    assert_int_equal(state_node_seen(s, "n"), 0);
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        fail_malloc_at(failures + 1);
+        r = state_pod_seen(s, &pod, 0);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+        assert_int_equal(state_node_find(s, "n")->used.cpu, r == 0 ? 1000 : 0);
+    }
+    assert_in_range(failures, 1, 10);
+    (void) state_free(s);
+}
+
 /* The caller lists the nodes again. */
 static void test_the_room_of_a_node_needs_memory(void **state) {
     (void) state;
@@ -205,6 +261,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails_once),
         cmocka_unit_test(test_the_room_of_a_node_needs_memory),
+        cmocka_unit_test(test_another_pod_needs_memory),
+        cmocka_unit_test(test_a_pod_without_memory_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

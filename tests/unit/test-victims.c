@@ -318,6 +318,57 @@ static void test_each_card_is_searched_by_itself(void **state) {
     }
 }
 
+/* A holder of two cards is among the holders of either. */
+static void test_holders_of_two_cards_are_searched(void **state) {
+    (void) state;
+    for (int first = 0; first < 2; first++) {
+        struct world w = {0};
+        struct victims_choice choice;
+        prepare(&w, 2);
+        hold(&w, 1, 0, 50);
+        w.holders[0].stays = true;
+        for (int i = 0; i < 11; i++)
+            hold(&w, 1, 0, 4);
+        hold(&w, 1, 1, 5);
+        w.holders[12].stays = true;
+        for (uint32_t i = 13; i < 15; i++) {
+            hold(&w, 2, 1, 30 + 5 * (i - 13));
+            w.amounts[i][1] = w.amounts[i][0];
+            w.amounts[i][!first] = (struct victims_amount){.card = 0};
+            w.holders[i].namounts = 2;
+        }
+        for (int i = 0; i < 3; i++)
+            hold(&w, 1, 1, 10);
+        ask(&w, 1, 60);
+        assert_true(choose(&w, &choice));
+        assert_int_equal(choice.n, 2);
+        assert_int_equal(choice.victims[0], 13);
+        assert_int_equal(choice.victims[1], 14);
+    }
+}
+
+/* Where not every subset is tried, one large holder goes instead of many small ones, by core as by
+ * memory, also if it is the oldest. */
+static void test_one_large_holder_goes_for_many_small(void **state) {
+    (void) state;
+    for (int by_memory = 0; by_memory < 2; by_memory++) {
+        struct world w = {0};
+        struct victims_choice choice;
+        prepare(&w, 1);
+        hold(&w, 10, 0, by_memory ? 0 : 50);
+        w.amounts[0][0].amount.memory = by_memory ? 40 * GIB : 0;
+        for (uint32_t i = 1; i < 13; i++) {
+            hold(&w, 10, 0, by_memory ? 0 : 4);
+            w.amounts[i][0].amount.memory = by_memory ? 3 * GIB : 0;
+        }
+        ask(&w, 1, 40);
+        w.request.containers[0].memory = by_memory ? 40 * GIB : 1;
+        assert_true(choose(&w, &choice));
+        assert_int_equal(choice.n, 1);
+        assert_int_equal(choice.victims[0], 0);
+    }
+}
+
 static void test_effort_is_bounded(void **state) {
     (void) state;
     static struct world w;
@@ -339,6 +390,8 @@ int main(void) {
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_against_every_subset),
         cmocka_unit_test(test_many_holders),
+        cmocka_unit_test(test_holders_of_two_cards_are_searched),
+        cmocka_unit_test(test_one_large_holder_goes_for_many_small),
         cmocka_unit_test(test_effort_is_bounded),
         cmocka_unit_test(test_victims_are_named_by_age),
         cmocka_unit_test(test_each_card_is_searched_by_itself),
