@@ -9,6 +9,8 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
+/* For a person, and in the file of gpu_snapshot_encode(): there, a text that changes makes the
+ * files of former versions unreadable. */
 static const char *const kinds[GPU_KINDS] = {
     [GPU_CARD] = "GPU",
     [GPU_MIG_INSTANCE] = "MIG instance",

@@ -253,6 +253,7 @@ static const struct gpu_message_device parts[] = {
      .uuid = "MIG-a1",
      .parent = "GPU-a"},
     {.header.index = 1, .divided = 1, .memory = 80, .uuid = "GPU-b"},
+    {.header.index = 0, .kind = GPU_VGPU, .memory = 8, .uuid = "GPU-virtual"},
     {.header.index = 1,
      .kind = GPU_MIG_INSTANCE,
      .memory = 40,
@@ -268,7 +269,7 @@ static void put_part(union gpu_message *m, uint32_t type, uint32_t sequence, siz
     (void) send(GPU_WORKER_FD, m, size, MSG_NOSIGNAL);
 }
 
-/* Each device has a process of its own. The instance MIG-b1 is lost after some polls. */
+/* Each device has a process of its own. The last two are lost after some polls. */
 static int child_with_parts(void) {
     union gpu_message m;
 
@@ -278,7 +279,7 @@ static int child_with_parts(void) {
         m = (union gpu_message){.text.text = "1.0"};
         put_part(&m, GPU_MESSAGE_DRIVER, sequence, sizeof(m.text));
         for (uint32_t i = 0; i < PARTS; i++) {
-            bool lost = strcmp(parts[i].uuid, "MIG-b1") == 0 && sequence > 3;
+            bool lost = i >= PARTS - 2 && sequence > 3;
 
             m = (union gpu_message){.device = parts[i]};
             m.device.status = lost;
@@ -296,7 +297,8 @@ static int child_with_parts(void) {
     return EXIT_SUCCESS;
 }
 
-/* Kind and parent reach the agent; parts of different cards with one index are kept apart. */
+/* Kind and parent reach the agent; parts of different cards and devices of different kinds with one
+ * index are kept apart. */
 static void parts_of_cards(void **state) {
     struct fixture *f = *state;
 
@@ -317,6 +319,8 @@ static void parts_of_cards(void **state) {
     RUN_UNTIL(f, !snap(f)->devices[PARTS - 1].healthy);
     assert_int_equal(snap(f)->ndevices, PARTS);
     assert_string_equal(snap(f)->devices[PARTS - 1].uuid, "MIG-b1");
+    assert_string_equal(snap(f)->devices[PARTS - 2].uuid, "GPU-virtual");
+    assert_false(snap(f)->devices[PARTS - 2].healthy);
     assert_true(snap(f)->devices[2].healthy && snap(f)->devices[3].healthy);
     assert_int_equal(status(f).restarts, 0);
 }
@@ -508,6 +512,23 @@ static void inventory_file(void **state) {
     assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);
 }
 
+/* The kinds in a file that a former version has written. */
+static void kinds_of_the_inventory(void **state) {
+    static const char *const names[GPU_KINDS] = {"GPU", "MIG instance", "vGPU", "remote GPU"};
+    static struct gpu_snapshot s;
+    char text[256];
+
+    (void) state;
+    for (unsigned kind = 0; kind < GPU_KINDS; kind++) {
+        (void) snprintf(text, sizeof(text),
+                        "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"X\",\"memory\":1,"
+                        "\"kind\":\"%s\",\"parent\":\"%s\"}]}",
+                        names[kind], kind == GPU_MIG_INSTANCE ? "GPU-1" : "");
+        assert_int_equal(gpu_snapshot_decode(text, strlen(text), &s, NULL), 0);
+        assert_int_equal(s.devices[0].kind, kind);
+    }
+}
+
 static void inventory_of_parts(void **state) {
     static struct gpu_snapshot s, back;
     static const char former[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"GPU-1\","
@@ -649,6 +670,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(inventory_file),
+        cmocka_unit_test(kinds_of_the_inventory),
         cmocka_unit_test(inventory_of_parts),
         cmocka_unit_test(links),
         cmocka_unit_test(library_of_another_kind),

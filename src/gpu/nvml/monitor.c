@@ -194,11 +194,13 @@ static struct gpu_device *next_device(struct gpu_monitor *m, uint32_t index) {
     return m->receiving && m->receiving->index == index ? m->receiving : NULL;
 }
 
-/* Parts of different cards have the same indexes. */
+/* Parts of different cards have the same indexes, and so have a card and a device of another kind.
+ */
 static const struct gpu_device *known_device(const struct gpu_monitor *m,
                                              const struct gpu_message_device *msg) {
     for (uint32_t i = 0; i < m->now.ndevices; i++)
-        if (m->now.devices[i].index == msg->header.index &&
+        if (m->now.devices[i].kind == (enum gpu_kind) msg->kind &&
+            m->now.devices[i].index == msg->header.index &&
             strcmp(m->now.devices[i].parent, msg->parent) == 0)
             return &m->now.devices[i];
     return NULL;
