@@ -280,6 +280,19 @@ static double sum_of(const char *text, const char *family) {
     return sum;
 }
 
+/* How many samples of a family have that text in their labels. */
+static unsigned samples_of(const char *text, const char *family, const char *label) {
+    size_t len = strlen(family);
+    unsigned n = 0;
+
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        const char *found = strstr(line + 1, label), *end = strchr(line + 1, '\n');
+
+        n += strncmp(line + 1, family, len) == 0 && line[1 + len] == '{' && found && found < end;
+    }
+    return n;
+}
+
 /* ---- tests ---- */
 
 static void shares_are_of_whole_cards(void **state) {
@@ -391,6 +404,38 @@ static void audit(void **state) {
     assert_true(w->audit.outside[3] == GIB);
 }
 
+/* A divided card has no audit, and its processes need no mapping to those of the agent. */
+static void audit_of_foreign_pids(void **state) {
+    static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
+    struct world *w = *state;
+
+    snapshot.devices[0].processes = processes;
+    snapshot.devices[0].nprocesses = 1;
+    assert_string_equal(audit_trouble(&w->audit), "");
+    snapshot.devices[3].processes = processes;
+    snapshot.devices[3].nprocesses = 1;
+    assert_non_null(strstr(audit_trouble(&w->audit), "hostPID"));
+}
+
+/* A card that was divided after a share of it was given out has no driver's figures of that share.
+ */
+static void share_of_a_divided_card(void **state) {
+    static struct slot_device shared[] = {{.uuid = "GPU-divided"}, {.uuid = "GPU-whole"}};
+    static struct slot slot;
+    struct world *w = *state;
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+
+    slot.grant.devices = shared;
+    slot.grant.ndevices = 2;
+    HASH_ADD_STR(w->shares.slots.slots, nonce, &slot);
+    get(w, "/metrics", &out);
+    HASH_CLEAR(hh, w->shares.slots.slots);
+    assert_int_equal(samples_of(buf_str(&out), "aliquot_container_memory_limit_bytes", ""), 2);
+    assert_int_equal(samples_of(buf_str(&out), "aliquot_container_memory_driver_bytes", ""), 1);
+    assert_int_equal(
+        samples_of(buf_str(&out), "aliquot_container_memory_driver_bytes", "GPU-divided"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(shares_are_of_whole_cards, setup, teardown),
@@ -399,6 +444,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(health, setup, teardown),
         cmocka_unit_test_setup_teardown(objects, setup, teardown),
         cmocka_unit_test_setup_teardown(audit, setup, teardown),
+        cmocka_unit_test_setup_teardown(audit_of_foreign_pids, setup, teardown),
+        cmocka_unit_test_setup_teardown(share_of_a_divided_card, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

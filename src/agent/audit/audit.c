@@ -385,8 +385,8 @@ const char *audit_trouble(const struct audit *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (s->devices[i].healthy && s->devices[i].nprocesses > 0 &&
-            !audit_pids_fit(a, &s->devices[i]))
+        if (s->devices[i].healthy && gpu_gives_shares(&s->devices[i]) &&
+            s->devices[i].nprocesses > 0 && !audit_pids_fit(a, &s->devices[i]))
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";
     return "";

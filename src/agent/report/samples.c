@@ -88,7 +88,7 @@ static void collect_ledger(const struct slot_usage *u, uint32_t at, struct conta
 static void collect_driver(const struct report *report, const struct slot_device *d,
                            struct container_sample *ret) {
     const struct gpu_device *card =
-        gpu_find(gpu_monitor_snapshot(report->shares->monitor), d->uuid);
+        gpu_find_card(gpu_monitor_snapshot(report->shares->monitor), d->uuid);
     bool read = card && card->healthy;
     bool judged = read && audit_pids_fit(report->audit, card);
 
