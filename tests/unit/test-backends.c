@@ -12,6 +12,7 @@
 #include "agent/kubelet/prestart.h"
 #include "agent/shares/shares.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/units.h"
 
 #define NAMED_BYTES (10 * GIB)
@@ -204,18 +205,31 @@ static void check_allocate(const struct resource *r, const struct gpu_snapshot *
     assert_string_not_equal(names[0], names[1]);
 }
 
-/* The longest list that the devices of a node can make is one that kubelet takes. */
+/* As many devices as a node can have, all of the kind of which the row lists most, make a list that
+ * kubelet takes, and none of them is left out. */
 static void check_size(const struct resource *r) {
-    static struct gpu_snapshot many;
+    static struct gpu_snapshot zoo, many;
     _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
-    static struct gpu_snapshot zoo;
+    uint32_t longest = 0, n = 0, lists;
 
     make_zoo(&zoo, true);
+    for (uint32_t i = 0; i < zoo.ndevices; i++) {
+        many.ndevices = 1;
+        many.devices[0] = zoo.devices[i];
+        lists = r->backend->list(r, &many);
+        if (lists <= longest)
+            continue;
+        longest = lists;
+        n = i;
+    }
+    assert_true(longest > 0);
     many.ndevices = GPU_MAX;
     for (uint32_t i = 0; i < GPU_MAX; i++)
-        many.devices[i] = zoo.devices[i % zoo.ndevices];
-    message_list(r, &many, r->backend->list(r, &many), NULL, &out);
+        many.devices[i] = zoo.devices[n];
+    lists = r->backend->list(r, &many);
+    message_list(r, &many, lists, NULL, &out);
     assert_int_equal(buf_error(&out), 0);
+    assert_true(lists == longest * GPU_MAX);
 }
 
 static void check_row(const struct resource *r) {
@@ -242,10 +256,43 @@ static void every_row_is_whole(void **state) {
     check_row(&named);
 }
 
+/* With more IDs for each card than the message has room for, the list ends after the last card that
+ * has room for all of its IDs. */
+static void a_list_of_shares_is_cut(void **state) {
+    static struct gpu_snapshot many = {.ndevices = GPU_MAX};
+    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
+    struct resource row = resources[0];
+    uint32_t lists;
+
+    (void) state;
+    row.per_card = (uint32_t) (RESOURCE_MESSAGE_MAX / GPU_MAX / 16);
+    lists = row.backend->list(&row, &many);
+    assert_in_range(lists, row.per_card, (GPU_MAX - 1) * row.per_card);
+    assert_int_equal(lists % row.per_card, 0);
+    message_list(&row, &many, lists, NULL, &out);
+    assert_int_equal(buf_error(&out), 0);
+    assert_true(resource_message_size(&row, lists + row.per_card) > RESOURCE_MESSAGE_MAX);
+}
+
 /* ---- a row that is added at run time ---- */
 
 /* The last list that was sent to kubelet for `named`. */
 static char sent[256];
+
+static char logged[1024]; /* the last warning */
+
+void __wrap_log_write(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void __wrap_log_write(enum log_level level, const char *format, ...) {
+    va_list args;
+
+    if (level != LOG_WARN)
+        return;
+    va_start(args, format);
+    (void) vsnprintf(logged, sizeof(logged), format, args);
+    va_end(args);
+}
 
 int __real_grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size);
 int __wrap_grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size);
@@ -376,6 +423,40 @@ static void a_row_for_devices_that_are_there(void **state) {
     RUN_UNTIL(f, f->endpoints[resources_count][0]);
 }
 
+/* More IDs than a message of kubelet has room for. */
+static uint32_t list_too_long(const struct resource *r, const struct gpu_snapshot *s) {
+    (void) r, (void) s;
+    return RESOURCE_MESSAGE_MAX / 16;
+}
+
+static void id_of_number(const struct resource *r, const struct gpu_snapshot *s, uint32_t n,
+                         char ret[static BACKEND_ID_SIZE]) {
+    (void) s;
+    resource_id(r, n, ret);
+}
+
+/* The log names the resource and the cause; the other rows are offered. */
+static void a_list_that_is_too_long(void **state) {
+    struct fixture *f = *state;
+    struct backend part = backend_named;
+    struct resource row = named;
+
+    part.list = list_too_long;
+    part.id = id_of_number;
+    row.backend = &part;
+    row.letter = 'x';
+    assert_int_equal(kubelet_add(f->kubelet, &row), 0);
+    logged[0] = 0;
+    kubelet_up(f);
+    make_zoo(&f->devices, true);
+    kubelet_update(f->kubelet, true);
+    assert_non_null(strstr(logged, row.name));
+    assert_non_null(strstr(logged, strerror(EMSGSIZE)));
+    assert_null(strstr(logged, "memory"));
+    RUN_UNTIL(f, f->endpoints[0][0]);
+    assert_int_equal(offered(f, resources_count), 0);
+}
+
 /* ---- kubelet's calls ---- */
 
 static void base64(const uint8_t *bytes, size_t n, char *ret) {
@@ -501,8 +582,10 @@ static void calls_reach_the_back_end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_whole),
+        cmocka_unit_test(a_list_of_shares_is_cut),
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_list_that_is_too_long, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_for_devices_that_are_there, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_allocate_has_its_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_reach_the_back_end, setup, teardown),

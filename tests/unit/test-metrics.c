@@ -28,6 +28,7 @@
 #include "metrics-page.h"
 
 #define CARDS 3
+#define TIMEOUT_MS 15000u
 
 static const char *own_dir; /* of this program */
 
@@ -46,6 +47,7 @@ static const struct event_writer_stats *events; /* NULL: the writer's own */
 
 const struct gpu_snapshot *__real_gpu_monitor_snapshot(const struct gpu_monitor *monitor);
 const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *monitor);
+void __real_gpu_monitor_status(const struct gpu_monitor *monitor, struct gpu_monitor_status *ret);
 void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
                                struct gpu_monitor_status *ret_status);
 const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i);
@@ -199,6 +201,29 @@ static void on_closed(void *userdata) {
     *(bool *) userdata = true;
 }
 
+static void on_timeout(uv_timer_t *timer) {
+    *(bool *) timer->data = true;
+}
+
+/* Runs the loop until the monitor has the cards of tests/unit/fake-nvml.c. */
+static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor) {
+    struct gpu_monitor_status status;
+    bool timed_out = false;
+    uv_timer_t timer;
+
+    (void) uv_timer_init(loop, &timer);
+    timer.data = &timed_out;
+    (void) uv_timer_start(&timer, on_timeout, TIMEOUT_MS, 0);
+    while (__real_gpu_monitor_snapshot(monitor)->ndevices < 2 && !timed_out)
+        (void) uv_run(loop, UV_RUN_ONCE);
+    if (timed_out) {
+        __real_gpu_monitor_status(monitor, &status);
+        fail_msg("no cards from NVML within %u ms: %s", TIMEOUT_MS, status.text);
+    }
+    uv_close((uv_handle_t *) &timer, NULL);
+    (void) uv_run(loop, UV_RUN_NOWAIT);
+}
+
 /* Leaves in `snapshot` what the monitor makes of tests/unit/fake-nvml.c with that fault. */
 static void read_nvml(const char *fault) {
     char path[600], dir[] = "/tmp/aliquot-metrics-XXXXXX";
@@ -218,8 +243,7 @@ static void read_nvml(const char *fault) {
     (void) snprintf(path, sizeof(path), "%s/libfake-nvml.so", own_dir);
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(gpu_monitor_start(&loop, &options, NULL, &monitor, NULL), 0);
-    while (__real_gpu_monitor_snapshot(monitor)->ndevices < 2)
-        (void) uv_run(&loop, UV_RUN_ONCE);
+    wait_for_cards(&loop, monitor);
     snapshot = *__real_gpu_monitor_snapshot(monitor);
     for (uint32_t i = 0; i < snapshot.ndevices; i++) {
         snapshot.devices[i].processes = NULL; /* the monitor's */

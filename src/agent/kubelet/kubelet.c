@@ -108,6 +108,7 @@ void kubelet_update(struct kubelet *k, bool known) {
     const struct gpu_snapshot *s = kubelet_devices(k);
     uint64_t hash = hash_of(s, known);
     uint32_t sick = 0;
+    int r;
 
     if (k->devices == hash && !k->unsaid)
         return;
@@ -115,13 +116,15 @@ void kubelet_update(struct kubelet *k, bool known) {
         sick += !s->devices[i].healthy;
     k->devices = hash;
     k->unsaid = false;
-    for (size_t i = 0; i < k->nplugins; i++)
-        if (set_list(k, k->plugins[i], s, sick > 0) < 0)
-            k->unsaid = true;
-    if (k->unsaid)
-        log_warn("out of memory: kubelet is not told of %u devices, %u of them unhealthy, until "
-                 "the next poll",
-                 s->ndevices, sick);
+    for (size_t i = 0; i < k->nplugins; i++) {
+        r = set_list(k, k->plugins[i], s, sick > 0);
+        if (r >= 0)
+            continue;
+        k->unsaid = true;
+        log_warn("the list of %s is not sent to kubelet (%u devices, %u of them unhealthy), it is "
+                 "tried again at the next poll: %s",
+                 plugin_resource(k->plugins[i])->name, s->ndevices, sick, strerror(-r));
+    }
     check_plugins(k);
 }
 
