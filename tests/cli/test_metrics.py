@@ -79,8 +79,8 @@ def test_documents_name_metrics_that_exist():
     known = {m.name for path in module.VOCABULARIES for m in module.read_rows(path)[0]}
     assert len(known) > 80
     named = {}
-    for path in [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")]:
+    for path in {*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")} - {TOP / "docs/metrics.md"}:     # a test of its own
         for name in re.findall(r"`((?:aliquot_(?:agent|container|gpu|scheduler)|DCGM_FI_DEV)_\w+)", path.read_text()):
             named.setdefault(name, path.name)
-    assert len(named) > 80
+    assert len(named) > 20
     assert {name: where for name, where in named.items() if name not in known} == {}
