@@ -99,7 +99,7 @@ static int to_amount(const struct container_request *req, struct claim_amount *r
         return err_set(why, EINVAL,
                        "a claim asks by gpu-core and gpu-memory, not by TFLOPS or "
                        "by percent of the memory");
-    *ret = (struct claim_amount){req->cards, req->whole, req->whole ? 100 : req->core,
+    *ret = (struct claim_amount){req->cards, req->whole, req->whole ? CORE_PER_CARD : req->core,
                                  req->whole ? 0 : req->memory};
     return 0;
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU time of programs that launch so much that they need a CPU: these tests run alone, unlike those of test_compute.py."""
+"""GPU time of programs that launch so much that they need a CPU: these tests have no mark `waits`, unlike those of
+test_compute.py, and run one after the other."""
 
 import pytest
 from test_compute import SECONDS, share  # noqa: F401 (a fixture)

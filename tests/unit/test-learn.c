@@ -78,9 +78,9 @@ static int64_t price_of(struct world *w, struct place_model *model, const char *
     show_pod(w, "one", WHOLE, NULL, "");
     state_plan(w->state, state_pod_find(w->state, "one"), &request, &plan);
     state_refresh_all(w->state);
-    const struct place_amount holds[PLACE_CARDS_MAX] = {{80 * GIB, 100, 0}};
+    const struct place_amount taken[PLACE_CARDS_MAX] = {{80 * GIB, 100, 0}};
     const struct place_node view = state_place_node(node);
-    return place_model_slots_price(model, place_model_broken(model, &plan, &view, holds));
+    return place_model_slots_price(model, place_model_broken(model, &plan, &view, taken));
 }
 
 /* Pods of eight cards have half of all cards and ask for a third of them: for those that are still

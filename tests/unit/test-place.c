@@ -599,8 +599,8 @@ static enum place_reason run_draws(struct place_amount free, const struct place_
     return place_on_node(&place_binpack, &plan, &node, &result);
 }
 
-/* Two containers that draw on one hold have it once between them. */
-static void test_a_hold_is_drawn_on_once(void **state) {
+/* Two containers that draw on one reservation use it once between them. */
+static void test_a_reservation_is_drawn_on_once(void **state) {
     (void) state;
     struct gpu_request request = {.n = 2, .containers = {share(40, 40 * GIB), share(40, 40 * GIB)}};
     struct place_draw draws[2] = {{.containers = 3, .amount = {50 * GIB, 50, 0}}};
@@ -641,7 +641,7 @@ int main(void) {
         cmocka_unit_test(test_share_by_memory_percent),
         cmocka_unit_test(test_a_plan_before_anything_is_set),
         cmocka_unit_test(test_one_card_has_no_links),
-        cmocka_unit_test(test_a_hold_is_drawn_on_once),
+        cmocka_unit_test(test_a_reservation_is_drawn_on_once),
         cmocka_unit_test(test_oversubscribed_card),
         cmocka_unit_test(test_share_by_core),
         cmocka_unit_test(test_tightest_card),

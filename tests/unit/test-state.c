@@ -425,8 +425,8 @@ static void test_a_hold_is_not_free(void **state) {
     assert_string_equal(filter(w, "c", HALF, "\"n\""), "n");
 }
 
-/* Containers that draw on one hold have it once; one that draws on another does not take of it. */
-static void test_two_containers_draw_on_one_hold(void **state) {
+/* Containers that draw on one reservation use it once; one that draws on another takes none. */
+static void test_two_containers_draw_on_one_reservation(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0);
     struct assigned_device d = part(0, 60, 48), tenth = part(0, 10, 8);
@@ -745,7 +745,7 @@ int main(void) {
         T(test_policy_of_each_tier),
         T(test_policies),
         T(test_a_hold_is_not_free),
-        T(test_two_containers_draw_on_one_hold),
+        T(test_two_containers_draw_on_one_reservation),
         T(test_a_hold_on_what_is_taken),
         T(test_room),
         T(test_slots_of_shares),

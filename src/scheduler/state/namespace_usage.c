@@ -21,7 +21,7 @@ struct quota_use quota_use_of(const struct place_sum *sum) {
     }};
 }
 
-/* Holds of one container are neighbours; cards are counted where slots are elsewhere. */
+/* The allocations of one container follow each other. A quota counts slots as cards. */
 struct quota_use state_pod_use(const struct state_pod *pod) {
     struct place_sum sum = {0};
     for (uint32_t i = 0; i < pod->nallocations;) {
