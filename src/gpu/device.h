@@ -23,9 +23,9 @@ struct gpu_process {
 #define GPU_NOT_TOLD UINT32_MAX
 
 /* Figures that change all the time. They are valid for a healthy card only: the snapshot of an
- * unhealthy one has 0, and the metrics omit it. Part of a packet of gpu/nvml/worker_protocol.h,
- * which is read for them only if its status is 0: integers only, for which every pattern of bits is
- * a value. */
+ * unhealthy one has 0, and the metrics omit it. The NVML child sends this struct as it is, in a
+ * packet of gpu/nvml/worker_protocol.h with status 0. Integers only: the agent does not check the
+ * members, so that every pattern of bits has to be a value. */
 struct gpu_sample {
     uint64_t memory_used;
     uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */

@@ -50,8 +50,8 @@ static inline bool place_card_is_idle(const struct place_card *card) {
     return card->free.core == CORE_PER_CARD && card->free.memory == card->memory;
 }
 
-/* What some containers together may take of a card before they take of what is free: held for them.
- */
+/* Capacity of a card that is reserved for some containers together. They use it up before they take
+ * free capacity. */
 struct place_draw {
     uint32_t containers; /* bit i: container i of the request */
     uint32_t card;

@@ -60,8 +60,8 @@ void usage_update(struct audit *a) {
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
 
             if (!d) {
-                /* What a process that is gone still has by the driver's list belongs to a process
-                 * that the list does not name. */
+                /* If the driver still lists memory of a process that has ended, another process,
+                 * which the driver does not list, holds it. */
                 if (!audit_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
                     a->outside[i] += p->memory;
                 audit_shareless(a, &s->devices[i], p->pid);

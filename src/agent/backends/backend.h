@@ -56,8 +56,8 @@ struct backend {
                    const bool *held, bool *ret_sick);
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
-    /* Allocate for one container: the CDI name of its devices, which names a slot
-     * (backend_slot_name), with its -EAGAIN. -ENODEV: a device is gone. */
+    /* Allocate for one container: the CDI name of its devices, made by backend_slot_name(), and its
+     * -EAGAIN. -ENODEV: a device is gone. */
     int (*allocate)(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]);
     /* PreStartContainer: fills the slot and writes its CDI specification, as provision(). */
     enum verdict (*prepare)(struct shares *s, const struct backend_ids *ids,

@@ -2,7 +2,7 @@
 #pragma once
 
 /* The resources that the agent serves to kubelet on every node: the table in resource.c. One that
- * depends on the node's devices, as a MIG profile, is added by kubelet_add(). */
+ * depends on the node's devices, such as a MIG profile, is added by kubelet_add(). */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -44,7 +44,8 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytes) {
     return settle_pointer(&charge, r, &wide);
 }
 
-/* All of it may come to the card, so it is booked as if it were there; else it never comes. */
+/* Any part of managed memory can migrate to the card, so that all of it is booked. What does not
+ * fit is kept off the card. */
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) {
     struct charge charge;
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
