@@ -80,6 +80,18 @@ static void an_online_tenant_leaves_what_it_does_not_want(void **state) {
     assert_in_range(t[1].entitled, RATE_WHOLE / 4 * 3, RATE_WHOLE / 10 * 9);
 }
 
+/* Work on the card is remembered for ten seconds of it, however much is charged. */
+static void a_queue_is_bounded(void **state) {
+    struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(&t, 1, (const uint64_t[]){9 * SEC}, &now, SEC + 10 * STEP);
+    assert_int_equal(t.state.pending, 10 * SEC - STEP);
+    run(&t, 1, (const uint64_t[]){0}, &now, now + 50 * STEP);
+    assert_int_equal(t.state.pending, 10 * SEC - 51 * STEP);
+}
+
 /* A tenant that takes less than it could has a demand of a quarter more than it takes, and of two
  * percent of the card. */
 static void demand_leaves_room_to_grow(void **state) {
@@ -166,6 +178,7 @@ int main(void) {
         cmocka_unit_test(a_share_is_kept_for_who_begins),
         cmocka_unit_test(what_is_not_wanted_is_headroom),
         cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
+        cmocka_unit_test(a_queue_is_bounded),
         cmocka_unit_test(demand_leaves_room_to_grow),
         cmocka_unit_test(guarantees_by_policy),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),

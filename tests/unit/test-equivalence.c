@@ -534,6 +534,42 @@ static void test_a_search_cut_short_is_not_remembered(void **state) {
     state_unreserve(w->state, "s");
 }
 
+/* A pod of two containers on two cards uses what is reserved for it on both. */
+static void test_a_reservation_on_two_cards_is_used(void **state) {
+    static const char pod[] = "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"p\"},"
+                              "\"spec\":{\"containers\":[" CONTAINER("a", "60") "," CONTAINER(
+                                  "b", "60") "]},\"status\":{}}";
+    struct assigned_device devices[2] = {{.core = 60, .memory = 48 * GIB, .physical = 80 * GIB},
+                                         {.core = 60, .memory = 48 * GIB, .physical = 80 * GIB}};
+    struct world *w = *state;
+    struct gpu_request request;
+    struct place_plan plan;
+    struct place_result result;
+    show_node(w, "n", 2);
+    for (unsigned i = 0; i < 2; i++)
+        snprintf(devices[i].uuid, sizeof(devices[i].uuid), "GPU-n-%u", i);
+    assert_int_equal(state_reserve(w->state, "r", "n", devices, 2), 0);
+    show_text(w, pod);
+    struct state_pod *p = state_pod_find(w->state, "p");
+    struct state_node *n = state_node_find(w->state, "n");
+    state_plan(w->state, p, &request, &plan);
+    assert_int_not_equal(state_place(w->state, &plan, n, p, false, &result), PLACE_OK);
+    assert_int_equal(state_draw(p, NULL, "r"), 0);
+    state_plan(w->state, p, &request, &plan);
+    assert_int_equal(state_place(w->state, &plan, n, p, false, &result), PLACE_OK);
+    assert_int_equal(state_allocate(w->state, p, n, &result, POD_BINDING, w->now), 0);
+    assert_int_equal(free_core(w, "n", 0), 40);
+    assert_int_equal(free_core(w, "n", 1), 40);
+    assert_true(n->place[0].free.memory == 32 * GIB && n->place[1].free.memory == 32 * GIB);
+    assert_false(n->cards[0]->overcommitted || n->cards[1]->overcommitted);
+    state_pod_gone(w->state, "p");
+    assert_int_equal(free_core(w, "n", 0), 40);
+    assert_int_equal(free_core(w, "n", 1), 40);
+    state_unreserve(w->state, "r");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    assert_int_equal(free_core(w, "n", 1), 100);
+}
+
 /* The metric and the status page name the cards of which more is held than there is, and no others.
  */
 static void test_an_overcommitted_card_is_named(void **state) {
@@ -578,6 +614,7 @@ int main(void) {
         T(test_machines_with_equal_links_are_as_strict),
         T(test_the_best_are_named),
         T(test_a_search_cut_short_is_not_remembered),
+        T(test_a_reservation_on_two_cards_is_used),
         T(test_an_overcommitted_card_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -347,6 +347,38 @@ static void test_gang_of_which_some_have_ended(void **state) {
     ungovern(&g);
 }
 
+/* A gang that was bound in the end waits no longer than another when it fails again. */
+static void test_gang_that_succeeded_fails_anew(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    static const char day[] = GANG("g", "3") ",\"elasticgpu.io/gang-timeout\":\"24h\"";
+    static const char *const uids[] = {"1", "2", "3"};
+    govern(&g, w);
+    show_node(w, "n", 2);
+    for (int i = 0; i < 3; i++)
+        arrive(w, "d", uids[i], HALF, day);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(ask(w, "d", "3", HALF, day), "fits");
+        for (int k = 0; k < 2; k++)
+            state_pod_stage(state_pod_find(w->state, uids[k]), POD_BOUND, w->now);
+        gangs_tick(&g.gangs, w->now += 1000);
+        gangs_tick(&g.gangs, w->now += 60000);
+        assert_int_equal(stage_of(w, "3"), POD_PENDING);
+        w->now += 300000;
+    }
+    assert_non_null(strstr(g.told, "tries again in 4 s"));
+    assert_string_equal(ask(w, "d", "3", HALF, day), "fits");
+    state_pod_stage(state_pod_find(w->state, "3"), POD_BOUND, w->now);
+    gangs_tick(&g.gangs, w->now += 1000);
+    state_pod_gone(w->state, "3");
+    arrive(w, "d", "4", HALF, day);
+    assert_string_equal(ask(w, "d", "4", HALF, day), "fits");
+    gangs_tick(&g.gangs, w->now += 60000);
+    assert_int_equal(stage_of(w, "4"), POD_PENDING);
+    assert_non_null(strstr(g.told, "tries again in 1 s"));
+    ungovern(&g);
+}
+
 /* What another replica did meanwhile is not known by what was seen before it acted. */
 static void test_gang_begun_by_another_replica(void **state) {
     struct world *w = *state;
@@ -649,6 +681,7 @@ int main(void) {
         T(test_gang_with_gates),
         T(test_gang_with_a_long_timeout),
         T(test_gang_of_which_some_have_ended),
+        T(test_gang_that_succeeded_fails_anew),
         T(test_gang_begun_by_another_replica),
         T(test_gang_loses_a_member),
         T(test_the_largest_member_is_placed_first),

@@ -225,6 +225,7 @@ static void a_reset_without_memory_ends_the_connection(void **state) {
     h2_reset(server.last, H2_CANCEL);
     assert_true(fail_malloc_end());
     assert_int_equal(h2_pair_pump(client, server.conn), -ENOMEM);
+    assert_int_equal(h2_conn_feed(server.conn, (const uint8_t *) "", 0), -ENOMEM);
     h2_conn_free(server.conn);
     assert_int_equal(server.closed, 1);
     h2_conn_free(client);
@@ -281,6 +282,76 @@ static void messages_without_memory_are_refused(void **state) {
     assert_int_equal(seen.code, H2_INTERNAL_ERROR);
     h2_conn_free(client);
     h2_conn_free(server.conn);
+}
+
+/* A body that is written while a part of it has left arrives whole and in order, and so do
+ * trailers.
+ */
+static void a_body_written_in_parts_arrives_in_order(void **state) {
+    enum { PARTS = 6, PART = 30000 };
+    static const struct h2_field head[] = {{":status", "200"}};
+    static const struct h2_field trailers[] = {{"grpc-message", "m"}, {"grpc-status", "3"}};
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    static uint8_t body[PARTS * PART];
+    const uint8_t *bytes;
+    (void) state;
+    for (size_t i = 0; i < sizeof(body); i++)
+        body[i] = (uint8_t) (i * 7 + i / 256);
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    for (size_t i = 0; i < PARTS; i++) {
+        assert_int_equal(h2_write(server.last, body + i * PART, PART), 0);
+        ssize_t n = h2_conn_pull(server.conn, &bytes);
+        assert_true(n > 0);
+        assert_int_equal(h2_conn_feed(client, bytes, (size_t) n), 0);
+    }
+    assert_int_equal(h2_finish(server.last, trailers, 2), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(seen.body.len, sizeof(body));
+    assert_memory_equal(seen.body.data, body, sizeof(body));
+    assert_int_equal(seen.grpc_status, 3);
+    assert_string_equal(seen.message, "m");
+    assert_true(seen.closed);
+    buf_done(&seen.body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static int write_again;
+
+static void write_on_close(struct h2_stream *stream, uint32_t code, bool lost) {
+    struct h2_stream *next;
+    (void) code;
+    assert_true(lost);
+    write_again += h2_write(stream, "x", 1) == -ECONNRESET;
+    write_again += h2_finish(stream, NULL, 0) == -ECONNRESET;
+    write_again += h2_request(h2_conn_of(stream), request, 4, "x", 1, NULL, &next) == -ECONNRESET;
+    h2_reset(stream, H2_CANCEL);
+}
+
+/* What streams that are told of the end of their connection do then is refused, and wakes nothing.
+ */
+static void nothing_is_sent_on_a_connection_that_ends(void **state) {
+    const struct h2_handlers handlers = {.on_close = write_on_close, .on_wake = on_wake};
+    struct server server = {0};
+    const struct h2_options options = {.handlers = &handlers, .user = &server};
+    struct h2_stream *stream;
+    struct h2_conn *client;
+    (void) state;
+    write_again = 0;
+    assert_int_equal(h2_conn_new(&options, &client), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(h2_request(client, request, 4, "x", 1, NULL, &stream), 0);
+    server.wakes = 0;
+    h2_conn_free(client);
+    assert_int_equal(write_again, 6);
+    assert_int_equal(server.wakes, 0);
 }
 
 static void wakes_once_per_cork(void **state) {
@@ -458,6 +529,8 @@ int main(void) {
         cmocka_unit_test(a_reset_without_memory_ends_the_connection),
         cmocka_unit_test(a_later_reset_does_not_save_the_connection),
         cmocka_unit_test(messages_without_memory_are_refused),
+        cmocka_unit_test(a_body_written_in_parts_arrives_in_order),
+        cmocka_unit_test(nothing_is_sent_on_a_connection_that_ends),
         cmocka_unit_test(wakes_once_per_cork),
         cmocka_unit_test(refuses_too_many_fields),
         cmocka_unit_test(announces_its_windows),

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -132,11 +133,72 @@ static void test_uses_any_descriptor(void **state) {
     child_end(child_start(uses_descriptor_zero, path));
 }
 
+/* How often the file is mapped into this process. */
+static size_t mappings(void) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    size_t n = 0;
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps))
+        n += strstr(line, path) != NULL;
+    (void) fclose(maps);
+    return n;
+}
+
+/* Of a file that is no ledger, or of another version, nothing stays open or mapped. */
+static void test_no_ledger_leaves_nothing(void **state) {
+    static const size_t at[] = {
+        offsetof(struct ledger_file, magic), offsetof(struct ledger_file, version),
+        offsetof(struct ledger_file, devices), offsetof(struct ledger_file, slots)};
+    size_t before = open_descriptors();
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+        const struct ledger_file *file;
+        struct ledger_owner o;
+        unsigned char byte;
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+
+        assert_int_equal(pread(fd, &byte, 1, (off_t) at[i]), 1);
+        byte ^= 1;
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t) at[i]), 1);
+        assert_int_equal(ledger_attach(path, &file), -EBADMSG);
+        assert_int_equal(ledger_claim(path, &o), -EBADMSG);
+        assert_int_equal(mappings(), 0);
+        byte ^= 1;
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t) at[i]), 1);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(open_descriptors(), before);
+    }
+}
+
+/* Byte by byte. */
+static void test_orphaned_memory_is_exact(void **state) {
+    struct ledger_owner o;
+    uint64_t orphaned;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    for (uint64_t bytes = 0; bytes < 3; bytes++) {
+        ledger_add_orphaned(o.file, 0, bytes);
+        assert_int_equal(ledger_read_orphaned(o.file, 0, &orphaned), 0);
+        assert_int_equal(orphaned, bytes);
+        assert_int_equal(ledger_used(o.file, 0), bytes);
+        ledger_credit_orphaned(o.file, 0, bytes);
+        assert_int_equal(ledger_used(o.file, 0), 0);
+    }
+    ledger_release(&o);
+    assert_int_equal(mappings(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_keeps_the_descriptor_that_holds_the_lock, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_without_a_second_lock_is_not_claimed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_ledger_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_orphaned_memory_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uses_any_descriptor, setup, teardown),
     };
 

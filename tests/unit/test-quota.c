@@ -202,6 +202,25 @@ static void test_use_of_a_request(void **state) {
     }
 }
 
+/* The fastest card of the cluster is found again every ten seconds. */
+static void test_a_faster_card_that_is_added(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    static const char tflops[] =
+        "\"elasticgpu.io/gpu-tflops\":\"100\",\"elasticgpu.io/slot\":\"1\"";
+    govern(&g, w);
+    show_model(w, "n", "NVIDIA A10"); /* 125 */
+    show_quota(&g, "a", "q", "\"max\":{" CORES(32) "}");
+    arrive(w, "a", "1", tflops, "");
+    assert_non_null(strstr(ask(w, "a", "1", tflops, ""), "this pod asks 80"));
+    show_model(w, "m", "NVIDIA A100-SXM4-40GB"); /* 312 */
+    w->now += 9999;
+    assert_non_null(strstr(ask(w, "a", "1", tflops, ""), "this pod asks 80"));
+    w->now += 1;
+    assert_non_null(strstr(ask(w, "a", "1", tflops, ""), "this pod asks 33"));
+    ungovern(&g);
+}
+
 static void test_foreign_names_and_resource_quota(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -337,6 +356,15 @@ static void test_cohort_that_changes(void **state) {
     assert_string_equal(hold(w, "a", "4", HALF), "fits");
     show_quota(&g, "b", "q", "\"cohort\":\"other\",\"guaranteed\":{" CORES(100) "}");
     assert_non_null(strstr(hold(w, "a", "5", HALF), "cohort lab uses 150 of 50"));
+    /* Whichever byte of it changes, and however little. */
+    for (const char *name = "laclabldb"; strlen(name) >= 3; name += 3) {
+        char spec[128];
+        snprintf(spec, sizeof(spec), "\"cohort\":\"%.3s\",\"guaranteed\":{" CORES(50) "}", name);
+        show_quota(&g, "a", "q", spec);
+        char *why = strstr(hold(w, "a", "5", HALF), "cohort ");
+        assert_non_null(why);
+        assert_memory_equal(why + 7, name, 3);
+    }
     quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");
     assert_string_equal(hold(w, "a", "5", HALF), "fits");
     ungovern(&g);
@@ -410,6 +438,7 @@ int main(void) {
         T(test_quota_without_memory),
         T(test_bind_asks_again),
         T(test_tflops),
+        T(test_a_faster_card_that_is_added),
         T(test_foreign_names_and_resource_quota),
         T(test_borrowing),
         T(test_memory_alone_is_borrowed),

@@ -20,6 +20,7 @@
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
 #include "scheduler/state/namespace_usage.h"
+#include "scheduler/state/state_internal.h"
 #include "wire/json.h"
 
 #define GIB ((uint64_t) 1 << 30)
@@ -245,6 +246,37 @@ static void test_another_pod_needs_memory(void **state) {
     (void) state_free(s);
 }
 
+/* Reserved capacity and the policy of a namespace that cannot be kept are errors, so that the
+ * caller tries again. */
+static void test_what_is_reserved_needs_memory(void **state) {
+    const struct assigned_device device = {.uuid = "GPU-0", .core = 50};
+    struct state *s = state_new(trust, NULL);
+    (void) state;
+    size_t failures = 0;
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        fail_malloc_at(failures + 1);
+        r = state_reserve(s, "r", "n", &device, 1);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+        assert_int_equal(state_reserved_find(s, "r") != NULL, r == 0);
+    }
+    assert_in_range(failures, 3, 20);
+    failures = 0;
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        fail_malloc_at(failures + 1);
+        r = state_namespace_policy(s, "d", "spread", "");
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+    }
+    assert_in_range(failures, 1, 20);
+    static const char text[] = "0123456789012345678901234567890123456789";
+    char name[KUBE_LABEL_MAX + 1] = "";
+    while (strlen(name) < KUBE_LABEL_MAX)
+        strncat(name, text, KUBE_LABEL_MAX - strlen(name));
+    assert_int_equal(state_namespace_policy(s, name, "spread", ""), -ENOMEM);
+    name[KUBE_LABEL_MAX - 1] = '\0';
+    assert_int_equal(state_namespace_policy(s, name, "spread", ""), 0);
+    (void) state_free(s);
+}
+
 /* The caller lists the nodes again. */
 static void test_the_room_of_a_node_needs_memory(void **state) {
     (void) state;
@@ -261,6 +293,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails_once),
         cmocka_unit_test(test_the_room_of_a_node_needs_memory),
+        cmocka_unit_test(test_what_is_reserved_needs_memory),
         cmocka_unit_test(test_another_pod_needs_memory),
         cmocka_unit_test(test_a_pod_without_memory_leaves_nothing),
     };
