@@ -216,6 +216,40 @@ static void test_the_patch_puts_things_beside_others(void **state) {
     }
 }
 
+/* A small number of bytes was mostly meant in MiB: the refusal says so of the container that it is
+ * about. */
+static void test_the_refusal_suggests_a_unit(void **state) {
+    (void) state;
+    static const struct {
+        const char *containers, *suggestion;
+    } rows[] = {
+        {"\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-memory\":"
+         "\"4096\",\"elasticgpu.io/slot\":\"1\"}}}]",
+         "container c: "},
+        {"\"containers\":[{\"name\":\"a\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-memory\":"
+         "\"4Gi\",\"elasticgpu.io/gpu-core\":\"10\"}}},{\"name\":\"c\",\"resources\":{\"limits\":{"
+         "\"elasticgpu.io/gpu-memory\":\"4096\",\"elasticgpu.io/slot\":\"1\"}}}]",
+         "container c: "},
+        {"\"containers\":[{\"name\":\"a\"}],\"initContainers\":[{\"name\":\"c\",\"resources\":{"
+         "\"limits\":{\"elasticgpu.io/gpu-memory\":\"4096\",\"elasticgpu.io/slot\":\"1\"}}}]",
+         "container c: "},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct admission *a = admission_new();
+        _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
+        char pod[512];
+        (void) snprintf(pod, sizeof(pod), "{\"spec\":{%s}}", rows[i].containers);
+        write_review(&review, "CREATE", "pods", "", "tenant", pod, "null");
+        assert_int_equal(admission_validate(a, buf_str(&review), review.len, &answer, NULL), 0);
+        assert_non_null(strstr(buf_str(&answer), "\"code\":422,\"reason\":\"Invalid\""));
+        assert_non_null(strstr(buf_str(&answer), rows[i].suggestion));
+        const char *meant = strstr(buf_str(&answer), "; did you mean 4096Mi?");
+        assert_non_null(meant);
+        assert_null(strstr(meant + 3, "; did you mean"));
+        admission_free(a);
+    }
+}
+
 /* The API server takes a patch only together with its type. */
 static void test_the_answer_names_the_type_of_its_patch(void **state) {
     (void) state;
@@ -616,6 +650,7 @@ int main(void) {
         cmocka_unit_test(test_the_table),
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
         cmocka_unit_test(test_the_answer_names_the_type_of_its_patch),
+        cmocka_unit_test(test_the_refusal_suggests_a_unit),
         cmocka_unit_test(test_the_patch_drops_an_assignment),
         cmocka_unit_test(test_the_patch_gives_a_fraction_to_the_first_app_container),
         cmocka_unit_test(test_base64),

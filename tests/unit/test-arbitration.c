@@ -80,6 +80,112 @@ static void an_online_tenant_leaves_what_it_does_not_want(void **state) {
     assert_in_range(t[1].entitled, RATE_WHOLE / 4 * 3, RATE_WHOLE / 10 * 9);
 }
 
+/* By how much the driver's figure over a sample changes the rate, and what is charged beside. */
+static void the_drivers_figure_trims_the_rate(void **state) {
+    static const struct {
+        uint64_t charged, driver, longest, pending; /* ms */
+        uint32_t trim;                              /* 1024ths */
+        uint64_t unpaid;                            /* ms */
+    } rows[] = {
+        {2000, 2000, 0, 0, 1024, 0},         {2000, 4000, 0, 0, 1536, 0},
+        {4000, 2000, 0, 0, 768, 0},          {4000, 1999, 0, 0, 1024, 0},
+        {100000, 2000, 0, 0, 522, 0},        {2000, 8000, 0, 0, 2560, 0},
+        {2000, 20000, 0, 0, 1243, 12000},    {0, 2000, 0, 0, 1024, 2000},
+        {4000, 2000, 100, 0, 768, 0},        {4000, 2000, 101, 0, 1024, 0},
+        {40000, 20000, 5000, 0, 768, 0},     {40000, 19999, 5000, 0, 1024, 0},
+        {10000, 2000, 0, 5000, 716, 0},      {100000, 1000000, 0, 0, 2432, 60000},
+        {2000, 20000, 0, 1000, 1120, 15000}, {3000, 10000, 0, 1000, 2048, 1000},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 1};
+
+        (void) arbitration_step(&t, 1, SEC);
+        assert_int_equal(t.state.trim, 1024);
+        t.usage.charged = rows[i].charged * MS;
+        t.usage.longest = rows[i].longest * MS;
+        t.driver_ns = 1 + rows[i].driver * MS;
+        t.pending_ns = rows[i].pending * MS;
+        (void) arbitration_step(&t, 1, SEC + STEP);
+        if (t.state.trim != rows[i].trim || t.unpaid_ns != rows[i].unpaid * MS)
+            fail_msg("row %zu: %u, %llu ms", i, t.state.trim,
+                     (unsigned long long) (t.unpaid_ns / MS));
+        assert_int_equal(t.entitled, RATE_WHOLE / 2);
+        assert_int_equal(t.grant.rate, (uint64_t) RATE_WHOLE / 2 * 1024 / rows[i].trim);
+    }
+}
+
+/* Where the driver says nothing, or its figure begins anew, the rate stays. */
+static void without_the_drivers_figure_the_rate_stays(void **state) {
+    struct arbitration_tenant t = {
+        .policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 50 * SEC};
+
+    (void) state;
+    (void) arbitration_step(&t, 1, SEC);
+    t.usage.charged = 100 * SEC;
+    t.driver_ns = 49 * SEC;
+    (void) arbitration_step(&t, 1, SEC + STEP);
+    assert_int_equal(t.state.trim, 1024);
+    t.usage.charged += 2 * SEC;
+    t.driver_ns += 4 * SEC;
+    (void) arbitration_step(&t, 1, SEC + 2 * STEP);
+    assert_int_equal(t.state.trim, 1536);
+    t.usage.charged += 100 * SEC;
+    t.driver_ns = 0;
+    (void) arbitration_step(&t, 1, SEC + 3 * STEP);
+    assert_int_equal(t.state.trim, 1536);
+}
+
+/* Of a tenant that wants nothing for 60 ms the others have the card. */
+static void a_tenant_is_active_for_60_ms(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 50},
+                                      {.policy = SHARE_BURST, .share_percent = 50}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){MS, MS}, &now, 2 * SEC);
+    now -= STEP;
+    (void) arbitration_step(t, 2, now + 60 * MS);
+    assert_true(t[0].active && t[1].active);
+    t[1].usage.waits++;
+    assert_int_equal(arbitration_step(t, 2, now + 60 * MS + 1), 10 * MS);
+    assert_false(t[0].active);
+    assert_true(t[1].active);
+    assert_int_equal(t[0].grant.neighbours, 1);
+    assert_int_equal(t[1].grant.neighbours, 0);
+    assert_int_equal(t[1].grant.rate, RATE_UNLIMITED);
+    assert_int_equal(arbitration_step(t, 2, now + 200 * MS), 50 * MS);
+    assert_false(t[1].active);
+}
+
+/* A tenant with a ceiling stays under it also alone, and a tenant of two computes unlimited only
+ * while it is alone. */
+static void ceilings_hold_alone(void **state) {
+    static const struct {
+        enum share_policy policy;
+        uint32_t share, ceiling, alone; /* percent; 0: unlimited */
+    } rows[] = {
+        {SHARE_FIXED, 30, 0, 30},  {SHARE_FIXED, 100, 0, 0},       {SHARE_BURST, 30, 0, 0},
+        {SHARE_BURST, 30, 60, 60}, {SHARE_ONLINE, 0, 99, 99},      {SHARE_OFFLINE, 0, 0, 0},
+        {SHARE_WEAK, 0, 0, 0},     {SHARE_BEST_EFFORT, 0, 40, 40},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct arbitration_tenant t = {.policy = rows[i].policy,
+                                       .share_percent = rows[i].share,
+                                       .ceiling_percent = rows[i].ceiling};
+        uint64_t now = SEC;
+
+        run(&t, 1, (const uint64_t[]){10 * MS}, &now, 2 * SEC);
+        if (rows[i].alone)
+            assert_int_equal(t.grant.rate, rows[i].alone * (RATE_WHOLE / 100));
+        else
+            assert_int_equal(t.grant.rate, RATE_UNLIMITED);
+    }
+}
+
 /* Work on the card is remembered for ten seconds of it, however much is charged. */
 static void a_queue_is_bounded(void **state) {
     struct arbitration_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
@@ -179,6 +285,10 @@ int main(void) {
         cmocka_unit_test(what_is_not_wanted_is_headroom),
         cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
         cmocka_unit_test(a_queue_is_bounded),
+        cmocka_unit_test(the_drivers_figure_trims_the_rate),
+        cmocka_unit_test(without_the_drivers_figure_the_rate_stays),
+        cmocka_unit_test(a_tenant_is_active_for_60_ms),
+        cmocka_unit_test(ceilings_hold_alone),
         cmocka_unit_test(demand_leaves_room_to_grow),
         cmocka_unit_test(guarantees_by_policy),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),

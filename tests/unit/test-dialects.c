@@ -744,36 +744,12 @@ static void test_left_to_others(void **state) {
     pod_done(&pod);
 }
 
-/* The label that says over how many cards memory is divided, of pods that ask in its dialect and do
- * not say it in a resource. */
-static void test_the_label_of_a_dialect(void **state) {
-    static const struct {
-        struct resource_line lines[2];
-        size_t n;
-        const char *label;
-    } rows[] = {
-        {{{"aliyun.com/gpu-mem", "4", 1}}, 1, "aliyun.com/gpu-count"},
-        {{{"cpu", "4", 1}, {"aliyun.com/gpu-core.percentage", "4", 1}}, 2, "aliyun.com/gpu-count"},
-        {{{"aliyun.com/gpu-mem", "4", 1}, {"cpu", "1", 1}}, 2, "aliyun.com/gpu-count"},
-        {{{"aliyun.com/gpu-mem", "4", 1}, {"aliyun.com/gpu-count", "2", 1}}, 2, NULL},
-        {{{"elasticgpu.io/gpu-core", "4", 1}}, 1, NULL},
-        {{{"cpu", "4", 1}, {"memory", "4", 1}}, 2, NULL},
-        {{{"cpu", "4", 1}}, 0, NULL},
-    };
-    (void) state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *label = dialect_label(rows[i].lines, rows[i].n);
-        assert_string_equal(label ? label : "none", rows[i].label ? rows[i].label : "none");
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_readmes),
         cmocka_unit_test(test_readmes_are_whole),
         cmocka_unit_test(test_annotations_have_readers),
         cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_the_label_of_a_dialect),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_unserved),
         cmocka_unit_test(test_texts),

@@ -570,6 +570,97 @@ static void test_a_reservation_on_two_cards_is_used(void **state) {
     assert_int_equal(free_core(w, "n", 1), 100);
 }
 
+/* What is reserved follows every change of it. */
+static void test_reserved_capacity_changes(void **state) {
+    static const struct {
+        const char *node;
+        uint32_t n;
+        unsigned card;
+        uint32_t core;
+        uint64_t gib;
+        unsigned free_core[2];
+        uint64_t free_gib; /* of the first card */
+    } rows[] = {
+        {"n", 1, 0, 60, 20, {40, 100}, 60},  {"n", 1, 0, 60, 20, {40, 100}, 60},
+        {"n", 1, 0, 50, 20, {50, 100}, 60},  {"n", 1, 0, 50, 30, {50, 100}, 50},
+        {"n", 1, 1, 50, 30, {100, 50}, 80},  {"n", 2, 0, 10, 10, {90, 90}, 70},
+        {"m", 2, 0, 10, 10, {100, 100}, 80}, {"n", 2, 0, 10, 10, {90, 90}, 70},
+        {"n", 0, 0, 10, 10, {100, 100}, 80},
+    };
+    struct world *w = *state;
+    show_node(w, "n", 2);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct assigned_device devices[2];
+        for (unsigned k = 0; k < 2; k++) {
+            devices[k] = (struct assigned_device){
+                .core = rows[i].core, .memory = rows[i].gib * GIB, .physical = 80 * GIB};
+            snprintf(devices[k].uuid, sizeof(devices[k].uuid), "GPU-n-%u", (rows[i].card + k) % 2);
+        }
+        assert_int_equal(state_reserve(w->state, "r", rows[i].node, devices, rows[i].n), 0);
+        for (unsigned k = 0; k < 2; k++)
+            if (free_core(w, "n", k) != rows[i].free_core[k])
+                fail_msg("row %zu: %u", i, free_core(w, "n", k));
+        assert_true(state_node_find(w->state, "n")->place[0].free.memory == rows[i].free_gib * GIB);
+    }
+    state_unreserve(w->state, "r");
+}
+
+/* A pod that only kube-scheduler has told of is forgotten after a minute without the watch. */
+static void test_a_pod_that_the_watch_never_shows(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    (void) filter(w, "p", WHOLE, "\"n\"");
+    state_release(w->state, state_pod_find(w->state, "p"));
+    show_pod(w, "q", WHOLE, NULL, "");
+    (void) state_expire(w->state, w->now, ASSUMED_TTL_MS);
+    (void) state_expire(w->state, w->now += 59999, ASSUMED_TTL_MS);
+    assert_non_null(state_pod_find(w->state, "p"));
+    (void) state_expire(w->state, w->now += 1, ASSUMED_TTL_MS);
+    assert_null(state_pod_find(w->state, "p"));
+    assert_non_null(state_pod_find(w->state, "q"));
+}
+
+static const char *policy_for(struct world *w, const char **ret_card) {
+    static struct place_plan plan;
+    struct gpu_request request;
+    state_plan(w->state, state_pod_find(w->state, "p"), &request, &plan);
+    *ret_card = "none";
+    static const char *const names[] = {"binpack", "spread"};
+    for (size_t i = 0; i < 2; i++)
+        if (plan.policy.card_cost == place_policy_find(names[i])->card_cost)
+            *ret_card = names[i];
+    return plan.policy.name;
+}
+
+/* A namespace names a policy for nodes, for cards, for both or for none, until it is gone. */
+static void test_policies_of_a_namespace(void **state) {
+    static const struct {
+        const char *for_nodes, *for_cards, *node, *card;
+    } rows[] = {
+        {"spread", "spread", "spread", "spread"}, {"spread", NULL, "spread", "binpack"},
+        {NULL, "spread", "binpack", "spread"},    {"", "spread", "binpack", "spread"},
+        {"spread", "", "spread", "binpack"},      {"", "", "binpack", "binpack"},
+        {"none", "none", "binpack", "binpack"},   {NULL, NULL, "binpack", "binpack"},
+    };
+    struct world *w = *state;
+    const char *card;
+    show_pod(w, "p", HALF, NULL, "");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(
+            state_namespace_policy(w->state, "d", rows[i].for_nodes, rows[i].for_cards), 0);
+        assert_string_equal(policy_for(w, &card), rows[i].node);
+        assert_string_equal(card, rows[i].card);
+    }
+    assert_int_equal(state_namespace_policy(w->state, "d", "spread", "spread"), 0);
+    state_sync_begin(w->state, STATE_NAMESPACES);
+    assert_int_equal(state_namespace_policy(w->state, "d", "spread", "spread"), 0);
+    state_sync_end(w->state, STATE_NAMESPACES);
+    assert_string_equal(policy_for(w, &card), "spread");
+    state_sync_begin(w->state, STATE_NAMESPACES);
+    state_sync_end(w->state, STATE_NAMESPACES);
+    assert_string_equal(policy_for(w, &card), "binpack");
+}
+
 /* The metric and the status page name the cards of which more is held than there is, and no others.
  */
 static void test_an_overcommitted_card_is_named(void **state) {
@@ -616,6 +707,9 @@ int main(void) {
         T(test_a_search_cut_short_is_not_remembered),
         T(test_a_reservation_on_two_cards_is_used),
         T(test_an_overcommitted_card_is_named),
+        T(test_reserved_capacity_changes),
+        T(test_a_pod_that_the_watch_never_shows),
+        T(test_policies_of_a_namespace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

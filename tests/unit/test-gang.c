@@ -482,6 +482,71 @@ static void test_gang_made_anew(void **state) {
     ungovern(&g);
 }
 
+/* A member that goes and another that comes before the gang is evaluated again. */
+static void test_gang_with_a_member_replaced(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 2);
+    arrive(w, "d", "1", HALF, THREE);
+    arrive(w, "d", "2", HALF, THREE);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "-gang g: 2 of 3 pods have arrived");
+    for (int i = 3; i < 9; i++) {
+        char uid[2] = {(char) ('0' + i), 0}, last[2] = {(char) ('0' + i - 1), 0};
+        state_pod_gone(w->state, last);
+        arrive(w, "d", uid, HALF, THREE);
+        assert_string_equal(ask(w, "d", uid, HALF, THREE), "-gang g: 2 of 3 pods have arrived");
+    }
+    arrive(w, "d", "2", HALF, THREE);
+    assert_string_equal(ask(w, "d", "8", HALF, THREE), "fits");
+    assert_int_equal(stage_of(w, "2"), POD_ASSUMED);
+    ungovern(&g);
+}
+
+/* A member that is about to be deleted is none, from that event on. */
+static void test_gang_with_a_member_that_is_deleted(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    govern(&g, w);
+    show_node(w, "n", 2);
+    arrive(w, "d", "1", HALF, THREE);
+    arrive(w, "d", "2", HALF, THREE);
+    arrive(w, "d", "3", HALF, THREE);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
+    put_any(&text, "d", "3", HALF, THREE, EPOCH "\",\"deletionTimestamp\":\"2026-01-01T00:01:00Z");
+    show_text(w, buf_str(&text));
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "-gang g: 2 of 3 pods have arrived");
+    gangs_tick(&g.gangs, w->now);
+    assert_int_equal(stage_of(w, "1"), POD_PENDING);
+    ungovern(&g);
+}
+
+/* The timeout of a gang is the longest, and its size the largest, that a member says. */
+static void test_gang_of_which_members_differ(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    static const char *const notes[] = {
+        GANG("g", "2") ",\"elasticgpu.io/gang-timeout\":\"90s\"",
+        GANG("g", "3") ",\"elasticgpu.io/gang-timeout\":\"70s\"",
+    };
+    for (int first = 0; first < 2; first++) {
+        govern(&g, w);
+        show_node(w, "n", 2);
+        arrive(w, "d", "1", HALF, notes[first]);
+        arrive(w, "d", "2", HALF, notes[!first]);
+        assert_string_equal(ask(w, "d", "1", HALF, notes[first]),
+                            "-gang g: 2 of 3 pods have arrived");
+        gangs_tick(&g.gangs, w->now += 89999);
+        assert_int_equal(g.tellings, 0);
+        gangs_tick(&g.gangs, w->now += 1);
+        assert_int_equal(g.tellings, 2);
+        state_pod_gone(w->state, "1");
+        state_pod_gone(w->state, "2");
+        ungovern(&g);
+    }
+}
+
 /* The member with the largest request over all of its containers and cards is placed first, and
  * the name decides between equal ones. */
 static void test_the_largest_member_is_placed_first(void **state) {
@@ -687,6 +752,9 @@ int main(void) {
         T(test_the_largest_member_is_placed_first),
         T(test_equal_members_are_placed_by_name),
         T(test_gang_and_quota),
+        T(test_gang_with_a_member_replaced),
+        T(test_gang_with_a_member_that_is_deleted),
+        T(test_gang_of_which_members_differ),
         T(test_gang_among_many_in_vain),
         T(test_gang_made_anew),
         T(test_gang_malformed),

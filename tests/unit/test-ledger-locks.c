@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The descriptors of a ledger's locks, where few are left and where the end of a descriptor ends
- * its lock (overlayfs). */
+/* The owner of a slot: its descriptors, where few are left and where the end of a descriptor ends
+ * its lock (overlayfs), and its books. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -192,6 +192,138 @@ static void test_orphaned_memory_is_exact(void **state) {
     assert_int_equal(mappings(), 0);
 }
 
+/* ---- books ---- */
+
+/* An owner whose slot has another owner meanwhile changes nothing. */
+static void test_an_owner_of_the_past_is_refused(void **state) {
+    struct ledger_owner o, past;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 50, 0), 0);
+    past = o;
+    past.generation--;
+    assert_int_equal(ledger_reserve(&past, 0, 10, 0), -ESTALE);
+    assert_int_equal(ledger_refund(&past, 0, 10), -ESTALE);
+    assert_int_equal(ledger_orphan(&past, 0, 10), -ESTALE);
+    ledger_park(o.file, o.slot, 0);
+    assert_int_equal(ledger_unpark(o.file, o.slot, 0, past.generation, 0), -ESTALE);
+    assert_int_equal(ledger_unpark(o.file, o.slot, 0, o.generation, 0), 1);
+    assert_int_equal(ledger_unpark(o.file, o.slot, 0, o.generation, 0), 0);
+    assert_int_equal(ledger_used(o.file, 0), 50);
+    assert_int_equal(o.file->device[0].refused, 0);
+    ledger_release(&o);
+}
+
+/* To the byte, and each refusal is counted once. */
+static void test_a_limit_is_exact(void **state) {
+    static const struct {
+        uint64_t used, bytes, limit;
+        int result;
+    } rows[] = {
+        {0, 100, 100, 0},     {0, 101, 100, -ENOMEM},
+        {60, 40, 100, 0},     {60, 41, 100, -ENOMEM},
+        {100, 0, 100, 0},     {100, 1, 100, -ENOMEM},
+        {60, 1, 50, -ENOMEM}, {60, UINT64_MAX / 4, 0, 0},
+        {0, INT64_MAX, 0, 0}, {0, (uint64_t) INT64_MAX + 1, 0, -ENOMEM},
+        {1, 1, 1, -ENOMEM},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ledger_owner o;
+
+        assert_int_equal(ledger_claim(path, &o), 0);
+        o.file->device[1].refused = 0;
+        assert_int_equal(ledger_reserve(&o, 1, rows[i].used, 0), 0);
+        assert_int_equal(ledger_reserve(&o, 1, rows[i].bytes, rows[i].limit), rows[i].result);
+        assert_int_equal(o.file->device[1].refused, rows[i].result < 0);
+        assert_true(ledger_used(o.file, 1) ==
+                    rows[i].used + (rows[i].result == 0 ? rows[i].bytes : 0));
+        assert_int_equal(ledger_used(o.file, 0), 0);
+        ledger_release(&o);
+    }
+}
+
+/* A process gives back what it has and no more: the rest of the sum belongs to others. */
+static void test_nothing_of_others_is_given_back(void **state) {
+    struct ledger_owner o, other;
+    uint64_t orphaned;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_claim(path, &other), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 50, 0), 0);
+    assert_int_equal(ledger_reserve(&other, 0, 30, 0), 0);
+    assert_int_equal(ledger_refund(&o, 0, (uint64_t) INT64_MAX + 1), -EBADMSG);
+    assert_int_equal(ledger_orphan(&o, 0, (uint64_t) INT64_MAX + 1), -EBADMSG);
+    assert_int_equal(ledger_orphan(&o, 0, 20), 0);
+    assert_int_equal(ledger_used(o.file, 0), 80);
+    assert_int_equal(ledger_read_orphaned(o.file, 0, &orphaned), 0);
+    assert_int_equal(orphaned, 20);
+    assert_int_equal(ledger_refund(&o, 0, 70), 0);
+    assert_int_equal(ledger_used(o.file, 0), 50);
+    assert_int_equal(ledger_refund(&o, 0, 70), 0);
+    assert_int_equal(ledger_used(o.file, 0), 50);
+    ledger_release(&other);
+    ledger_release(&o);
+}
+
+/* What processes have left on any device is found, and each process counts once. */
+static void test_every_dead_process_is_found(void **state) {
+    struct ledger_owner dead[3], o;
+    uint32_t slots[4] = {0};
+    int fd;
+
+    (void) state;
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(ledger_claim(path, &dead[i]), 0);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_reserve(&dead[0], 0, 10, 0), 0);
+    assert_int_equal(ledger_reserve(&dead[0], 1, 20, 0), 0);
+    assert_int_equal(ledger_reserve(&dead[2], LEDGER_DEVICES - 1, 30, 0), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 40, 0), 0);
+    assert_int_equal(ledger_living(o.file, path, slots, 4), 4);
+    assert_int_equal(slots[3], o.slot);
+    assert_int_equal(ledger_living(o.file, path, slots, 2), 2);
+    assert_int_equal(slots[1], dead[1].slot);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 0);
+    for (unsigned i = 0; i < 3; i++)
+        ledger_release(&dead[i]);
+    assert_int_equal(ledger_living(o.file, path, slots, 4), 1);
+    assert_int_equal(slots[0], o.slot);
+    assert_int_equal(ledger_living(o.file, "/none", slots, 4), 0);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 2);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 0);
+    assert_int_equal(ledger_used(o.file, 0), 40);
+    assert_int_equal(ledger_used(o.file, 1), 0);
+    assert_int_equal(ledger_used(o.file, LEDGER_DEVICES - 1), 0);
+    assert_int_equal(close(fd), 0);
+    ledger_release(&o);
+}
+
+static void test_the_namespace_of_processes_is_read(void **state) {
+    char link[64] = "", want[64];
+
+    (void) state;
+    assert_true(readlink("/proc/self/ns/pid", link, sizeof(link) - 1) > 0);
+    (void) snprintf(want, sizeof(want), "pid:[%u]", ledger_pidns());
+    assert_string_equal(link, want);
+}
+
+/* Where it cannot be found out, memory is taken for borrowed, and stays. */
+static void test_what_cannot_be_read_is_borrowed(void **state) {
+    struct ledger_owner o;
+
+    (void) state;
+    assert_int_equal(ledger_claim_exports(path, &o), 0);
+    assert_false(ledger_borrowed(&o));
+    o.path = "/none";
+    assert_true(ledger_borrowed(&o));
+    ledger_release(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_keeps_the_descriptor_that_holds_the_lock, setup,
@@ -199,6 +331,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_without_a_second_lock_is_not_claimed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_ledger_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_orphaned_memory_is_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_owner_of_the_past_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_limit_is_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_of_others_is_given_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_dead_process_is_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_namespace_of_processes_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_read_is_borrowed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uses_any_descriptor, setup, teardown),
     };
 

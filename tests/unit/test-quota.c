@@ -421,8 +421,12 @@ static void test_nobody_starves(void **state) {
     show_quota(&g, "a", "q", "\"max\":{" CORES(100) "}");
     show_quota(&g, "b", "q", "\"max\":{" CORES(100) "}");
     hold(w, "a", "1", HALF);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        size_t before = strlen(told);
         quotas_project(&g.quotas, 1, count_patch, told);
+        char *end = strchr(told + before, ' ');
+        assert_true(!end || end[1] == '\0'); /* not more than one */
+    }
     assert_non_null(strstr(told, "a=50"));
     assert_non_null(strstr(told, "b=0"));
     ungovern(&g);

@@ -507,6 +507,7 @@ static void test_nobody_starves(void **state) {
     show(&k, "b", "\"resources\":{\"elasticgpu.io/gpu-core\":20}," OWNER, "{}");
     for (int i = 0; i < 4; i++) {
         reservations_tick(&k.r, NOW, 1, on_patch, &k);
+        assert_in_range(k.patches, 0, i + 1);
         of_both |= strstr(k.status, "\\\"core\\\":50") ? 1 : 2;
     }
     assert_int_equal(of_both, 3);
