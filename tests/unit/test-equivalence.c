@@ -661,6 +661,27 @@ static void test_policies_of_a_namespace(void **state) {
     assert_string_equal(policy_for(w, &card), "binpack");
 }
 
+/* The version of a node tells what its verdicts are about: it never comes twice, also where only
+ * the place of the node in the order of names changes. */
+static void test_versions_of_a_node_are_new(void **state) {
+    struct world *w = *state;
+    static const char *const names[] = {"p", "o", "n", "m", "l", "k"};
+    uint64_t last = 0;
+    show_node(w, "q", 1);
+    struct state_node *q = state_node_find(w->state, "q");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        state_refresh(w->state, q);
+        assert_true(q->version > last);
+        last = q->version;
+        show_gpu(w, "q", 0, i % 2);
+        state_refresh(w->state, q);
+        assert_true(q->version > last);
+        last = q->version;
+        show_node(w, names[i], 1);
+        state_refresh_all(w->state);
+    }
+}
+
 /* The metric and the status page name the cards of which more is held than there is, and no others.
  */
 static void test_an_overcommitted_card_is_named(void **state) {
@@ -707,6 +728,7 @@ int main(void) {
         T(test_a_search_cut_short_is_not_remembered),
         T(test_a_reservation_on_two_cards_is_used),
         T(test_an_overcommitted_card_is_named),
+        T(test_versions_of_a_node_are_new),
         T(test_reserved_capacity_changes),
         T(test_a_pod_that_the_watch_never_shows),
         T(test_policies_of_a_namespace),

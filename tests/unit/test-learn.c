@@ -145,12 +145,49 @@ static void a_number_is_of_one_node_at_a_time(void **state) {
     forget(w, model);
 }
 
+/* What is there when learning begins is learned at once, also without any arrival. */
+static void learning_begins_with_what_is_there(void **state) {
+    struct world *w = *state;
+    struct place_model *fresh = place_model_new();
+    show_node(w, "n", 2);
+    struct place_model *model = learn(w);
+    assert_true(place_model_epoch(model) > place_model_epoch(fresh));
+    place_model_free(fresh);
+    forget(w, model);
+}
+
+/* The number of a node that is gone is given to the next one. */
+static void numbers_of_nodes_are_given_again(void **state) {
+    struct world *w = *state;
+    struct place_model *model = learn(w);
+    char name[16];
+    for (unsigned i = 0; i < 70; i++) {
+        snprintf(name, sizeof(name), "n%02u", i);
+        show_node(w, name, 1);
+        state_refresh_all(w->state);
+        assert_true(state_node_find(w->state, name)->numbered);
+        assert_int_equal(state_node_find(w->state, name)->id, i);
+    }
+    for (unsigned i = 60; i < 68; i += 3) {
+        char card[24];
+        snprintf(name, sizeof(name), "n%02u", i);
+        snprintf(card, sizeof(card), "%s-00", name);
+        state_gpu_gone(w->state, card);
+        state_node_gone(w->state, name);
+        assert_null(state_node_find(w->state, name));
+        snprintf(name, sizeof(name), "m%02u", i);
+        show_node(w, name, 1);
+        state_refresh_all(w->state);
+        assert_int_equal(state_node_find(w->state, name)->id, i);
+    }
+    forget(w, model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(pods_without_gpus_count_as_arrivals),
-        T(a_pod_that_names_a_model_counts_for_that_one),
-        T(pods_need_no_idle_node_while_they_run),
-        T(a_number_is_of_one_node_at_a_time),
+        T(pods_without_gpus_count_as_arrivals),   T(learning_begins_with_what_is_there),
+        T(numbers_of_nodes_are_given_again),      T(a_pod_that_names_a_model_counts_for_that_one),
+        T(pods_need_no_idle_node_while_they_run), T(a_number_is_of_one_node_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

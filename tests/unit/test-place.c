@@ -380,6 +380,71 @@ static void test_oracle(void **state) {
     assert_in_range(placed, 4000, 16000); /* both outcomes are well covered */
 }
 
+/* The card of one container straight from the definition: of those on which it fits, one that costs
+ * least by the policy, and the first of these. */
+static uint32_t cheapest(const struct place_policy *policy, const struct place_plan *plan,
+                         const struct place_node *node, const struct container_request *req) {
+    uint32_t best = UINT32_MAX;
+    uint64_t least = 0;
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        const struct place_card *card = &node->cards[c];
+        const struct place_amount want = place_share(req, card), *free = &card->free;
+        if (!card->healthy || want.memory == 0 || want.memory > free->memory ||
+            want.core > free->core || want.slots > free->slots)
+            continue;
+        uint64_t cost = policy->card_cost(plan, node, c, card, &want);
+        if (best == UINT32_MAX || cost < least) {
+            best = c;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+static void test_the_cheapest_card_is_taken(void **state) {
+    (void) state;
+    static const struct place_policy *const policies[] = {&place_first_fit, &place_best_fit,
+                                                          &place_binpack, &place_spread};
+    enum { CARDS = 12 };
+    int placed = 0;
+    for (int round = 0; round < 8000; round++) {
+        const struct place_policy *policy = policies[pick(4)];
+        struct place_card cards[CARDS];
+        struct gpu_request r = {.n = 1};
+        struct place_plan plan;
+        struct place_result result;
+        for (uint32_t c = 0; c < CARDS; c++) {
+            cards[c] = idle_card(pick(2) ? 80 : 40);
+            cards[c].physical = pick(4) ? cards[c].memory : cards[c].memory / 2;
+            cards[c].tflops = pick(2) ? 100 : 200;
+            cards[c].healthy = pick(8) != 0;
+            if (pick(3))
+                cards[c].free = (struct place_amount){cards[c].memory / 4 * (1 + pick(4)),
+                                                      10 * (1 + pick(10)), 1 + pick(2)};
+        }
+        if (pick(2))
+            r.containers[0] = share(10 * (1 + pick(6)), 0);
+        else
+            r.containers[0] = share(10 * pick(3), (1 + pick(5)) * 10 * GIB);
+        if (pick(4) == 0)
+            r.containers[0] = (struct container_request){
+                .phase = CONTAINER_APP, .cards = 1, .tflops = 10 * (1 + pick(9))};
+        const struct place_node node = {.cards = cards, .ncards = CARDS};
+        place_prepare(&r, &plan);
+        uint32_t want = cheapest(policy, &plan, &node, &r.containers[0]);
+        enum place_reason reason = place_on_node(policy, &plan, &node, &result);
+        assert_int_equal(reason == PLACE_OK, want != UINT32_MAX);
+        if (reason != PLACE_OK)
+            continue;
+        placed++;
+        if (result.cards[0] != UINT64_C(1) << want)
+            fail_msg("round %d, %s: not card %u", round, policy->name, want);
+        assert_int_equal(result.ngrants, 1);
+        assert_int_equal(result.grants[0].card, want);
+    }
+    assert_in_range(placed, 4000, 7999);
+}
+
 static void test_worst_case_ends(void **state) {
     (void) state;
     struct place_card cards[16];
@@ -655,6 +720,7 @@ int main(void) {
         cmocka_unit_test(test_scores_are_bounded),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_the_cheapest_card_is_taken),
         cmocka_unit_test(test_worst_case_ends),
         cmocka_unit_test(test_nearly_fitting_is_cheap),
         cmocka_unit_test(test_effort_is_shared),
