@@ -354,6 +354,233 @@ static void nothing_is_sent_on_a_connection_that_ends(void **state) {
     assert_int_equal(server.wakes, 0);
 }
 
+/* Carries what there is in one direction. */
+static int carry(struct h2_conn *from, struct h2_conn *to) {
+    const uint8_t *bytes;
+    ssize_t n;
+    while ((n = h2_conn_pull(from, &bytes)) > 0) {
+        int r = h2_conn_feed(to, bytes, (size_t) n);
+        if (r < 0)
+            return r;
+    }
+    return (int) n;
+}
+
+/* Everything that is to be sent wakes the caller's loop, once. */
+static void everything_to_send_wakes(void **state) {
+    static const struct h2_field head[] = {{":status", "200"}};
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen[2] = {H2_SEEN_INIT, H2_SEEN_INIT};
+    struct h2_stream *stream, *first;
+    unsigned wakes = 0;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[0], &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    first = server.last;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[1], &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(server.wakes, 0);
+    assert_int_equal(h2_respond(first, head, 1, true), 0);
+    assert_int_equal(server.wakes, ++wakes);
+    assert_int_equal(h2_respond(first, head, 1, true), -ECONNRESET); /* once */
+    assert_int_equal(server.wakes, wakes);
+    assert_int_equal(h2_write(first, "abc", 3), 0);
+    assert_int_equal(server.wakes, ++wakes);
+    assert_int_equal(h2_finish(first, NULL, 0), 0);
+    assert_int_equal(server.wakes, ++wakes);
+    assert_int_equal(h2_finish(first, NULL, 0), -ECONNRESET);
+    h2_reset(server.last, H2_CANCEL);
+    assert_int_equal(server.wakes, ++wakes);
+    h2_reset(server.last, H2_CANCEL);
+    assert_int_equal(server.wakes, wakes);
+    assert_int_equal(h2_respond(server.last, head, 1, true), -ECONNRESET);
+    assert_int_equal(h2_conn_ping(server.conn), 0);
+    assert_int_equal(server.wakes, ++wakes);
+    assert_int_equal(h2_conn_goaway(server.conn, H2_NO_ERROR), 0);
+    assert_int_equal(server.wakes, ++wakes);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(seen[0].closed && seen[1].closed);
+    assert_int_equal(seen[0].code, H2_NO_ERROR);
+    assert_int_equal(seen[1].code, H2_CANCEL);
+    assert_int_equal(seen[0].body.len, 3);
+    buf_done(&seen[0].body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+/* A response that ends before its request ends the request as well, without an error; in a message
+ * without a body, and with trailers. */
+static void an_early_response_ends_the_request(void **state) {
+    static const struct h2_field head[] = {{":status", "413"}}, trailers[] = {{"grpc-status", "8"}};
+    static uint8_t body[300000];
+    (void) state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct server server;
+        struct h2_conn *client;
+        struct h2_seen seen = H2_SEEN_INIT;
+        struct h2_stream *stream;
+        set_up(&server, &client, 0);
+        server.silent = true;
+        assert_int_equal(h2_request(client, request, 4, body, sizeof(body), &seen, &stream), 0);
+        assert_int_equal(carry(client, server.conn), 0);
+        assert_int_equal(server.opened, 1);
+        assert_true(h2_queued(stream) > 0); /* more than the windows admit */
+        assert_int_equal(h2_respond(server.last, head, 1, kind > 0), 0);
+        if (kind == 1)
+            assert_int_equal(h2_write(server.last, "no", 2), 0);
+        if (kind > 0)
+            assert_int_equal(h2_finish(server.last, trailers, kind == 2), 0);
+        assert_int_equal(h2_pair_pump(client, server.conn), 0);
+        assert_int_equal(seen.status, 413);
+        assert_int_equal(seen.grpc_status, kind == 2 ? 8 : -1);
+        assert_true(seen.ended && seen.closed && !seen.lost);
+        assert_int_equal(seen.code, H2_NO_ERROR);
+        assert_int_equal(server.closed, 1);
+        assert_false(h2_conn_has_streams(client) || h2_conn_has_streams(server.conn));
+        buf_done(&seen.body);
+        h2_conn_free(client);
+        h2_conn_free(server.conn);
+    }
+}
+
+/* Without a limit of its own a server has 100 requests at a time. */
+static void a_server_has_100_requests_at_a_time(void **state) {
+    enum { REQUESTS = 103 };
+    static const struct h2_field head[] = {{":status", "204"}};
+    struct server server;
+    struct h2_conn *client;
+    static struct h2_seen seen[REQUESTS];
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        seen[i] = (struct h2_seen) H2_SEEN_INIT;
+        assert_int_equal(h2_request(client, request, 4, NULL, 0, &seen[i], &stream), 0);
+    }
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(server.opened, 100);
+    assert_int_equal(h2_respond(server.last, head, 1, false), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(server.opened, 101);
+    assert_true(seen[99].closed);
+    assert_int_equal(seen[99].status, 204);
+    h2_conn_free(client);
+    assert_true(seen[0].closed && seen[0].lost);
+    h2_conn_free(server.conn);
+}
+
+static void the_number_of_fields_is_limited(void **state) {
+    static const struct {
+        size_t fields, trailers;
+        int request, finish;
+    } rows[] = {{12, 4, 0, 0}, {13, 5, -E2BIG, -E2BIG}};
+    struct h2_field many[16], trailers[8];
+    (void) state;
+    for (size_t i = 0; i < 16; i++)
+        many[i] = i < 4 ? request[i] : (struct h2_field){"x", "y"};
+    for (size_t i = 0; i < 8; i++)
+        trailers[i] = (struct h2_field){"x", "y"};
+    for (size_t i = 0; i < 2; i++) {
+        static const struct h2_field head[] = {{":status", "200"}};
+        struct server server;
+        struct h2_conn *client;
+        struct h2_seen seen = H2_SEEN_INIT;
+        struct h2_stream *stream;
+        set_up(&server, &client, 0);
+        server.silent = true;
+        assert_int_equal(h2_request(client, many, rows[i].fields, NULL, 0, &seen, &stream),
+                         rows[i].request);
+        if (rows[i].request < 0)
+            assert_int_equal(h2_request(client, request, 4, NULL, 0, &seen, &stream), 0);
+        assert_int_equal(h2_pair_pump(client, server.conn), 0);
+        assert_int_equal(server.opened, 1);
+        assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+        assert_int_equal(h2_finish(server.last, trailers, rows[i].trailers), rows[i].finish);
+        if (rows[i].finish < 0)
+            assert_int_equal(h2_finish(server.last, NULL, 0), 0);
+        assert_int_equal(h2_pair_pump(client, server.conn), 0);
+        assert_true(seen.closed);
+        assert_int_equal(seen.code, H2_NO_ERROR);
+        h2_conn_free(client);
+        h2_conn_free(server.conn);
+    }
+}
+
+/* A peer that sends pings and reads no answers is cut off. */
+static void a_flood_ends_the_connection(void **state) {
+    static const uint8_t ping[17] = {0, 0, 8, 6};
+    struct server server;
+    struct h2_conn *client;
+    int r = 0;
+    (void) state;
+    set_up(&server, &client, 0);
+    assert_int_equal(carry(client, server.conn), 0);
+    for (int i = 0; i < 100000 && r == 0; i++)
+        r = h2_conn_feed(server.conn, ping, sizeof(ping));
+    assert_int_equal(r, -ECONNABORTED);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void count_goaway(void *conn_user) {
+    (*(int *) conn_user)++;
+}
+
+/* A client is told that its server ends, so that it makes another connection. */
+static void a_goaway_is_told(void **state) {
+    const struct h2_handlers handlers = {.on_goaway = count_goaway};
+    int told = 0;
+    const struct h2_options options = {.handlers = &handlers, .user = &told};
+    struct server server = {0};
+    const struct h2_options far = {.server = true, .handlers = &server_handlers, .user = &server};
+    struct h2_conn *client;
+    (void) state;
+    assert_int_equal(h2_conn_new(&options, &client), 0);
+    assert_int_equal(h2_conn_new(&far, &server.conn), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(told, 0);
+    assert_int_equal(h2_conn_ping(server.conn), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(told, 0);
+    assert_int_equal(h2_conn_goaway(server.conn, H2_NO_ERROR), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(told, 1);
+    assert_true(h2_conn_is_done(client));
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+/* A part of a body without memory ends its stream with an error: the rest would be a lie. */
+static void a_body_without_memory_ends_its_stream(void **state) {
+    static const struct h2_field head[] = {{":status", "200"}};
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    fail_malloc_at(1);
+    assert_int_equal(h2_write(server.last, "abc", 3), -ENOMEM);
+    assert_true(fail_malloc_end());
+    assert_int_equal(h2_write(server.last, "def", 3), -ECONNRESET);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(seen.closed && !seen.ended);
+    assert_int_equal(seen.code, H2_INTERNAL_ERROR);
+    assert_int_equal(seen.body.len, 0);
+    buf_done(&seen.body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
 static void wakes_once_per_cork(void **state) {
     struct server server;
     struct h2_conn *client;
@@ -532,6 +759,13 @@ int main(void) {
         cmocka_unit_test(a_body_written_in_parts_arrives_in_order),
         cmocka_unit_test(nothing_is_sent_on_a_connection_that_ends),
         cmocka_unit_test(wakes_once_per_cork),
+        cmocka_unit_test(everything_to_send_wakes),
+        cmocka_unit_test(an_early_response_ends_the_request),
+        cmocka_unit_test(a_server_has_100_requests_at_a_time),
+        cmocka_unit_test(the_number_of_fields_is_limited),
+        cmocka_unit_test(a_flood_ends_the_connection),
+        cmocka_unit_test(a_goaway_is_told),
+        cmocka_unit_test(a_body_without_memory_ends_its_stream),
         cmocka_unit_test(refuses_too_many_fields),
         cmocka_unit_test(announces_its_windows),
         cmocka_unit_test(small_windows_of_streams_do_not_narrow_the_connection),
