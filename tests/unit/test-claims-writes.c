@@ -131,6 +131,29 @@ static void a_refused_write_of_a_claim_is_repeated_soon(void **state) {
     assert_int_equal(plan(w, T0 + FAILED_MS), 1);
 }
 
+/* A pod that cannot be kept is an error, so that the pods are listed again. */
+static void a_pod_without_memory_is_refused(void **state) {
+    struct world *w = *state;
+    _cleanup_json_ struct json_parser *p = NULL;
+    static const char text[] = POD("\"egpuc.elasticgpu.io/main\":\"c\"", CONTAINER("main"));
+    struct json root;
+    struct pod pod;
+    size_t failures = 0;
+    assert_int_equal(json_open(text, strlen(text), &p, &root, NULL), 0);
+    assert_int_equal(pod_parse(root, &pod, NULL), 0);
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        fail_malloc_at(failures + 1);
+        r = claims_pod_seen(w->claims, &pod);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+    }
+    assert_in_range(failures, 3, 20);
+    claims_sync_begin(w->claims, CLAIMS_PODS);
+    pod.finished = true;
+    assert_int_equal(claims_pod_seen(w->claims, &pod), 0);
+    assert_null(claims_pod_find(w->claims, "uid-p"));
+    pod_done(&pod);
+}
+
 /* A write that was accepted is repeated only after the watch had its time, unlike one that failed.
  */
 static void an_accepted_write_waits_for_the_watch(void **state) {
@@ -509,6 +532,7 @@ int main(void) {
         TEST(a_claim_says_why_it_cannot_have_what_it_names),
         TEST(a_new_message_is_written_for_the_same_reason),
         TEST(an_object_without_memory_is_refused),
+        TEST(a_pod_without_memory_is_refused),
         TEST(the_same_message_is_not_written_again),
         TEST(a_refused_write_of_a_claim_is_repeated_soon),
         TEST(an_accepted_write_waits_for_the_watch),

@@ -581,6 +581,22 @@ static void a_body_without_memory_ends_its_stream(void **state) {
     h2_conn_free(server.conn);
 }
 
+/* The object, the session and its settings. */
+static void a_connection_without_memory_is_not_made(void **state) {
+    const struct h2_options options = {.handlers = &h2_seen_handlers};
+    size_t failures = 0;
+    (void) state;
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        struct h2_conn *conn = NULL;
+        fail_malloc_at(failures + 1);
+        r = h2_conn_new(&options, &conn);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+        assert_int_equal(conn != NULL, r == 0);
+        h2_conn_free(conn);
+    }
+    assert_in_range(failures, 4, 100);
+}
+
 static void wakes_once_per_cork(void **state) {
     struct server server;
     struct h2_conn *client;
@@ -759,6 +775,7 @@ int main(void) {
         cmocka_unit_test(a_body_written_in_parts_arrives_in_order),
         cmocka_unit_test(nothing_is_sent_on_a_connection_that_ends),
         cmocka_unit_test(wakes_once_per_cork),
+        cmocka_unit_test(a_connection_without_memory_is_not_made),
         cmocka_unit_test(everything_to_send_wakes),
         cmocka_unit_test(an_early_response_ends_the_request),
         cmocka_unit_test(a_server_has_100_requests_at_a_time),

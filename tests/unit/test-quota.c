@@ -85,6 +85,24 @@ static void test_quota_without_memory(void **state) {
     ungovern(&g);
 }
 
+/* A quota that cannot be kept is an error, so that the quotas are listed again. */
+static void test_quota_seen_without_memory(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    struct quota_object object = {
+        .name = "q", .namespace = "a", .counted = {true, true, true}, .max = {1, 1, 1}};
+    size_t failures = 0;
+    govern(&g, w);
+    for (int r = -ENOMEM; r < 0; failures += r < 0) {
+        fail_malloc_at(failures + 1);
+        r = quotas_seen(&g.quotas, QUOTA_OF_OURS, &object);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+        assert_int_equal(g.quotas.all != NULL, r == 0);
+    }
+    assert_in_range(failures, 2, 10);
+    ungovern(&g);
+}
+
 static void test_bind_asks_again(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -440,6 +458,7 @@ int main(void) {
         T(test_use_of_a_request),
         T(test_plain_limit),
         T(test_quota_without_memory),
+        T(test_quota_seen_without_memory),
         T(test_bind_asks_again),
         T(test_tflops),
         T(test_a_faster_card_that_is_added),

@@ -277,6 +277,152 @@ static void test_what_is_reserved_needs_memory(void **state) {
     (void) state_free(s);
 }
 
+/* ---- each change of the state by itself ---- */
+
+static struct gpu_request request;
+static struct place_plan plan;
+static struct place_result result;
+
+static void with_nothing(struct state *s) {
+    (void) s;
+}
+
+static struct state_pod *learn(struct state *s) {
+    struct pod pod = {.uid = "u", .namespace = "d", .name = "p", .request = {.n = 1}};
+    pod.request.containers[0] =
+        (struct container_request){.container = "main", .cards = 1, .core = 50};
+    return state_pod_learn(s, &pod);
+}
+
+static void with_pod(struct state *s) {
+    assert_non_null(learn(s));
+}
+
+static int see_card(struct state *s) {
+    const struct gpu_object gpu = {
+        .name = "n-0", .uuid = "GPU-0", .node = "n", .memory = 80 * GIB, .healthy = true};
+    return state_gpu_seen(s, &gpu, "{}");
+}
+
+static void with_place(struct state *s) {
+    struct state_pod *pod = learn(s);
+    assert_int_equal(state_node_seen(s, "n"), 0);
+    assert_int_equal(see_card(s), 0);
+    state_plan(s, pod, &request, &plan);
+    assert_int_equal(state_place(s, &plan, state_node_find(s, "n"), pod, false, &result), PLACE_OK);
+}
+
+static int allocate(struct state *s) {
+    return state_allocate(s, state_pod_find(s, "u"), state_node_find(s, "n"), &result, POD_BINDING,
+                          0);
+}
+
+static void with_allocation(struct state *s) {
+    with_place(s);
+    assert_int_equal(allocate(s), 0);
+}
+
+static int see_node(struct state *s) {
+    return state_node_seen(s, "n");
+}
+
+static int see_absence(struct state *s) {
+    int r = state_node_absence(s, "n", PLACE_NO_AGENT);
+    return r == 1 ? 0 : r;
+}
+
+static int see_bound(struct state *s) {
+    char assignment[] = ASSIGNMENT, signature[] = "s";
+    struct pod pod = {.uid = "u",
+                      .namespace = "d",
+                      .name = "p",
+                      .node = "n",
+                      .assignment = assignment,
+                      .signature = signature,
+                      .request = {.n = 1}};
+    pod.request.containers[0] =
+        (struct container_request){.container = "main", .cards = 1, .core = 50};
+    return state_pod_seen(s, &pod, 0);
+}
+
+static int draw_on(struct state *s) {
+    struct state_pod *pod = state_pod_find(s, "u");
+    int r = state_draw(pod, "main", "r");
+    assert_int_equal(pod->draws != NULL, r == 0);
+    return r;
+}
+
+static int assign(struct state *s) {
+    struct assignment a;
+    int r = state_assignment(state_pod_find(s, "u"), &a);
+    if (r == 0) {
+        assert_string_equal(a.node, "n");
+        assert_int_equal(a.ncontainers, 1);
+        assert_string_equal(a.containers[0].devices[0].uuid, "GPU-0");
+        assignment_done(&a);
+    }
+    return r;
+}
+
+/* All that a pod may change. */
+static int change(struct state *s) {
+    char models[] = "h100";
+    struct gpu_selection selection = {.use_models = models};
+    struct pod_gang gang = {.name = "g", .size = 2};
+    char labels[] = "a=b,";
+    struct pod pod = {.uid = "u",
+                      .namespace = "d",
+                      .name = "p",
+                      .request = {.n = 1},
+                      .nominated = "n",
+                      .labels = labels,
+                      .selection = &selection,
+                      .gang = &gang};
+    pod.request.containers[0] =
+        (struct container_request){.container = "main", .cards = 1, .core = 50, .scaling = 1500};
+    const struct state_pod *known = state_pod_learn(s, &pod);
+    if (known) {
+        assert_string_equal(known->nominated, "n");
+        assert_string_equal(known->labels, "a=b,");
+        assert_string_equal(known->selection->use_models, "h100");
+        assert_int_equal(known->gang->size, 2);
+        assert_int_equal(known->containers[0].scaling, 1500);
+    }
+    return known ? 0 : -ENOMEM;
+}
+
+/* A change without memory is an error, so that the caller lists the objects or tries again; when
+ * there is memory again, it is made. */
+static void test_each_change_needs_memory(void **state) {
+    static const struct {
+        void (*prepare)(struct state *s);
+        int (*call)(struct state *s);
+        size_t least;
+    } rows[] = {
+        {with_nothing, see_node, 2},  {with_nothing, see_absence, 2}, {with_nothing, see_card, 4},
+        {with_nothing, see_bound, 4}, {with_pod, draw_on, 1},         {with_place, allocate, 1},
+        {with_allocation, assign, 1}, {with_pod, change, 5},
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t failures = 0;
+        for (bool failed = true; failed; failures += failed) {
+            struct state *s = state_new(trust, NULL);
+            rows[i].prepare(s);
+            fail_malloc_at(failures + 1);
+            int r = rows[i].call(s);
+            failed = fail_malloc_end();
+            if (r != (failed ? -ENOMEM : 0))
+                fail_msg("row %zu, allocation %zu: %d", i, failures + 1, r);
+            if (failed)
+                assert_int_equal(rows[i].call(s), 0);
+            (void) state_free(s);
+        }
+        if (failures < rows[i].least)
+            fail_msg("row %zu: %zu allocations", i, failures);
+    }
+}
+
 /* The caller lists the nodes again. */
 static void test_the_room_of_a_node_needs_memory(void **state) {
     (void) state;
@@ -292,6 +438,7 @@ static void test_the_room_of_a_node_needs_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_each_change_needs_memory),
         cmocka_unit_test(test_the_room_of_a_node_needs_memory),
         cmocka_unit_test(test_what_is_reserved_needs_memory),
         cmocka_unit_test(test_another_pod_needs_memory),
