@@ -10,14 +10,17 @@
 /* Makes room for `n` elements at least. `array` points to the pointer to the first, from malloc()
  * or NULL; there is room for `*room` elements of that size. 0, or -ENOMEM and nothing changes. */
 static inline int array_reserve(void *array, size_t *room, size_t n, size_t element) {
-    size_t more = *room > 0 ? 2 * *room : 8;
+    size_t more = *room > 0 ? 2 * *room : 8, bytes;
     void *at;
 
     if (n <= *room)
         return 0;
     more = more > n ? more : n;
+    /* reallocarray() under the address sanitizer ends the program instead. */
+    if (__builtin_mul_overflow(more, element, &bytes))
+        return -ENOMEM;
     memcpy(&at, array, sizeof(at));
-    at = reallocarray(at, more, element);
+    at = realloc(at, bytes);
     if (!at)
         return -ENOMEM;
     memcpy(array, &at, sizeof(at));
