@@ -602,6 +602,15 @@ static void test_reserved_capacity_changes(void **state) {
                 fail_msg("row %zu: %u", i, free_core(w, "n", k));
         assert_true(state_node_find(w->state, "n")->place[0].free.memory == rows[i].free_gib * GIB);
     }
+    /* Only the second of two devices changes. */
+    struct assigned_device two[2] = {{.uuid = "GPU-n-0", .core = 10, .physical = 80 * GIB},
+                                     {.uuid = "GPU-n-1", .core = 10, .physical = 80 * GIB}};
+    for (uint32_t core = 10; core < 40; core += 10) {
+        two[1].core = core;
+        assert_int_equal(state_reserve(w->state, "r", "n", two, 2), 0);
+        assert_int_equal(free_core(w, "n", 0), 90);
+        assert_int_equal(free_core(w, "n", 1), 100 - core);
+    }
     state_unreserve(w->state, "r");
 }
 

@@ -48,6 +48,8 @@ static size_t open_descriptors(void) {
 
 /* How many of the next locks are lost, and the error of those after them (0: none). */
 static int locks_lost, lock_error;
+/* Whether the file is away from the next lock on. */
+static bool vanishes;
 
 int __wrap_fcntl64(int fd, int command, ...);
 int __real_fcntl64(int fd, int command, ...);
@@ -58,6 +60,12 @@ int __wrap_fcntl64(int fd, int command, ...) {
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
+    if (command == F_OFD_SETLK && vanishes) {
+        char away[sizeof(path) + 8];
+
+        (void) snprintf(away, sizeof(away), "%s-away", path);
+        vanishes = rename(path, away) != 0;
+    }
     if (command == F_OFD_SETLK && locks_lost > 0) {
         locks_lost--;
         return 0;
@@ -101,6 +109,37 @@ static void test_without_a_second_lock_is_not_claimed(void **state) {
     assert_int_equal(ledger_claim(path, &o), -ENOLCK);
     lock_error = 0;
     assert_int_equal(open_descriptors(), before);
+}
+
+static void test_a_ledger_that_vanishes_is_not_claimed(void **state) {
+    char away[sizeof(path) + 8];
+    struct ledger_owner o;
+    size_t before = open_descriptors();
+
+    (void) state;
+    (void) snprintf(away, sizeof(away), "%s-away", path);
+    vanishes = true;
+    assert_int_equal(ledger_claim(path, &o), -ENOENT);
+    assert_false(vanishes);
+    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(rename(away, path), 0);
+}
+
+/* What a dead process had is credited before a refusal, also with a descriptor 0. */
+static bool credits_with_descriptor_zero(const void *ledger) {
+    struct ledger_owner dead, o;
+
+    if (ledger_claim(ledger, &dead) < 0 || ledger_claim(ledger, &o) < 0 ||
+        ledger_reserve(&dead, 0, 80, 0) < 0)
+        return false;
+    ledger_release(&dead);
+    return close(0) == 0 && !ledger_borrowed(&o) && ledger_reserve(&o, 0, 50, 100) == 0 &&
+           ledger_used(o.file, 0) == 50 && fcntl(0, F_GETFD) < 0;
+}
+
+static void test_the_dead_are_credited_by_any_descriptor(void **state) {
+    (void) state;
+    child_end(child_start(credits_with_descriptor_zero, path));
 }
 
 /* A program may have closed its standard input, and have few descriptors: 0 is one like any other.
@@ -337,6 +376,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_every_dead_process_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_namespace_of_processes_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_read_is_borrowed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_ledger_that_vanishes_is_not_claimed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_the_dead_are_credited_by_any_descriptor, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_uses_any_descriptor, setup, teardown),
     };
 

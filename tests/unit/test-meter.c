@@ -87,6 +87,23 @@ static void a_refused_launch_ends_the_measurement_that_it_began(void **state) {
     assert_int_equal(f->shared.charged, 0);
 }
 
+/* The charge of a launch that waits is held, and not when the driver has refused it. */
+static void a_refused_launch_holds_nothing(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = known(10 * US);
+    struct launch l = {.stream = 1};
+    struct compute_work work = {.held = 10 * US};
+
+    (void) meter_charge(&f->meter, &cost, &l);
+    f->meter.work = &work;
+    l.held = f->shared.held = 10 * US;
+    meter_refused(&f->meter, &l);
+    assert_int_equal(l.held, 0);
+    assert_int_equal(f->shared.held, 0);
+    assert_int_equal(work.held, 0);
+    assert_int_equal(f->shared.charged, 0);
+}
+
 static void a_refused_launch_leaves_the_measurement_of_others(void **state) {
     struct fixture *f = *state;
     struct cost cost = known(10 * US);
@@ -184,6 +201,8 @@ static void a_running_batch_is_charged_what_it_takes(void **state) {
     assert_int_equal(meter_launched(&f->meter, &l, SEC), at);
     meter_closed(&f->meter, at);
     meter_running(&f->meter, at, SEC);
+    meter_running(&f->meter, at, SEC);
+    assert_int_equal(f->meter.measure[at].ran, 0);
     for (uint64_t ran = MS; ran <= 3 * MS; ran += MS) {
         meter_running(&f->meter, at, SEC + ran);
         assert_true(f->meter.measure[at].paid == ran - ALONE_NS);
@@ -540,6 +559,7 @@ int main(void) {
         TEST(a_launch_without_an_open_measurement_closes_none),
         TEST(a_launch_on_another_stream_closes_none),
         TEST(a_refused_launch_ends_the_measurement_that_it_began),
+        TEST(a_refused_launch_holds_nothing),
         TEST(a_refused_launch_leaves_the_measurement_of_others),
         TEST(dropping_the_open_measurement_ends_it),
         TEST(a_launch_of_the_least_length_is_measured_alone),

@@ -265,6 +265,14 @@ static void test_scores_are_bounded(void **state) {
             int64_t score = place_score(&place_binpack, &plan, &worth, ranks[r]);
             assert_true(score >= -PLACE_SCORE_MAX && score <= PLACE_SCORE_MAX);
         }
+    /* Values within the bounds differ in their scores. */
+    const struct place_worth low[] = {{.value = 1 - PLACE_VALUE_MAX},
+                                      {.value = 2 - PLACE_VALUE_MAX}},
+                             high[] = {{.value = PLACE_VALUE_MAX - 1}, {.value = PLACE_VALUE_MAX}};
+    assert_true(place_score(&place_binpack, &plan, &low[0], 0) <
+                place_score(&place_binpack, &plan, &low[1], 0));
+    assert_true(place_score(&place_binpack, &plan, &high[0], 0) <
+                place_score(&place_binpack, &plan, &high[1], 0));
 }
 
 /* What runs before the rest takes nothing of another card where the pod's own will do. */

@@ -514,6 +514,21 @@ static void test_nobody_starves(void **state) {
     end(&k);
 }
 
+/* While not all that may be written is, each change is written at once. */
+static void test_one_change_after_the_other(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "a", HALF_CARD "," OWNER ",\"expires\":\"2026-01-01T02:00:00Z\"", "{}");
+    reservations_tick(&k.r, NOW, 2, on_patch, &k);
+    assert_non_null(strstr(k.status, "Held"));
+    reservations_tick(&k.r, NOW + 7200, 2, on_patch, &k);
+    assert_non_null(strstr(k.status, "Expired"));
+    assert_int_equal(k.patches, 2);
+    end(&k);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_unreadable),
@@ -530,6 +545,7 @@ int main(void) {
         T(test_node_goes),
         T(test_in_any_order),
         T(test_nobody_starves),
+        T(test_one_change_after_the_other),
         T(test_card_breaks),
         T(test_many_in_vain),
     };

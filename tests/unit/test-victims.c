@@ -67,9 +67,17 @@ static bool choose(struct world *w, struct victims_choice *ret) {
     struct victims_holder *exact = calloc(of.nholders, sizeof(*exact));
     assert_non_null(exact);
     memcpy(exact, w->holders, of.nholders * sizeof(*exact));
+    for (uint32_t i = 0; i < of.nholders; i++) {
+        struct victims_amount *amounts = calloc(exact[i].namounts, sizeof(*amounts));
+        assert_non_null(amounts);
+        memcpy(amounts, exact[i].amounts, exact[i].namounts * sizeof(*amounts));
+        exact[i].amounts = amounts;
+    }
     of.holders = exact;
     place_prepare(&w->request, &plan);
     bool chosen = victims_choose(&of, &plan, &tests, ret);
+    for (uint32_t i = 0; i < of.nholders; i++)
+        free((void *) (uintptr_t) exact[i].amounts);
     free(exact);
     return chosen;
 }
