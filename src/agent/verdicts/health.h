@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The state of one card or MIG instance, decided from what the driver reports and what a person
+ * orders. Pure: no I/O and no clock. Times are milliseconds of one clock that goes on while the
+ * agent restarts (CLOCK_BOOTTIME). After each call `state` and `reason` are what holds, and
+ * health_work() is what the agent has to do; both follow from the struct alone, so that a restarted
+ * agent goes on with a saved one. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/xid.h"
+
+#define HEALTH_TEXT_MAX 160
+#define HEALTH_FLAPPING_MAX 16   /* of flapping_times */
+#define HEALTH_RESETS_MAX 3      /* resets without an order, since the card was healthy */
+#define HEALTH_RETRY_MIN_MS 5000 /* between two of them, and between probes; doubles */
+#define HEALTH_RETRY_MAX_MS 300000
+
+/* When a card is reset that a reset can heal. */
+enum health_reset {
+    HEALTH_RESET_NEVER, /* only by an order */
+    HEALTH_RESET_IDLE,  /* when its last share has ended */
+    HEALTH_RESET_DRAIN, /* its pods are evicted for it, within their disruption budgets */
+};
+
+/* Section `health` and `reset` of the configuration. */
+struct health_options {
+    uint32_t interval_ms; /* between polls of NVML */
+    uint32_t deadline_ms; /* for one poll */
+    /* Time after an XID in which the driver may not report its recovery action yet, and for which a
+     * temperature or a link has to be bad. */
+    uint32_t settle_ms;
+    uint32_t max_temperature; /* degrees Celsius; 0: any */
+    bool recover;             /* a card whose problem is over is healthy without an order */
+    uint32_t flapping_times;  /* at most HEALTH_FLAPPING_MAX; 0: never */
+    uint64_t flapping_within_ms;
+    struct xid_rules xids;
+    enum health_reset reset;
+    uint32_t reset_timeout_ms;
+    const char *const *reset_command; /* NULL-terminated; "UUID" in it is replaced; NULL: default */
+};
+
+extern const struct health_options health_defaults;
+
+enum health_state {
+    HEALTH_UNKNOWN, /* nothing is known of it, or the agent has let go of it by order */
+    HEALTH_HEALTHY, /* the only state in which it takes new pods */
+    HEALTH_SUSPECT, /* a sign of a problem, which has to last or to be confirmed */
+    HEALTH_UNHEALTHY,
+    HEALTH_DRAINING, /* it is left by its pods, by order or for a reset */
+    HEALTH_RESETTING,
+    HEALTH_PROBING, /* whether it works is tried with a context */
+    HEALTH_STATES,
+};
+
+/* As in GPU.status.state. */
+const char *health_state_name(enum health_state state);
+
+/* The state of that name; HEALTH_STATES: none. */
+enum health_state health_state_parse(const char *name);
+
+/* What keeps a card from being healthy. The first one that holds is the reason. */
+enum health_cause {
+    HEALTH_NO_ANSWER, /* NVML calls on it fail */
+    HEALTH_XID,
+    HEALTH_RECOVERY, /* the driver reports a recovery action */
+    HEALTH_MEMORY,   /* ECC, row remapping */
+    HEALTH_MPS,
+    HEALTH_LINKS, /* this and the next: after settle_ms */
+    HEALTH_TEMPERATURE,
+    HEALTH_CAUSES,
+};
+
+struct health_problem {
+    bool there;
+    bool certain; /* it has taken the card out */
+    bool over;    /* the problem is, and an order is needed to be healthy */
+    uint64_t since;
+    char text[HEALTH_TEXT_MAX];
+};
+
+/* What the agent has to do for the card. */
+enum health_work {
+    HEALTH_NOTHING,
+    HEALTH_EVICT, /* its pods */
+    HEALTH_RESET,
+    HEALTH_PROBE,
+};
+
+/* All zero: unknown. Only the functions below write to it. */
+struct health {
+    enum health_state state;
+    char reason[HEALTH_TEXT_MAX]; /* "" when healthy */
+    uint64_t since;               /* of the state */
+    uint32_t last_xid;            /* 0: none */
+
+    bool seen; /* there was a reading */
+    struct health_problem problems[HEALTH_CAUSES];
+    uint32_t xid;       /* of HEALTH_XID */
+    uint32_t evaluated; /* an XID about which the readings until evaluate_to decide; 0: none */
+    uint64_t evaluate_to;
+    int32_t recovery;            /* action that the driver reports; negative: it reports none */
+    bool needs_reset;            /* by the driver's answer */
+    uint32_t holders, processes; /* as in the last reading */
+
+    bool cordoned, draining, released; /* by order */
+    bool reset_ordered;
+    bool for_reset;                     /* it drains to be reset */
+    bool proved;                        /* a probe has succeeded; the next reading decides */
+    bool held;                          /* it flaps; until an order */
+    uint64_t left[HEALTH_FLAPPING_MAX]; /* when it ceased to be healthy, the latest first */
+    uint32_t nleft;
+    uint32_t tries;                /* resets or probes that did not help, since it was healthy */
+    uint64_t retry_at;             /* not before */
+    char failure[HEALTH_TEXT_MAX]; /* of the last reset or probe; "": none */
+};
+
+/* One poll. */
+struct health_reading {
+    const char *error;   /* why NVML calls fail; NULL: they do not */
+    bool needs_reset;    /* they fail until the card is reset */
+    int32_t recovery;    /* NVML's recovery action, 0: none; negative: not reported */
+    int32_t temperature; /* degrees Celsius; negative: not reported */
+    uint32_t holders;    /* shares of the card */
+    uint32_t processes;  /* on the card */
+};
+
+/* Each of these takes a new time and evaluates the state again. */
+void health_read(struct health *h, const struct health_options *o,
+                 const struct health_reading *reading, uint64_t now);
+void health_take_xid(struct health *h, const struct health_options *o, uint32_t code, uint64_t now);
+
+/* A cause that a reading does not have (HEALTH_MEMORY, HEALTH_MPS, HEALTH_LINKS) holds, for that
+ * reason, or no longer does (NULL). */
+void health_set_problem(struct health *h, const struct health_options *o, enum health_cause cause,
+                        const char *text, uint64_t now);
+
+enum health_order {
+    HEALTH_ORDER_UNCORDON,    /* ends cordon, drain and release */
+    HEALTH_ORDER_CORDON,      /* no new pods */
+    HEALTH_ORDER_DRAIN,       /* and its pods are evicted */
+    HEALTH_ORDER_RELEASE,     /* no process of the agent uses it */
+    HEALTH_ORDER_RESET,       /* as soon as it has no shares */
+    HEALTH_ORDER_SET_HEALTHY, /* what is over, and flapping, is forgotten */
+};
+void health_take_order(struct health *h, const struct health_options *o, enum health_order order,
+                       uint64_t now);
+
+/* The reset or probe of health_work() has ended; `error`: why it failed, or NULL. */
+void health_work_done(struct health *h, const struct health_options *o, enum health_work work,
+                      const char *error, uint64_t now);
+
+enum health_work health_work(const struct health *h);
