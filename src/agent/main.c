@@ -83,7 +83,7 @@ static void load_inventory(struct agent *a, struct gpu_snapshot *ret) {
 /* Logs what became of each card since the last snapshot. */
 static void log_changes(struct agent *a) {
     static struct {
-        char uuid[48];
+        char uuid[GPU_UUID_MAX];
         bool healthy;
     } known[GPU_MAX];
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);

@@ -27,6 +27,11 @@ bool gpu_kind_ok(uint32_t kind, const char *parent, bool divided) {
            (kind == GPU_CARD ? !parent[0] : !divided);
 }
 
+bool gpu_mig_ok(const struct gpu_mig *mig) {
+    return mig->gi < GPU_MIG_IDS && mig->ci < GPU_MIG_IDS &&
+           memchr(mig->profile, 0, sizeof(mig->profile));
+}
+
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid) {
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (strcmp(s->devices[i].uuid, uuid) == 0)
@@ -47,6 +52,7 @@ void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
     to->minor = from->minor;
     to->memory = from->memory;
     to->context_bytes = from->context_bytes;
+    to->mig = from->mig;
     memcpy(to->uuid, from->uuid, sizeof(to->uuid));
     memcpy(to->parent, from->parent, sizeof(to->parent));
     memcpy(to->model, from->model, sizeof(to->model));
@@ -66,6 +72,39 @@ void gpu_snapshot_move(struct gpu_snapshot *to, struct gpu_snapshot *from) {
            offsetof(struct gpu_snapshot, devices) + from->ndevices * sizeof(from->devices[0]));
     from->ndevices = 0;
     gpu_snapshot_done(from);
+}
+
+/* The numbers of struct gpu_mig in the file. */
+static const struct {
+    const char *name;
+    size_t offset;
+} mig_numbers[] = {
+    {"gi", offsetof(struct gpu_mig, gi)},
+    {"ci", offsetof(struct gpu_mig, ci)},
+    {"profileID", offsetof(struct gpu_mig, profile_id)},
+    {"start", offsetof(struct gpu_mig, start)},
+    {"size", offsetof(struct gpu_mig, size)},
+    {"giSlices", offsetof(struct gpu_mig, gi_slices)},
+    {"ciSlices", offsetof(struct gpu_mig, ci_slices)},
+    {"multiprocessors", offsetof(struct gpu_mig, multiprocessors)},
+    {"copyEngines", offsetof(struct gpu_mig, copy_engines)},
+    {"decoders", offsetof(struct gpu_mig, decoders)},
+    {"encoders", offsetof(struct gpu_mig, encoders)},
+    {"jpegs", offsetof(struct gpu_mig, jpegs)},
+    {"ofas", offsetof(struct gpu_mig, ofas)},
+};
+#define MIG_NUMBERS (sizeof(mig_numbers) / sizeof(mig_numbers[0]))
+
+static uint32_t *mig_number(struct gpu_mig *mig, size_t i) {
+    return (uint32_t *) (void *) ((char *) mig + mig_numbers[i].offset);
+}
+
+static void mig_encode(struct json_writer *w, struct gpu_mig mig) {
+    json_object_begin(w, "mig");
+    json_put_string(w, "profile", mig.profile);
+    for (size_t i = 0; i < MIG_NUMBERS; i++)
+        json_put_u64(w, mig_numbers[i].name, *mig_number(&mig, i));
+    json_object_end(w);
 }
 
 void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
@@ -88,6 +127,8 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
         json_put_string(&w, "pci", d->pci);
         json_put_u64(&w, "memory", d->memory);
         json_put_u64(&w, "context", d->context_bytes);
+        if (d->kind == GPU_MIG_INSTANCE)
+            mig_encode(&w, d->mig);
         json_object_end(&w);
     }
     json_array_end(&w);
@@ -98,6 +139,21 @@ static void json_copy(char *to, size_t size, struct json v) {
     const char *text = json_string(v);
 
     text_copy(to, size, text ? text : "");
+}
+
+/* Numbers that are not there are 0: a former version has not written them. */
+static bool mig_decode(struct json v, struct gpu_mig *ret) {
+    uint64_t number;
+
+    json_copy(ret->profile, sizeof(ret->profile), json_get(v, "profile"));
+    for (size_t i = 0; i < MIG_NUMBERS; i++) {
+        if (!json_u64(json_get(v, mig_numbers[i].name), &number))
+            continue;
+        if (number > UINT32_MAX)
+            return false;
+        *mig_number(ret, i) = (uint32_t) number;
+    }
+    return gpu_mig_ok(ret);
 }
 
 /* Lists of former versions have no kind: all of theirs are cards. */
@@ -117,13 +173,14 @@ static bool kind_decode(struct json v, struct gpu_device *ret) {
 }
 
 static int device_decode(struct json v, struct gpu_device *ret) {
-    struct gpu_device d = {0};
+    struct gpu_device d = {.recovery_action = GPU_NOT_TOLD};
     uint64_t index;
     int64_t minor;
 
     if (!json_u64(json_get(v, "index"), &index) || index >= GPU_CARDS_MAX ||
         !json_i64(json_get(v, "minor"), &minor) || minor < 0 || minor > INT32_MAX ||
-        !json_u64(json_get(v, "memory"), &d.memory) || !kind_decode(v, &d))
+        !json_u64(json_get(v, "memory"), &d.memory) || !kind_decode(v, &d) ||
+        !mig_decode(json_get(v, "mig"), &d.mig))
         return -EINVAL;
     d.index = (uint32_t) index;
     d.minor = (int32_t) minor;

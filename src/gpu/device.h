@@ -8,10 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/gpu_model.h"
+
 #define GPU_CARDS_MAX 64      /* cards of one machine */
 #define GPU_MAX 128           /* devices of one machine: 16 cards and 7 MIG instances of each */
 #define GPU_PROCESSES_MAX 512 /* maximum of processes of one card */
 #define GPU_REASON_MAX 160
+#define GPU_PROFILE_MAX 32
+#define GPU_MIG_IDS 64 /* ids of GPU instances, and of compute instances in one, are below */
 
 struct gpu_process {
     uint32_t pid;        /* in the PID namespace of the agent */
@@ -61,18 +65,43 @@ enum gpu_kind {
     GPU_KINDS,
 };
 
+/* A MIG instance as NVML's device handle of one: a compute instance (CI) in a GPU instance (GI).
+ * Integers are 0 where the driver does not report them. */
+struct gpu_mig {
+    uint32_t gi, ci; /* NVML's ids: of the GI in the card, of the CI in the GI */
+    char
+        profile[GPU_PROFILE_MAX]; /* as NVML prints it: "1g.10gb", "1g.24gb+me.all", "1c.3g.40gb" */
+    uint32_t profile_id;          /* of the GI, as nvmlDeviceCreateGpuInstance() takes it */
+    uint32_t start, size;         /* placement of the GI, in memory slices of the card */
+    uint32_t gi_slices, ci_slices; /* compute slices of the GI, and the CI's part of them */
+    uint32_t multiprocessors;      /* of the CI */
+    uint32_t copy_engines, decoders, encoders, jpegs, ofas; /* of the GI, shared by its CIs */
+};
+
+/* An XID that the driver has reported. */
+struct gpu_xid {
+    const char *uuid; /* of the card; "": it has not been listed yet */
+    uint32_t index;   /* of the card */
+    uint32_t gi, ci;  /* ids of the instances that it is limited to; GPU_NOT_TOLD: to none */
+    uint32_t xid;
+};
+
 struct gpu_device {
     enum gpu_kind kind; /* the NVML child reports cards only */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
     uint32_t index;     /* NVML's, dense; of a part: its number in the parent */
     int32_t minor;      /* the N of /dev/nvidiaN */
-    char uuid[48];
-    char parent[48]; /* UUID of the device that it is a part of; "": none */
+    char uuid[GPU_UUID_MAX];
+    char parent[GPU_UUID_MAX]; /* UUID of the device that it is a part of; "": none */
     char model[96];
     char pci[32]; /* "00000000:3B:00.0" */
     uint64_t memory;
     uint64_t context_bytes; /* what a CUDA context costs; 0: not known */
+    struct gpu_mig mig;     /* of a MIG instance; else 0 */
     struct gpu_connections links;
+    /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
+     * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */
+    uint32_t recovery_action;
     bool healthy;
     char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
     struct gpu_sample sample;
@@ -112,6 +141,9 @@ static inline bool gpu_gives_shares(const struct gpu_device *d) {
 
 /* The device with that UUID if it gives shares, or NULL. */
 const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char *uuid);
+
+/* Whether the ids are in range and the profile is a text. */
+bool gpu_mig_ok(const struct gpu_mig *mig);
 
 /* Takes what is known of the card (identity, not sample and processes) from one device to another.
  */

@@ -215,7 +215,9 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
         if (xid != 0) {
             *data = (nvmlEventData_t){.device = (nvmlDevice_t) (uintptr_t) 2,
                                       .eventType = nvmlEventTypeXidCriticalError,
-                                      .eventData = xid};
+                                      .eventData = xid,
+                                      .gpuInstanceId = xid == 31 ? 5 : UINT32_MAX,
+                                      .computeInstanceId = UINT32_MAX};
             return NVML_SUCCESS;
         }
         (void) usleep(5000);

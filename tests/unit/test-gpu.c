@@ -40,6 +40,8 @@ struct fixture {
     bool no_driver;
     struct gpu_monitor *monitor;
     unsigned updates;
+    struct gpu_xid xid; /* the last one; uuid is in `xid_uuid` */
+    char xid_uuid[GPU_UUID_MAX];
 };
 
 static const char *own_dir;
@@ -69,6 +71,13 @@ static void on_update(void *userdata) {
     ((struct fixture *) userdata)->updates++;
 }
 
+static void on_xid(const struct gpu_xid *xid, void *userdata) {
+    struct fixture *f = userdata;
+
+    f->xid = *xid;
+    (void) snprintf(f->xid_uuid, sizeof(f->xid_uuid), "%s", xid->uuid);
+}
+
 static void on_limit(const struct gpu_limit_answer *answer, void *userdata) {
     struct fixture *f = userdata;
 
@@ -84,6 +93,7 @@ static int setup(void **state) {
                                                 .library = library,
                                                 .on_update = on_update,
                                                 .on_limit = on_limit,
+                                                .on_xid = on_xid,
                                                 .userdata = f,
                                                 .interval_ms = 20,
                                                 .deadline_ms = 500};
@@ -238,6 +248,9 @@ static void mig_mode(void **state) {
 
 /* ---- parts of cards ---- */
 
+/* As drivers before R470 name an instance. */
+#define LONGEST_UUID "MIG-GPU-01234567-89ab-cdef-0123-456789abcdef/13/6"
+
 /* A child that reports two cards in MIG mode and instances of them. The worker's own reports of
  * instances need a driver that has them. */
 static const struct gpu_message_device parts[] = {
@@ -246,7 +259,8 @@ static const struct gpu_message_device parts[] = {
      .kind = GPU_MIG_INSTANCE,
      .memory = 10,
      .uuid = "MIG-a0",
-     .parent = "GPU-a"},
+     .parent = "GPU-a",
+     .mig = {.gi = 2, .ci = 1, .profile = "1c.2g.20gb", .start = 4, .size = 2}},
     {.header.index = 1,
      .kind = GPU_MIG_INSTANCE,
      .memory = 20,
@@ -257,7 +271,7 @@ static const struct gpu_message_device parts[] = {
     {.header.index = 1,
      .kind = GPU_MIG_INSTANCE,
      .memory = 40,
-     .uuid = "MIG-b1",
+     .uuid = LONGEST_UUID,
      .parent = "GPU-b"},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -311,6 +325,7 @@ static void parts_of_cards(void **state) {
         assert_string_equal(d->parent, parts[i].parent);
         assert_int_equal(d->kind, parts[i].kind);
         assert_int_equal(d->divided, parts[i].divided);
+        assert_memory_equal(&d->mig, &parts[i].mig, sizeof(d->mig));
         assert_int_equal(gpu_is_part(d), d->kind == GPU_MIG_INSTANCE);
         assert_false(gpu_gives_shares(d));
         assert_int_equal(d->nprocesses, 1);
@@ -318,7 +333,7 @@ static void parts_of_cards(void **state) {
     }
     RUN_UNTIL(f, !snap(f)->devices[PARTS - 1].healthy);
     assert_int_equal(snap(f)->ndevices, PARTS);
-    assert_string_equal(snap(f)->devices[PARTS - 1].uuid, "MIG-b1");
+    assert_string_equal(snap(f)->devices[PARTS - 1].uuid, LONGEST_UUID);
     assert_string_equal(snap(f)->devices[PARTS - 2].uuid, "GPU-virtual");
     assert_false(snap(f)->devices[PARTS - 2].healthy);
     assert_true(snap(f)->devices[2].healthy && snap(f)->devices[3].healthy);
@@ -336,11 +351,20 @@ static void xid(void **state) {
     switch_fault(f, "xid-31", true);
     RUN_UNTIL(f, status(f).polls > polls);
     assert_true(snap(f)->devices[1].healthy);
+    assert_int_equal(snap(f)->devices[1].recovery_action, 0);
+    assert_int_equal(f->xid.xid, 31);
+    assert_int_equal(f->xid.index, 1);
+    assert_int_equal(f->xid.gi, 5);
+    assert_int_equal(f->xid.ci, GPU_NOT_TOLD);
+    assert_string_equal(f->xid_uuid, "GPU-fake-1");
     switch_fault(f, "recovery", true);
     switch_fault(f, "xid-48", true);
     RUN_UNTIL(f, !snap(f)->devices[1].healthy);
     assert_string_equal(snap(f)->devices[1].reason, "XID 48: the card needs a reset");
     assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
+    assert_int_equal(snap(f)->devices[1].recovery_action, 1);
+    assert_int_equal(f->xid.xid, 48);
+    assert_int_equal(f->xid.gi, GPU_NOT_TOLD);
     assert_true(snap(f)->devices[0].healthy);
     gpu_monitor_set_interval(f->monitor, 20);
     (void) gpu_monitor_poll(f->monitor);
@@ -364,6 +388,7 @@ static void xid_of_an_old_driver(void **state) {
     polls = status(f).polls;
     RUN_UNTIL(f, status(f).polls > polls + 80); /* longer than the driver may take to settle */
     assert_false(snap(f)->devices[1].healthy);
+    assert_int_equal(snap(f)->devices[1].recovery_action, GPU_NOT_TOLD);
     switch_fault(f, "unloaded", true);
     RUN_UNTIL(f, status(f).restarts > 0);
     switch_fault(f, "unloaded", false);
@@ -476,6 +501,15 @@ static void bad_messages(void **state) {
     m.device.divided = 1;
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
     m.device.divided = 0;
+    m.device.mig.gi = GPU_MIG_IDS;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.mig = (struct gpu_mig){.ci = GPU_MIG_IDS};
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.mig.ci = 0;
+    memset(m.device.mig.profile, 'x', sizeof(m.device.mig.profile));
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.mig.profile[0] = m.device.mig.profile[sizeof(m.device.mig.profile) - 1] = 0;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
     m.device.kind = GPU_KINDS;
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
     m.device.kind = GPU_MIG_INSTANCE;
@@ -562,6 +596,43 @@ static void inventory_of_parts(void **state) {
     assert_int_equal(back.devices[0].kind, GPU_CARD);
     assert_true(gpu_snapshot_decode(orphan, strlen(orphan), &back, NULL) < 0);
     assert_true(gpu_snapshot_decode(unknown, strlen(unknown), &back, NULL) < 0);
+}
+
+static void inventory_of_instances(void **state) {
+    static struct gpu_snapshot s, back;
+    static const char ids[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
+                              "\"memory\":1,\"kind\":\"MIG instance\",\"parent\":\"GPU-1\","
+                              "\"mig\":{\"gi\":64}}]}";
+    static const char number[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
+                                 "\"memory\":1,\"kind\":\"MIG instance\",\"parent\":\"GPU-1\","
+                                 "\"mig\":{\"size\":4294967296}}]}";
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+
+    (void) state;
+    s.ndevices = 1;
+    s.devices[0] = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
+                                       .uuid = LONGEST_UUID,
+                                       .parent = "GPU-01234567-89ab-cdef-0123-456789abcdef",
+                                       .mig = {.gi = 13,
+                                               .ci = 6,
+                                               .profile = "1c.3g.40gb+me.all",
+                                               .profile_id = 9,
+                                               .start = 4,
+                                               .size = 3,
+                                               .gi_slices = 2,
+                                               .ci_slices = 1,
+                                               .multiprocessors = 60,
+                                               .copy_engines = 5,
+                                               .decoders = 7,
+                                               .encoders = 8,
+                                               .jpegs = 10,
+                                               .ofas = 11}};
+    gpu_snapshot_encode(&s, &text);
+    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
+    assert_memory_equal(&back.devices[0].mig, &s.devices[0].mig, sizeof(struct gpu_mig));
+    assert_string_equal(back.devices[0].uuid, s.devices[0].uuid);
+    assert_int_equal(gpu_snapshot_decode(ids, strlen(ids), &back, NULL), -EINVAL);
+    assert_int_equal(gpu_snapshot_decode(number, strlen(number), &back, NULL), -EINVAL);
 }
 
 /* ---- links ---- */
@@ -672,6 +743,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(inventory_file),
         cmocka_unit_test(kinds_of_the_inventory),
         cmocka_unit_test(inventory_of_parts),
+        cmocka_unit_test(inventory_of_instances),
         cmocka_unit_test(links),
         cmocka_unit_test(library_of_another_kind),
     };

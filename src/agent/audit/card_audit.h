@@ -26,7 +26,7 @@ struct ended_process {
 };
 
 struct card_audit {
-    char uuid[48];
+    char uuid[GPU_UUID_MAX];
     struct unattributed memory;
     uint32_t polls; /* that were judged, up to some */
     /* From the last scan of processes with the driver's nodes open. */

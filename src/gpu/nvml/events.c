@@ -56,7 +56,7 @@ static void report(const struct listener *l, const nvmlEventData_t *event) {
         return;
     for (unsigned int i = 0; i < l->count; i++)
         if (l->devices[i] == event->device)
-            l->options.on_xid(i, (uint32_t) event->eventData, l->options.userdata);
+            l->options.on_xid(i, event, l->options.userdata);
 }
 
 static void *listen_to_events(void *arg) {

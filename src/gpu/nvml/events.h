@@ -11,8 +11,9 @@
 
 struct gpu_events_options {
     const struct nvml *nvml; /* initialised; lives as long as the process */
-    /* In the thread. `index`: as nvmlDeviceGetHandleByIndex counts. */
-    void (*on_xid)(uint32_t index, uint32_t xid, void *userdata);
+    /* In the thread. `index`: as nvmlDeviceGetHandleByIndex counts; GPU instance and compute
+     * instance: UINT32_MAX where NVML attributes the XID to none. */
+    void (*on_xid)(uint32_t index, const nvmlEventData_t *event, void *userdata);
     void *userdata;
 };
 

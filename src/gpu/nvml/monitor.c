@@ -42,7 +42,7 @@ struct gpu_monitor {
     struct gpu_snapshot next;     /* being received */
     struct gpu_device *receiving; /* the last one of it; NULL: it is left out */
     struct {
-        char uuid[48];
+        char uuid[GPU_UUID_MAX];
         uint64_t bytes;
     } contexts[GPU_MAX]; /* measured, or known from before */
     size_t ncontexts;
@@ -219,7 +219,9 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
                            .divided = msg->divided != 0,
                            .index = msg->header.index,
                            .minor = msg->minor,
-                           .memory = msg->memory};
+                           .memory = msg->memory,
+                           .mig = msg->mig,
+                           .recovery_action = msg->recovery_action};
 
     m->receiving = NULL;
     memcpy(d.uuid, msg->uuid, sizeof(d.uuid));
@@ -297,6 +299,25 @@ static void receive_limit(struct gpu_monitor *m, const struct gpu_message_limit 
         m->options.on_limit(&answer, m->options.userdata);
 }
 
+static const char *uuid_of_card(const struct gpu_snapshot *s, uint32_t index) {
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (s->devices[i].kind == GPU_CARD && s->devices[i].index == index)
+            return s->devices[i].uuid;
+    return "";
+}
+
+static void receive_event(struct gpu_monitor *m, const struct gpu_message_event *msg) {
+    const struct gpu_xid xid = {.uuid = uuid_of_card(&m->now, msg->header.index),
+                                .index = msg->header.index,
+                                .gi = msg->gi,
+                                .ci = msg->ci,
+                                .xid = msg->xid};
+
+    if (m->options.on_xid)
+        m->options.on_xid(&xid, m->options.userdata);
+    (void) gpu_monitor_poll(m);
+}
+
 static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t len) {
     int type = gpu_message_check(msg, len);
 
@@ -314,7 +335,7 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
         return;
     }
     if (type == GPU_MESSAGE_EVENT) {
-        (void) gpu_monitor_poll(m);
+        receive_event(m, &msg->event);
         return;
     }
     if (type == GPU_MESSAGE_LIMIT) {

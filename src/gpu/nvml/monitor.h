@@ -37,6 +37,8 @@ struct gpu_monitor_options {
      * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
+    /* An XID has been reported; the poll that it causes has not begun. NULL: not called. */
+    void (*on_xid)(const struct gpu_xid *xid, void *userdata);
     /* The driver is going to be asked now; NULL: not called. */
     void (*on_poll)(void *userdata);
     /* The driver's answer to gpu_monitor_limit(). May be NULL. */

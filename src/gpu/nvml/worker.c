@@ -218,8 +218,9 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
 
 /* In the thread of events. The agent polls at once; the poll shows the processes concerned and
  * whether the card still answers. */
-static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
+static void on_xid(uint32_t index, const nvmlEventData_t *event, void *userdata) {
     struct worker *w = userdata;
+    uint32_t xid = (uint32_t) event->eventData;
     union gpu_message msg = {0};
 
     if (index >= GPU_CARDS_MAX)
@@ -230,32 +231,32 @@ static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
     }
     msg.event = (struct gpu_message_event){
         .header = {.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_EVENT, .index = index},
-        .xid = xid};
+        .xid = xid,
+        .gi = event->gpuInstanceId,
+        .ci = event->computeInstanceId};
     (void) send(GPU_WORKER_FD, &msg, sizeof(msg.event), MSG_NOSIGNAL);
 }
 
-/* The recovery action of a card; -1: not reported. */
-static int recovery_action(const struct worker *w, nvmlDevice_t device) {
+static uint32_t recovery_action(const struct worker *w, nvmlDevice_t device) {
     nvmlFieldValue_t field = {.fieldId = NVML_FI_DEV_GET_GPU_RECOVERY_ACTION};
 
     if (!w->nvml.nvmlDeviceGetFieldValues ||
         w->nvml.nvmlDeviceGetFieldValues(device, 1, &field) != NVML_SUCCESS ||
         field.nvmlReturn != NVML_SUCCESS)
-        return -1;
-    return field.value.uiVal != 0;
+        return GPU_NOT_TOLD;
+    return field.value.uiVal;
 }
 
 /* Until the driver reports no recovery action. Drivers without such reports count as recovered only
  * in a new process, after they were loaded again. */
-static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
-                       struct gpu_message_device *d) {
+static bool no_failure(struct worker *w, uint32_t index, struct gpu_message_device *d) {
     struct failure *f = &w->failures[index];
     uint32_t xid = atomic_load(&f->xid);
 
     if (xid == 0)
         return true;
     if (clock_ms(CLOCK_MONOTONIC) - atomic_load(&f->since_ms) >= SETTLE_MS &&
-        recovery_action(w, device) == 0) {
+        d->recovery_action == 0) {
         /* Another one may have come in the meantime: that one stays. */
         (void) atomic_compare_exchange_strong(&f->xid, &xid, 0);
         return true;
@@ -379,6 +380,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     bool healthy;
 
     d->minor = -1;
+    d->recovery_action = GPU_NOT_TOLD;
     memset(&d->sample, 0xff, sizeof(d->sample)); /* GPU_NOT_TOLD until it is read below */
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                          "nvmlDeviceGetHandleByIndex");
@@ -386,7 +388,9 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
         *ret_answers = true;
         return true;
     }
-    healthy = healthy && read_identity(w, device, d) && no_failure(w, device, index, d) &&
+    if (healthy)
+        d->recovery_action = recovery_action(w, device);
+    healthy = healthy && read_identity(w, device, d) && no_failure(w, index, d) &&
               read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy) {

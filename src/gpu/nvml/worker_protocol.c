@@ -8,8 +8,9 @@
 #include "gpu/device.h"
 
 /* The structures hold no padding that would differ between two builds of the same binary. */
-_Static_assert(sizeof(struct gpu_message_device) ==
-                   16 + 16 + 160 + 48 + 48 + 96 + 32 + 8 + sizeof(struct gpu_sample),
+_Static_assert(sizeof(struct gpu_message_device) == 16 + 16 + 160 + 2 * GPU_UUID_MAX + 96 + 32 + 8 +
+                                                        sizeof(struct gpu_mig) + 4 +
+                                                        sizeof(struct gpu_sample),
                "device");
 _Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_CARDS_MAX, "links");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");
@@ -23,7 +24,7 @@ static bool device_ok(const struct gpu_message_device *d) {
            terminated(d->error, sizeof(d->error)) && terminated(d->uuid, sizeof(d->uuid)) &&
            terminated(d->model, sizeof(d->model)) && terminated(d->pci, sizeof(d->pci)) &&
            terminated(d->parent, sizeof(d->parent)) &&
-           gpu_kind_ok(d->kind, d->parent, d->divided != 0) &&
+           gpu_kind_ok(d->kind, d->parent, d->divided != 0) && gpu_mig_ok(&d->mig) &&
            (d->status != 0 || (d->uuid[0] && d->minor >= 0));
 }
 

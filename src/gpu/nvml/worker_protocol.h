@@ -52,11 +52,13 @@ struct gpu_message_device {
     uint32_t kind;    /* enum gpu_kind */
     uint32_t divided; /* not 0: a card in MIG mode */
     char error[160];
-    char uuid[48];
-    char parent[48]; /* UUID of the device that it is a part of; "": none */
+    char uuid[GPU_UUID_MAX];
+    char parent[GPU_UUID_MAX]; /* UUID of the device that it is a part of; "": none */
     char model[96];
     char pci[32];
     uint64_t memory;
+    struct gpu_mig mig;       /* of a MIG instance */
+    uint32_t recovery_action; /* see struct gpu_device */
     struct gpu_sample sample;
 };
 
@@ -82,7 +84,7 @@ struct gpu_message_processes {
 /* What a context costs on the card with that UUID. */
 struct gpu_message_context {
     struct gpu_message_header header;
-    char uuid[48];
+    char uuid[GPU_UUID_MAX];
     uint64_t bytes;
 };
 
@@ -93,7 +95,7 @@ struct gpu_message_limit {
     uint32_t reserved;
     uint64_t bytes;  /* UINT64_MAX: no limit */
     uint64_t before; /* answer: the previous limit, or `bytes` if not reported */
-    char uuid[48];
+    char uuid[GPU_UUID_MAX];
     char cgroup[512]; /* its directory, in the agent's view */
     char error[160];  /* status in words */
 };
@@ -102,6 +104,7 @@ struct gpu_message_limit {
 struct gpu_message_event {
     struct gpu_message_header header;
     uint32_t xid;
+    uint32_t gi, ci; /* see struct gpu_xid */
     uint32_t reserved;
 };
 

@@ -10,12 +10,12 @@
 
 #include "kube/objects/pod.h"
 #include "model/gpu_link.h"
+#include "model/gpu_model.h"
 
 struct buf;
 
 #define GPU_OBJECTS_PATH "/apis/elasticgpu.io/v1alpha1/gpus"
 #define GPU_LABEL_NODE "elasticgpu.io/node"
-#define GPU_UUID_MAX 48
 #define GPU_LINKS_MAX 64
 
 struct gpu_object {
