@@ -423,6 +423,68 @@ static void a_row_for_devices_that_are_there(void **state) {
     RUN_UNTIL(f, f->endpoints[resources_count][0]);
 }
 
+static uint32_t list_of_data(const struct resource *r, const struct gpu_snapshot *s) {
+    const uint32_t *n = r->data;
+
+    (void) s;
+    return *n;
+}
+
+static void id_of_data(const struct resource *r, const struct gpu_snapshot *s, uint32_t n,
+                       char ret[static BACKEND_ID_SIZE]) {
+    (void) s;
+    resource_id(r, n, ret);
+}
+
+/* The devices are the same, what the back end knows of the row is not. */
+static void data_of_a_row_changes(void **state) {
+    struct fixture *f = *state;
+    struct backend part = backend_named;
+    struct resource row = named;
+    uint32_t n = 3;
+
+    part.list = list_of_data;
+    part.id = id_of_data;
+    row.backend = &part;
+    row.data = &n;
+    row.letter = 'd';
+    assert_int_equal(kubelet_add(f->kubelet, &row), 0);
+    make_zoo(&f->devices, true);
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(offered(f, resources_count), 3);
+    n = 5;
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(offered(f, resources_count), 3);
+    kubelet_rows_changed(f->kubelet);
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(offered(f, resources_count), 5);
+}
+
+/* Unique for names that begin alike, and never too long for a path. */
+static void sockets_have_names(void **state) {
+    static const char *const names[] = {
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/mig-1g.10gb.me",
+        "nvidia.com/mig-1g.10gb.shared",
+        "nvidia.com/gpu",
+        "example.com/gpu",
+        "gpu",
+        "nvidia.com/a-name-of-sixty-three-characters-is-the-longest-that-is-allowed"};
+    const size_t n = sizeof(names) / sizeof(names[0]);
+    char sockets[sizeof(names) / sizeof(names[0])][RESOURCE_SOCKET_MAX + 1];
+
+    (void) state;
+    for (size_t i = 0; i < n; i++) {
+        resource_socket(names[i], sockets[i]);
+        assert_in_range(strlen(sockets[i]), 10, RESOURCE_SOCKET_MAX);
+        assert_null(strchr(sockets[i], '/'));
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(sockets[i], sockets[j]);
+    }
+    assert_memory_equal(sockets[0], "mig-1g.-", 8);
+    assert_memory_equal(sockets[3], "gpu-", 4);
+}
+
 /* More IDs than a message of kubelet has room for. */
 static uint32_t list_too_long(const struct resource *r, const struct gpu_snapshot *s) {
     (void) r, (void) s;
@@ -585,6 +647,8 @@ int main(void) {
         cmocka_unit_test(a_list_of_shares_is_cut),
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(data_of_a_row_changes, setup, teardown),
+        cmocka_unit_test(sockets_have_names),
         cmocka_unit_test_setup_teardown(a_list_that_is_too_long, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_for_devices_that_are_there, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_allocate_has_its_cause, setup, teardown),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/backends/backend.h"
+#include "base/hash.h"
 #include "base/num.h"
 #include "model/dialect.h"
 
@@ -29,6 +30,16 @@ const struct resource resources[] = {
      .backend = &backend_shares},
 };
 const size_t resources_count = sizeof(resources) / sizeof(resources[0]);
+
+#define SOCKET_SHOWN (RESOURCE_SOCKET_MAX - 9) /* characters before the hash */
+
+void resource_socket(const char *name, char ret[static RESOURCE_SOCKET_MAX + 1]) {
+    const char *slash = strrchr(name, '/');
+    uint64_t hash = hash_text(HASH_START, name);
+
+    (void) snprintf(ret, RESOURCE_SOCKET_MAX + 1, "%.*s-%08x", SOCKET_SHOWN,
+                    slash ? slash + 1 : name, (unsigned) (hash ^ hash >> 32));
+}
 
 void resource_id(const struct resource *r, uint32_t n, char ret[static RESOURCE_ID_SIZE]) {
     (void) snprintf(ret, RESOURCE_ID_SIZE, "%c-%04u", r->letter, n + 1);

@@ -16,9 +16,14 @@ struct resource {
     const char *name;   /* "elasticgpu.io/gpu-core" */
     const char *socket; /* part of the socket's name, at most RESOURCE_SOCKET_MAX; unique */
     const struct backend *backend;
+    const void *data;  /* of the back end: what it knows of this row; NULL: nothing */
     char letter;       /* of shares: IDs are "<letter>-0001" ... */
     uint32_t per_card; /* of shares: IDs for each card */
 };
+
+/* A part of the socket's name for a resource of any name, as "mig-1g.-5d1c02fe": its beginning and
+ * a hash of the whole, since the path of a socket has only 107 bytes. */
+void resource_socket(const char *name, char ret[static RESOURCE_SOCKET_MAX + 1]);
 
 extern const struct resource resources[];
 extern const size_t resources_count;

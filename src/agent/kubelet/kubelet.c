@@ -288,6 +288,10 @@ int kubelet_add(struct kubelet *k, const struct resource *r) {
     return 0;
 }
 
+void kubelet_rows_changed(struct kubelet *k) {
+    k->unsaid = true;
+}
+
 static int add_table(struct kubelet *k) {
     int r = 0;
 

@@ -39,6 +39,10 @@ void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *u
  * -EINVAL: the row is not whole; -EEXIST: another one has its name or socket; -ENOSPC, -ENOMEM. */
 int kubelet_add(struct kubelet *k, const struct resource *r);
 
+/* The `data` of rows or the settings of back ends have changed: the next kubelet_update() calls
+ * `list`, `id` and `health` of all rows, also with the same devices. */
+void kubelet_rows_changed(struct kubelet *k);
+
 /* The devices can have changed. `known`: the driver has told their health, otherwise all count as
  * healthy. To be called at each poll, also with the same figures: what kubelet could not be told
  * for lack of memory is tried again. */
