@@ -132,6 +132,26 @@ static int attach(struct client *c, const char *dir, uint32_t minor, const uint6
     return r < 0 ? r : -EPROTO;
 }
 
+/* A capability's descriptor is the right to use it: it stays open. */
+static int attach_capability(struct client *c, uint32_t number) {
+    if (number == 0 || c->ncapabilities == sizeof(c->capability) / sizeof(c->capability[0]))
+        return -EACCES;
+    int node, fd = connect_socket(c->dir, SIM_CAP_NAME, number, &node);
+    if (fd < 0)
+        return -EACCES;
+    struct sim_request q = {
+        .magic = SIM_MAGIC, .op = SIM_ATTACH, .token = {c->token[0], c->token[1]}};
+    struct client_answer a = {.fds = {-1, -1}};
+    int r = send_and_receive(fd, &q, -1, &a);
+    if (r == 0) {
+        c->capability[c->ncapabilities++] = (struct client_capability){fd, node, number};
+        return 0;
+    }
+    close_fd(&fd);
+    close_fd(&node);
+    return -EACCES;
+}
+
 static int map_host(struct client *c, int fd) {
     void *map = mmap(NULL, SIM_HOST_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
@@ -150,7 +170,8 @@ int client_open(struct client *c) {
         return fd == -EACCES ? fd : -ENOENT;
     c->ctl = fd;
     c->lost = false;
-    c->ndevices = 0;
+    c->ndevices = c->ncapabilities = 0;
+    (void) snprintf(c->dir, sizeof(c->dir), "%s", dir); /* fits: so did a socket's path */
     struct sim_request q = {.magic = SIM_MAGIC, .op = SIM_HELLO, .a = SIM_PROTO};
     struct client_answer a = {.fds = {-1, -1}};
     int r = send_and_receive(fd, &q, -1, &a);
@@ -158,8 +179,9 @@ int client_open(struct client *c) {
         r = a.fds[0] >= 0 ? map_host(c, a.fds[0]) : -EPROTO;
     if (a.fds[0] >= 0)
         (void) close(a.fds[0]);
+    memcpy(c->token, a.reply.token, sizeof(c->token));
     for (uint32_t i = 0; r == 0 && i < a.reply.a && i < SIM_MAX_GPUS; i++)
-        (void) attach(c, dir, i, a.reply.token); /* one that is not there does not exist */
+        (void) attach(c, dir, i, c->token); /* one that is not there does not exist */
     if (r < 0)
         client_close(c);
     return r;
@@ -170,6 +192,11 @@ void client_close(struct client *c) {
         close_fd(&c->device[i].fd);
         close_fd(&c->device[i].node);
     }
+    for (uint32_t i = 0; i < c->ncapabilities; i++) {
+        close_fd(&c->capability[i].fd);
+        close_fd(&c->capability[i].node);
+    }
+    c->ncapabilities = 0;
     close_fd(&c->ctl);
     close_fd(&c->node);
     client_faults = &no_faults;
@@ -180,7 +207,7 @@ void client_forget(struct client *c) {
         client_close(c);
         return;
     }
-    c->ndevices = 0;
+    c->ndevices = c->ncapabilities = 0;
     c->ctl = c->node = -1;
     client_faults = &no_faults;
 }
@@ -190,7 +217,10 @@ int client_request(struct client *c, const struct sim_request *request, int fd,
     answer->fds[0] = answer->fds[1] = -1;
     int saved = errno;
     (void) pthread_mutex_lock(&c->lock);
-    int r = c->lost || c->ctl < 0 ? -EPIPE : send_and_receive(c->ctl, request, fd, answer);
+    int r;
+    do
+        r = c->lost || c->ctl < 0 ? -EPIPE : send_and_receive(c->ctl, request, fd, answer);
+    while (r == -EACCES && attach_capability(c, (uint32_t) answer->reply.a) == 0);
     if (r == -EPIPE)
         c->lost = true;
     (void) pthread_mutex_unlock(&c->lock);
@@ -211,9 +241,10 @@ int client_mig(struct client *c, uint32_t minor, enum sim_mig what, uint64_t x, 
     return client_request(c, &q, -1, answer);
 }
 
-const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint32_t unit) {
+const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint32_t unit,
+                                          uint32_t capability) {
     struct client_answer a = {.list = NULL};
-    if (client_mig(c, minor, SIM_MIG_ATTACH, unit, 0, &a) < 0 || a.fds[0] < 0)
+    if (client_mig(c, minor, SIM_MIG_ATTACH, unit, capability, &a) < 0 || a.fds[0] < 0)
         return NULL;
     void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
     (void) close(a.fds[0]);

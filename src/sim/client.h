@@ -17,14 +17,25 @@ struct client_device {
     const struct sim_page *page; /* read-only */
 };
 
+/* A capability of MIG that the process has. */
+struct client_capability {
+    int fd;
+    int node;
+    uint32_t number;
+};
+
 struct client {
     pthread_mutex_t lock; /* one request at a time */
+    char dir[108];        /* the machine's directory */
+    uint64_t token[2];    /* of the session */
     int ctl;
     int node;                    /* the file of nvidiactl, likewise */
     bool lost;                   /* the daemon closed the connection; every call fails */
     const struct sim_host *host; /* read-only; stays mapped */
     uint32_t ndevices;
     struct client_device device[SIM_MAX_GPUS]; /* in minor order */
+    uint32_t ncapabilities;
+    struct client_capability capability[2 * SIM_MAX_UNITS];
 };
 
 #define CLIENT_INIT                                                                                \
@@ -49,8 +60,8 @@ struct client_answer {
     int fds[2];      /* -1 where none came; the caller owns them */
 };
 
-/* One request and its answer. Returns reply.status, or -EPIPE when the daemon is gone.
- * Thread-safe. */
+/* One request and its answer. Where the request needs a capability that the process can reach, it
+ * is attached. Returns reply.status, or -EPIPE when the daemon is gone. Thread-safe. */
 int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
                 struct client_answer *answer);
 
@@ -63,8 +74,10 @@ int client_request(struct client *c, const struct sim_request *request, int fd,
 int client_mig(struct client *c, uint32_t minor, enum sim_mig what, uint64_t x, uint64_t y,
                struct client_answer *answer);
 
-/* Attaches a part of a card: its page, read-only, or NULL. */
-const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint32_t unit);
+/* Attaches a part of a card: its page, read-only, or NULL. `capability`: SIM_CAP_MONITOR for its
+ * figures, 0 for its use. */
+const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint32_t unit,
+                                          uint32_t capability);
 
 /* The same for requests of which only the status matters. */
 int client_do(struct client *c, uint32_t op, uint32_t minor, uint64_t a);

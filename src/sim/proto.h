@@ -11,6 +11,11 @@
  * nvidiactl, one answer each. Closing the connection releases everything. A malformed request ends
  * the connection.
  *
+ * DIR/nvidia-caps/nvidia-cap<number> are sockets, too: the capabilities of MIG. A client ATTACHes
+ * on one in the same way and has the capability while the connection is open. A request that needs
+ * a capability is answered with -EACCES and the capability's number in `a`; the client attaches it
+ * and sends the request again. Administrators need none.
+ *
  * GPU work takes no round trip: it is written into a ring in shared memory, and the daemon, which
  * owns the GPU's time, publishes what is complete in the same memory. */
 
@@ -24,6 +29,8 @@
 #define SIM_DEVICE_NAME "nvidia"
 /* Behind it a number: what an exported descriptor of memory is an open end of. */
 #define SIM_EXPORT_PREFIX SIM_CTL_NAME "."
+#define SIM_CAPS_DIR "nvidia-caps"
+#define SIM_CAP_NAME SIM_CAPS_DIR "/nvidia-cap"
 
 /* The driver that the simulator passes for where no machine file says otherwise. */
 #define SIM_DRIVER_VERSION "570.124.06"
@@ -36,7 +43,8 @@
 
 enum sim_op {
     SIM_HELLO = 1,   /* a = SIM_PROTO; answer: a = GPUs, token, the fd of the machine's page */
-    SIM_ATTACH,      /* on a device socket, token; answer carries the fd of the device's page */
+    SIM_ATTACH,      /* on the socket of a device or capability, token; answer of a device: the fd
+                      * of its page */
     SIM_QUEUE,       /* answer carries the fds of the ring and of its doorbell */
     SIM_CTX_CREATE,  /* minor; charges the context's overhead; answer: a = bytes charged */
     SIM_CTX_DESTROY, /* minor */
@@ -107,11 +115,12 @@ struct sim_sample {
 };
 static_assert(sizeof(struct sim_sample) == 24, "wire format");
 
-/* Operations of SIM_MIG and their two arguments; all but the first two only for root and the
- * owner. */
+/* Operations of SIM_MIG and their two arguments. MODE is for administrators; those that create and
+ * destroy need SIM_CAP_CONFIG. */
 enum sim_mig {
-    SIM_MIG_LIST = 1,        /* answer: count x sim_mig_entry */
-    SIM_MIG_ATTACH,          /* unit; answer carries the fd of its page */
+    SIM_MIG_LIST = 1,        /* capability that is needed, or 0; answer: count x sim_mig_entry */
+    SIM_MIG_ATTACH,          /* unit, SIM_CAP_MONITOR (to read only) or 0: its own capabilities;
+                              * answer carries the fd of its page */
     SIM_MIG_MODE,            /* 0 or 1 */
     SIM_MIG_CREATE,          /* profile id, start or -1; answer: a = id */
     SIM_MIG_DESTROY,         /* id */
@@ -120,6 +129,20 @@ enum sim_mig {
 };
 
 #define SIM_GPU_INSTANCES_MAX 8u /* ids 0 to 7 */
+
+/* Numbers of capabilities, as NVIDIA's kernel driver counts them: for each card 15 GPU instances,
+ * for each of them itself and 8 compute instances. */
+#define SIM_CAP_CONFIG 1u  /* create and destroy instances */
+#define SIM_CAP_MONITOR 2u /* read the figures of all instances */
+#define SIM_CAP_FIRST 3u
+#define SIM_CAP_GPU_INSTANCES 15u
+#define SIM_CAP_COMPUTE_INSTANCES 8u
+
+/* Of a GPU instance (ci is UINT32_MAX), or of one of its compute instances. */
+static inline uint32_t sim_cap_number(uint32_t gpu, uint32_t gi, uint32_t ci) {
+    return SIM_CAP_FIRST + (gpu * SIM_CAP_GPU_INSTANCES + gi) * (SIM_CAP_COMPUTE_INSTANCES + 1u) +
+           (ci + 1u);
+}
 
 /* A GPU instance (ci is UINT32_MAX), or a compute instance of it. */
 struct sim_mig_entry {

@@ -2,10 +2,13 @@
 """Multi-instance GPUs: made by a machine file or through NVML, used by CUDA, seen by readers."""
 
 import ctypes
+import json
 import os
 import socket
 import struct
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from sim_kit import GIB, TOP, wait_until
@@ -115,12 +118,41 @@ def test_what_cuda_makes_of_it(on):
     def total(**env):
         p = node.start("hold", 1, **env)
         words = p.stdout.readline().split()
+        p.communicate()
         return int(words[1]) // GIB if words else None
 
-    assert total() == 79  # the card that is whole
+    assert total() == 39  # the first MIG device, and then no whole card
+    assert total(CUDA_VISIBLE_DEVICES="2") == 79
     assert total(CUDA_VISIBLE_DEVICES="0") == 39  # the first part of the first card
     assert total(CUDA_VISIBLE_DEVICES="1") == 9
     assert total(CUDA_VISIBLE_DEVICES="MIG-") is None
+
+
+def visible(node, names):
+    """UUIDs of the devices that CUDA has, or the status of cuInit."""
+    r = node.run(sys.executable, Path(__file__).with_name("mig_reader.py"), "cuda", CUDA_VISIBLE_DEVICES=names)
+    assert r.returncode == 0, r.stderr
+    found = json.loads(r.stdout)["cuda"]
+    return [(d["uuid"], d["card"]) for d in found] if isinstance(found, list) else found
+
+
+def test_one_mig_device_a_process(on):
+    """By the forms of its name that NVIDIA documents, or by the beginning of its UUID."""
+    node, nvml = on("--machine", "mig")
+    gpu, whole = (nvml.nvmlDeviceGetHandleByIndex(i) for i in (0, 2))
+    card, other = (nvml.nvmlDeviceGetUUID(h) for h in (gpu, whole))
+    first, second = parts(nvml, gpu)[:2]
+    place = f"{nvml.nvmlDeviceGetGpuInstanceId(second)}/{nvml.nvmlDeviceGetComputeInstanceId(second)}"
+    one, two = (nvml.nvmlDeviceGetUUID(p) for p in (first, second))
+    bare = card.removeprefix("GPU-")
+    expected = [(two.removeprefix("MIG-"), bare)]
+    for names in (two, two.upper().replace("MIG-", "mig-"), f"MIG-{card}/{place}", f"{two},{one}", f"{two},{other}",
+                  f"{other},{two}", f"2,MIG-{card}/{place}", f" {two} "):
+        assert visible(node, names) == expected, names
+    assert visible(node, other) == [(other.removeprefix("GPU-"), other.removeprefix("GPU-"))]
+    for names in (f"MIG-{card}/9/0", f"MIG-{card}/{place}/0", f"MIG-{card}/{place}x", f"MIG-{other}/{place}", f"MIG-{card}/",
+                  f"MIG-{card}", f"{two},{two}", "MIG-", ""):
+        assert visible(node, names) == 100, names
 
 
 def test_made_and_ended_through_nvml(on):

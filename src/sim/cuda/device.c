@@ -33,8 +33,13 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
+/* The first version gives the card's UUID for a MIG device, too. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
-    return cuDeviceGetUuid_v2(uuid, dev);
+    CUDA_TRY(cuDeviceGetUuid_v2(uuid, dev));
+    for (uint32_t i = 0; i < cuda_client.ndevices; i++)
+        if (cuda_client.device[i].minor == cuda_device[dev].page->parent)
+            memcpy(uuid->bytes, cuda_client.device[i].page->uuid_bytes, sizeof(uuid->bytes));
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {

@@ -3,6 +3,7 @@
 /* cuInit, and the checks at the start of every call. */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -54,10 +55,32 @@ static bool add_device(uint32_t i) {
     return true;
 }
 
+/* "MIG-<UUID of the card>/<GPU instance>/<compute instance>", as drivers before 470 name a MIG
+ * device and later ones still accept. */
+static int find_by_instances(const char *name, size_t len) {
+    char card[64];
+    unsigned int gi, ci;
+    int end = 0;
+    if (sscanf(name, "MIG-%63[^/]/%u/%u%n", card, &gi, &ci, &end) != 3 || (size_t) end != len)
+        return -1;
+    for (uint32_t i = 0; i < cuda_client.ndevices; i++) {
+        const struct sim_page *page = cuda_client.device[i].page;
+        if (page->compute_slices == 0 || page->gpu_instance != gi || page->compute_instance != ci)
+            continue;
+        for (uint32_t k = 0; k < cuda_client.ndevices; k++)
+            if (cuda_client.device[k].minor == page->parent &&
+                strcasecmp(cuda_client.device[k].page->uuid, card) == 0)
+                return (int) i;
+    }
+    return -1;
+}
+
 /* An index, or the beginning of a UUID that fits one device only. -1 when it names none. */
 static int find_device(const char *name, size_t len, uint32_t ncards) {
     if (len == 0)
         return -1;
+    if (memchr(name, '/', len))
+        return find_by_instances(name, len);
     if (*name >= '0' && *name <= '9') {
         uint32_t index = 0;
         for (size_t i = 0; i < len; i++) {
@@ -78,8 +101,7 @@ static int find_device(const char *name, size_t len, uint32_t ncards) {
     return found;
 }
 
-/* The parts of divided cards, behind the cards: a process may use one of them by its UUID, or gets
- * the first where there is no whole card. */
+/* The parts of divided cards that the process can reach, behind the cards. */
 static void add_parts(uint32_t ncards) {
     for (uint32_t i = 0; i < ncards; i++) {
         uint32_t minor = cuda_client.device[i].minor;
@@ -91,7 +113,7 @@ static void add_parts(uint32_t ncards) {
         for (uint32_t k = 0; k < a.reply.count && k < SIM_GPU_INSTANCES_MAX * 8; k++) {
             if (list[k].ci == UINT32_MAX || cuda_client.ndevices == SIM_MAX_GPUS)
                 continue;
-            const struct sim_page *page = client_attach_part(&cuda_client, minor, list[k].unit);
+            const struct sim_page *page = client_attach_part(&cuda_client, minor, list[k].unit, 0);
             if (page)
                 cuda_client.device[cuda_client.ndevices++] =
                     (struct client_device){-1, -1, list[k].unit, page};
@@ -99,20 +121,8 @@ static void add_parts(uint32_t ncards) {
     }
 }
 
-/* CUDA_VISIBLE_DEVICES: the devices up to the first that is not one; naming one twice hides all. */
-static void choose_devices(void) {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    uint32_t ncards = cuda_client.ndevices;
-    add_parts(ncards);
-    cuda_ndevices = 0;
-    if (!list) {
-        for (uint32_t i = 0; i < ncards; i++)
-            if (!atomic_load(&cuda_client.device[i].page->mig))
-                (void) add_device(i);
-        if (cuda_ndevices == 0 && cuda_client.ndevices > ncards)
-            (void) add_device(ncards);
-        return;
-    }
+/* The devices up to the first that is not one; naming one twice hides all. */
+static void choose_from(const char *list, uint32_t ncards) {
     while (*list) {
         size_t len = strcspn(list, ",");
         const char *name = list + strspn(list, " ");
@@ -128,6 +138,25 @@ static void choose_devices(void) {
         }
         list += len + (list[len] == ',');
     }
+}
+
+/* A process uses one MIG device, the first, and beside it no whole card. */
+static void choose_devices(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    uint32_t ncards = cuda_client.ndevices;
+    add_parts(ncards);
+    cuda_ndevices = 0;
+    if (list)
+        choose_from(list, ncards);
+    else
+        for (uint32_t i = 0; i < cuda_client.ndevices; i++)
+            if (!atomic_load(&cuda_client.device[i].page->mig))
+                (void) add_device(i);
+    for (int i = 0; i < cuda_ndevices; i++)
+        if (cuda_device[i].page->compute_slices > 0) {
+            cuda_device[0] = cuda_device[i];
+            cuda_ndevices = 1;
+        }
 }
 
 static CUresult connect_driver(void) {

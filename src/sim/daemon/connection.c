@@ -4,9 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "abi/cuda.h"
@@ -30,6 +34,29 @@ bool daemon_is_owner(int fd) {
     socklen_t len = sizeof(cred);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
            (cred.uid == 0 || cred.uid == geteuid());
+}
+
+/* The effective capabilities of a process, of which those in another user namespace do not count.
+ */
+static bool has_sys_admin(pid_t pid) {
+    struct stat theirs, ours;
+    char path[64];
+    (void) snprintf(path, sizeof(path), "/proc/%d/ns/user", (int) pid);
+    if (stat(path, &theirs) < 0 || stat("/proc/self/ns/user", &ours) < 0 ||
+        theirs.st_ino != ours.st_ino || theirs.st_dev != ours.st_dev)
+        return false;
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, pid};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
+    return syscall(SYS_capget, &header, data) == 0 &&
+           (data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) != 0;
+}
+
+bool connection_is_administrator(int fd) {
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return false;
+    return geteuid() == 0 ? has_sys_admin(cred.pid) : cred.uid == geteuid();
 }
 
 int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]) {
@@ -120,6 +147,7 @@ void daemon_unload(struct daemon *d) {
     connection_tell_lost(d);
     /* Device connections first: the end of a session closes no other connection than bells. */
     hang_up_all(d, WATCH_DEVICE);
+    hang_up_all(d, WATCH_CAPABILITY);
     while (d->machine.sessions)
         connection_end_session(d, d->machine.sessions);
     hang_up_all(d, WATCH_CTL);

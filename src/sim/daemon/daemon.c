@@ -49,8 +49,9 @@ static void on_listener(struct daemon *d, struct watch *w) {
             turn_away(d, w->fd);
         return;
     }
-    static const enum watch_kind kinds[] = {
-        [WATCH_LISTENER] = WATCH_DEVICE, [WATCH_CONTROL_LISTENER] = WATCH_CONTROL};
+    static const enum watch_kind kinds[] = {[WATCH_LISTENER] = WATCH_DEVICE,
+                                            [WATCH_CAPABILITY_LISTENER] = WATCH_CAPABILITY,
+                                            [WATCH_CONTROL_LISTENER] = WATCH_CONTROL};
     enum watch_kind kind =
         w->kind == WATCH_LISTENER && w->minor == NO_MINOR ? WATCH_CTL : kinds[w->kind];
     bool refused = d->unloaded && kind != WATCH_CONTROL;
@@ -88,7 +89,7 @@ static void on_client(struct daemon *d, struct watch *w) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     struct sim_request request;
-    if (n <= 0 || request_parse(&in, (size_t) n, w->kind == WATCH_DEVICE, &request) < 0 ||
+    if (n <= 0 || request_parse(&in, (size_t) n, w->kind != WATCH_CTL, &request) < 0 ||
         daemon_serve(d, w, &request, passed) < 0)
         connection_hang_up(d, w);
 }
@@ -109,6 +110,7 @@ static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
         return;
     switch (w->kind) {
     case WATCH_LISTENER:
+    case WATCH_CAPABILITY_LISTENER:
     case WATCH_CONTROL_LISTENER:
         on_listener(d, w);
         break;
@@ -117,6 +119,7 @@ static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
         break;
     case WATCH_CTL:
     case WATCH_DEVICE:
+    case WATCH_CAPABILITY:
         /* Requests of an ended process are not served: release at once. */
         if (events & (EPOLLHUP | EPOLLERR))
             connection_hang_up(d, w);
@@ -221,48 +224,21 @@ static int make_host_page(struct daemon *d, const struct sim_config *config, str
     return 0;
 }
 
-struct listener {
-    const char *name;
-    enum watch_kind kind;
-    uint32_t minor;
-    mode_t mode;
-};
-
-/* The name appears when connections are taken, not before. */
-static int listen_on(struct daemon *d, const struct listener *l, struct err *err) {
-    const char *name = l->name;
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    char path[sizeof(sa.sun_path)];
-    (void) snprintf(path, sizeof(path), "%s/%s", d->dir, name);
-    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.new", d->dir, name);
-    if (n < 0 || (size_t) n >= sizeof(sa.sun_path))
-        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", d->dir);
-    (void) unlink(sa.sun_path);
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
-        chmod(sa.sun_path, l->mode) < 0 || listen(fd, 4096) < 0 || rename(sa.sun_path, path) < 0)
-        return err_errno(err, errno, "cannot listen on %s", path);
-    if (!watch_add(d, l->kind, fd, l->minor))
-        return err_set(err, ENOMEM, "cannot watch %s", path);
-    (void) take_fd(&fd);
-    return 0;
-}
-
 static int open_sockets(struct daemon *d, struct err *err) {
     export_remove_stale(d);
     for (uint32_t i = 0; i < d->machine.ngpus; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
-        int r = listen_on(d, &(struct listener){name, WATCH_LISTENER, i, 0666}, err);
+        int r = listener_add(d, &(struct listener){name, WATCH_LISTENER, i, 0666}, err);
         if (r < 0)
             return r;
     }
-    int r = listen_on(
+    int r = listener_add(
         d, &(struct listener){SIM_CONTROL_NAME, WATCH_CONTROL_LISTENER, NO_MINOR, 0600}, err);
     /* Last: a client that sees this socket may use the others at once. */
     return r < 0 ? r
-                 : listen_on(d, &(struct listener){SIM_CTL_NAME, WATCH_LISTENER, NO_MINOR, 0666},
-                             err);
+                 : listener_add(d, &(struct listener){SIM_CTL_NAME, WATCH_LISTENER, NO_MINOR, 0666},
+                                err);
 }
 
 static void raise_descriptor_limit(void) {
@@ -303,6 +279,10 @@ int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *
     for (uint32_t i = 0; r == 0 && i < ngpus; i++)
         if (o->config->gpu[i].mig[0])
             r = daemon_divide(d, i, o->config->gpu[i].mig, err);
+    if (r == 0)
+        r = capability_start(d, err);
+    for (uint32_t i = 0; r == 0 && i < ngpus; i++)
+        r = capability_update(d, i, err);
     if (r == 0)
         r = open_sockets(d, err);
     if (r < 0)
@@ -346,6 +326,7 @@ void daemon_free(struct daemon *d) {
         (void) munmap(d->machine.host, SIM_HOST_BYTES);
     remove_socket(d, SIM_CONTROL_NAME);
     remove_socket(d, SIM_CTL_NAME);
+    capability_end(d);
     group_dirs_done(&d->groups);
     cleanup_closep(&d->host_fd);
     cleanup_closep(&d->epoll);

@@ -2,8 +2,8 @@
 #pragma once
 
 /* What the files of the daemon itself call of each other. None calls one that is later in this
- * list: watch.c; connection.c and export.c; serve_limits.c, serve_mig.c and serve_share.c; serve.c
- * and control.c; daemon.c. */
+ * list: watch.c; connection.c, export.c and listener.c; capability.c; serve_limits.c, serve_mig.c
+ * and serve_share.c; serve.c and control.c; daemon.c. */
 
 #include <stdbool.h>
 
@@ -24,6 +24,8 @@ enum watch_kind {
     WATCH_LISTENER,
     WATCH_CTL,
     WATCH_DEVICE,
+    WATCH_CAPABILITY_LISTENER,
+    WATCH_CAPABILITY,
     WATCH_CONTROL_LISTENER,
     WATCH_CONTROL,
     WATCH_BELL,
@@ -36,7 +38,7 @@ struct watch {
     struct watch *next, *previous;
     enum watch_kind kind;
     int fd;
-    uint32_t minor; /* NO_MINOR: nvidiactl */
+    uint32_t minor; /* NO_MINOR: nvidiactl; of a capability: its number */
     struct sim_session *session;
     struct sim_share *share; /* WATCH_EXPORT */
     uint64_t inode;          /* of its FIFO */
@@ -77,6 +79,16 @@ static inline void daemon_freep(struct daemon **d) {
     daemon_free(*d);
 }
 
+/* An answer under construction: header, list, descriptors to pass. */
+struct answer {
+    struct sim_reply reply;
+    void *list; /* reply.count entries, in the daemon's buffer */
+    size_t list_bytes;
+    int fds[2];
+    int nfds;
+    bool close_fds; /* when it has been sent */
+};
+
 /* ---- watch.c ---- */
 
 /* CLOCK_MONOTONIC in nanoseconds. */
@@ -105,6 +117,10 @@ int connection_pid(int fd, pid_t *ret);
 
 /* The client may change the machine: it is root, or its owner. */
 bool daemon_is_owner(int fd);
+
+/* The process is what the driver takes for an administrator: it has CAP_SYS_ADMIN in the daemon's
+ * user namespace. Where the daemon itself is no root, its user's processes are administrators. */
+bool connection_is_administrator(int fd);
 
 /* Makes the session's ring and doorbell; the caller owns the two descriptors. */
 int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]);
@@ -135,17 +151,34 @@ void export_end(struct daemon *d, struct watch *w);
 /* Those of a daemon that was killed. */
 void export_remove_stale(const struct daemon *d);
 
-/* ---- serve_*.c, serve.c, control.c ---- */
+/* ---- listener.c ---- */
 
-/* An answer under construction: header, list, descriptors to pass. */
-struct answer {
-    struct sim_reply reply;
-    void *list; /* reply.count entries, in the daemon's buffer */
-    size_t list_bytes;
-    int fds[2];
-    int nfds;
-    bool close_fds; /* when it has been sent */
+struct listener {
+    const char *name; /* in the machine's directory */
+    enum watch_kind kind;
+    uint32_t minor;
+    mode_t mode;
 };
+
+/* A socket whose name appears when connections are taken, not before. */
+int listener_add(struct daemon *d, const struct listener *l, struct err *err);
+
+/* ---- capability.c ---- */
+
+/* The nodes of capabilities, and the files below /proc that describe them. Removes what a daemon
+ * that was killed left. */
+int capability_start(struct daemon *d, struct err *err);
+void capability_end(struct daemon *d);
+
+/* Brings both in line with the instances of a card. Device nodes stay when an instance has gone:
+ * only the files say which exist. */
+int capability_update(struct daemon *d, uint32_t minor, struct err *err);
+
+/* 0, or -EACCES with the number in the answer where the process has not that capability. */
+int capability_check(const struct daemon *d, const struct sim_session *s, uint32_t number,
+                     struct answer *a);
+
+/* ---- serve_*.c, serve.c, control.c ---- */
 
 /* The requests of serve_share.c: as daemon_serve(), with the answer still to be sent. */
 int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
@@ -161,9 +194,8 @@ int serve_resume(struct daemon *d, struct sim_channel *c);
 int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q, int fd,
                  struct answer *a);
 
-/* SIM_MIG. `owner`: the client may change the machine. Returns the answer's `a` or, negative, its
- * status. */
-int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q, bool owner,
+/* SIM_MIG. Returns the answer's `a` or, negative, its status. */
+int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q,
               struct answer *a);
 
 /* Divides a card as a machine file says. */

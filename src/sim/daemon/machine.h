@@ -117,11 +117,13 @@ struct sim_queue {
 struct sim_session {
     struct sim_session *next;
     struct sim_machine *machine;
-    pid_t pid; /* in the daemon's namespace */
-    int pidfd; /* of the same process, -1: none; the daemon's, which closes it */
-    int proc;  /* its directory in /proc, which outlives it; -1: not needed */
+    pid_t pid;          /* in the daemon's namespace */
+    int pidfd;          /* of the same process, -1: none; the daemon's, which closes it */
+    bool administrator; /* needs no capability of MIG */
+    int proc;           /* its directory in /proc, which outlives it; -1: not needed */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
+    uint64_t monitored[SIM_MAX_UNITS / 64];     /* instances of which it reads the figures only */
     uint32_t broken[SIM_MAX_UNITS];             /* CUresult that ended its contexts, 0: none */
     struct sim_channel *channel[SIM_MAX_UNITS]; /* made when first used */
     struct sim_ring *ring;
@@ -136,6 +138,14 @@ struct sim_session {
 
 static inline bool session_attached(const struct sim_session *s, uint32_t minor) {
     return s->attached[minor / 64] >> (minor % 64) & 1;
+}
+
+static inline bool session_monitors(const struct sim_session *s, uint32_t minor) {
+    return s->monitored[minor / 64] >> (minor % 64) & 1;
+}
+
+static inline void session_monitor(struct sim_session *s, uint32_t minor) {
+    s->monitored[minor / 64] |= 1ull << (minor % 64);
 }
 
 static inline void session_attach(struct sim_session *s, uint32_t minor) {

@@ -44,6 +44,7 @@ static int serve_hello(struct daemon *d, struct watch *w, const struct sim_reque
     if (!w->session)
         return -ENOMEM;
     w->session->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+    w->session->administrator = connection_is_administrator(w->fd);
     if (d->machine.host->limits)
         w->session->proc = group_process(pid);
     a->reply.a = d->machine.ngpus;
@@ -60,6 +61,10 @@ static int serve_attach(struct daemon *d, struct watch *w, const struct sim_requ
     struct sim_session *s = session_by_token(&d->machine, q->token);
     if (!s || w->session || connection_pid(w->fd, &pid) < 0 || pid != s->pid)
         return -EPROTO;
+    if (w->kind == WATCH_CAPABILITY) {
+        w->session = s;
+        return 0;
+    }
     if (session_attached(s, w->minor))
         return -EPROTO;
     w->session = s;
@@ -125,10 +130,13 @@ static void add_processes(struct daemon *d, const struct pidns *pids, uint32_t u
     }
 }
 
-/* On a card, and on its parts. */
-static void serve_processes(struct daemon *d, struct sim_session *reader, uint32_t minor,
-                            struct answer *a) {
+/* On a card, and on its parts: all of them together are for monitors only. */
+static int serve_processes(struct daemon *d, struct sim_session *reader, uint32_t minor,
+                           struct answer *a) {
     struct pidns pids;
+    int r = d->machine.gpu[minor].division ? capability_check(d, reader, SIM_CAP_MONITOR, a) : 0;
+    if (r < 0)
+        return r;
     read_reader(reader, &pids);
     add_processes(d, &pids, minor, a);
     for (uint32_t i = SIM_MAX_GPUS; d->machine.gpu[minor].division && i < d->machine.nunits; i++)
@@ -136,6 +144,7 @@ static void serve_processes(struct daemon *d, struct sim_session *reader, uint32
             add_processes(d, &pids, i, a);
     a->list = d->list.processes;
     a->list_bytes = a->reply.count * sizeof(d->list.processes[0]);
+    return 0;
 }
 
 /* When, for a reader's clock, `mono` was or will be. */
@@ -255,11 +264,16 @@ static bool takes_work(const struct sim_session *s, const struct sim_channel *c,
     return atomic_load(&c->gpu->page->state) == SIM_HEALTHY && s->broken[minor] == 0;
 }
 
+static bool only_reads(uint32_t op) {
+    return op == SIM_PROCESSES || op == SIM_SAMPLES || op == SIM_UTILIZATION || op == SIM_HISTORY ||
+           op == SIM_ACCOUNTS;
+}
+
 /* Requests about one device that the session has attached. */
 static int serve_device(struct daemon *d, int fd, struct sim_session *s,
                         const struct sim_request *q, struct answer *a) {
     struct sim_channel *c = session_channel(s, q->minor);
-    if (!c) {
+    if (!c && !(session_monitors(s, q->minor) && only_reads(q->op))) {
         a->reply.status = -ENODEV;
         return 0;
     }
@@ -291,7 +305,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
         a->reply.status = serve_resume(d, c);
         return 0;
     case SIM_PROCESSES:
-        serve_processes(d, s, q->minor, a);
+        a->reply.status = serve_processes(d, s, q->minor, a);
         return 0;
     case SIM_SAMPLES:
         serve_samples(d, s, q, a);
@@ -306,7 +320,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
         serve_accounts(d, s, q->minor, a);
         return 0;
     case SIM_MIG:
-        a->reply.status = serve_mig(d, s, q, daemon_is_owner(fd), a);
+        a->reply.status = serve_mig(d, s, q, a);
         if (a->reply.status > 0) {
             a->reply.a = (uint64_t) a->reply.status;
             a->reply.status = 0;

@@ -83,34 +83,34 @@ static void list_instances(struct daemon *d, uint32_t minor, struct answer *a) {
     a->list_bytes = a->reply.count * sizeof(*out);
 }
 
-/* The part of a card that the process may use, since it may use the card. */
-static int attach_instance(struct daemon *d, struct sim_session *s, uint32_t minor, uint32_t unit,
+/* A part of a card that the process may use: it has the capabilities of both instances, or, to read
+ * only, that of a monitor. */
+static int attach_instance(struct daemon *d, struct sim_session *s, const struct sim_request *q,
                            struct answer *a) {
+    uint32_t unit = (uint32_t) q->token[0], minor = q->minor;
     if (unit < SIM_MAX_GPUS || unit >= SIM_MAX_UNITS || !d->machine.gpu[unit].page ||
         d->machine.gpu[unit].page->parent != minor)
         return -ENODEV;
-    session_attach(s, unit);
+    const struct sim_page *page = d->machine.gpu[unit].page;
+    bool monitor = q->token[1] == SIM_CAP_MONITOR;
+    int r = capability_check(
+        d, s, monitor ? SIM_CAP_MONITOR : sim_cap_number(minor, page->gpu_instance, UINT32_MAX), a);
+    if (r == 0 && !monitor)
+        r = capability_check(d, s,
+                             sim_cap_number(minor, page->gpu_instance, page->compute_instance), a);
+    if (r < 0)
+        return r;
+    if (monitor)
+        session_monitor(s, unit);
+    else
+        session_attach(s, unit);
     a->fds[0] = d->page_fd[unit];
     a->nfds = 1;
     return 0;
 }
 
-int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q, bool owner,
-              struct answer *a) {
+static int change(struct daemon *d, const struct sim_request *q) {
     uint32_t x = (uint32_t) q->token[0], y = (uint32_t) q->token[1];
-    if (q->minor >= d->machine.ngpus)
-        return -ENODEV;
-    switch (q->a) {
-    case SIM_MIG_LIST:
-        list_instances(d, q->minor, a);
-        return 0;
-    case SIM_MIG_ATTACH:
-        return attach_instance(d, s, q->minor, x, a);
-    default:
-        break;
-    }
-    if (!owner)
-        return -EPERM;
     switch (q->a) {
     case SIM_MIG_MODE:
         return set_mode(d, q->minor, x != 0);
@@ -125,6 +125,29 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
     default:
         return -EINVAL;
     }
+}
+
+int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q,
+              struct answer *a) {
+    uint32_t needed = SIM_CAP_CONFIG;
+    if (q->minor >= d->machine.ngpus)
+        return -ENODEV;
+    if (q->a == SIM_MIG_ATTACH)
+        return attach_instance(d, s, q, a);
+    if (q->a == SIM_MIG_LIST)
+        needed = (uint32_t) q->token[0];
+    else if (q->a == SIM_MIG_MODE && !s->administrator)
+        return -EPERM;
+    int r = needed ? capability_check(d, s, needed, a) : 0;
+    if (r < 0)
+        return r;
+    if (q->a == SIM_MIG_LIST) {
+        list_instances(d, q->minor, a);
+        return 0;
+    }
+    r = change(d, q);
+    int updated = capability_update(d, q->minor, NULL);
+    return r >= 0 && updated < 0 ? updated : r;
 }
 
 int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err) {

@@ -45,6 +45,7 @@ void session_detach(struct sim_session *s, uint32_t minor) {
     detach_parts(s, minor);
     struct sim_channel *c = s->channel[minor];
     s->attached[minor / 64] &= ~(1ull << (minor % 64));
+    s->monitored[minor / 64] &= ~(1ull << (minor % 64));
     if (!c)
         return;
     engine_drop_channel(c);

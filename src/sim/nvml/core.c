@@ -134,7 +134,9 @@ nvmlReturn_t nvml_part(nvmlDevice_t card, unsigned int unit, nvmlDevice_t *ret) 
         return NVML_ERROR_UNKNOWN;
     struct nvmlDevice_st *part = &parts[unit];
     if (!part->page || atomic_load(&part->page->state) == SIM_LOST)
-        part->page = client_attach_part(&client, card->page->minor, unit);
+        part->page = client_attach_part(&client, card->page->minor, unit, 0);
+    if (!part->page)
+        part->page = client_attach_part(&client, card->page->minor, unit, SIM_CAP_MONITOR);
     part->index = card->index;
     *ret = part;
     return part->page ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
@@ -145,7 +147,7 @@ nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
     int r = client_call(&client, op, device->page->minor, a, answer);
     if (r == -EPIPE || r == -ENODEV)
         return NVML_ERROR_GPU_IS_LOST;
-    if (r == -EPERM)
+    if (r == -EPERM || r == -EACCES)
         return NVML_ERROR_NO_PERMISSION;
     return r < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
 }

@@ -11,6 +11,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     NVML_TRY(nvml_enter_working(device));
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
+    NVML_TRY(nvml_may_aggregate(device));
     const struct sim_page *p = device->page;
     memory->total = p->memory_total;
     memory->used = atomic_load(&p->memory_used) + p->memory_reserved;
@@ -21,6 +22,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     NVML_TRY(nvml_enter_working(device));
     NVML_CHECK_VERSION(memory, nvmlMemory_v2_t, 2);
+    NVML_TRY(nvml_may_aggregate(device));
     const struct sim_page *p = device->page;
     memory->total = p->memory_total;
     memory->reserved = p->memory_reserved;

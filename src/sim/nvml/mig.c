@@ -32,6 +32,7 @@ static nvmlReturn_t status_of(int r) {
     case 0:
         return NVML_SUCCESS;
     case -EPERM:
+    case -EACCES:
         return NVML_ERROR_NO_PERMISSION;
     case -EINVAL:
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -60,12 +61,13 @@ static nvmlReturn_t enter_card(nvmlDevice_t device, const struct mig_profile **r
     return rows ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* Its GPU instances in order, each followed by its compute instances. */
-static nvmlReturn_t fetch_entries(nvmlDevice_t device, struct sim_mig_entry list[ENTRIES_MAX],
-                                  unsigned int *ret_n) {
+/* Its GPU instances in order, each followed by its compute instances. `capability` is what the
+ * caller needs for that, or 0. */
+static nvmlReturn_t fetch_entries(nvmlDevice_t device, uint32_t capability,
+                                  struct sim_mig_entry list[ENTRIES_MAX], unsigned int *ret_n) {
     struct client_answer a = {.list = list, .list_max = ENTRIES_MAX * sizeof(*list)};
     nvmlReturn_t r =
-        status_of(client_mig(nvml_client(), device->page->minor, SIM_MIG_LIST, 0, 0, &a));
+        status_of(client_mig(nvml_client(), device->page->minor, SIM_MIG_LIST, capability, 0, &a));
     *ret_n = r == NVML_SUCCESS && a.reply.count <= ENTRIES_MAX ? a.reply.count : 0;
     return r;
 }
@@ -77,6 +79,14 @@ static nvmlReturn_t change_division(nvmlDevice_t device, enum sim_mig what, uint
     if (r == NVML_SUCCESS && ret)
         *ret = (unsigned int) a.reply.a;
     return r;
+}
+
+nvmlReturn_t nvml_may_aggregate(nvmlDevice_t device) {
+    struct client_answer a = {.list = NULL};
+    if (!atomic_load(&device->page->mig))
+        return NVML_SUCCESS;
+    return status_of(
+        client_mig(nvml_client(), device->page->minor, SIM_MIG_LIST, SIM_CAP_MONITOR, 0, &a));
 }
 
 /* -- mode ------------------------------------------------------------------------------------ */
@@ -193,11 +203,14 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device,
                                                            nvmlGpuInstancePlacement_t *placements,
                                                            unsigned int *count) {
     const struct mig_profile *rows;
+    struct sim_mig_entry list[ENTRIES_MAX];
+    unsigned int entries;
     size_t n;
     NVML_TRY(enter_card(device, &rows, &n));
     const struct mig_profile *p = by_id(rows, n, profile_id);
     if (!count || !p)
         return NVML_ERROR_INVALID_ARGUMENT;
+    NVML_TRY(fetch_entries(device, SIM_CAP_CONFIG, list, &entries));
     unsigned int found = 0;
     for (unsigned int start = 0; start < 8; start++) {
         if (!(p->starts >> start & 1))
@@ -223,7 +236,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    nvmlReturn_t r = fetch_entries(device, list, &entries);
+    nvmlReturn_t r = fetch_entries(device, SIM_CAP_CONFIG, list, &entries);
     if (r == NVML_SUCCESS)
         *count = mig_room_among(rows, n, p, taken(rows, n, list, entries));
     return r;
@@ -287,7 +300,7 @@ static nvmlReturn_t find_entry(nvmlDevice_t device, unsigned int gi, unsigned in
                                struct sim_mig_entry *ret) {
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int n;
-    nvmlReturn_t r = fetch_entries(device, list, &n);
+    nvmlReturn_t r = fetch_entries(device, SIM_CAP_CONFIG, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].gi == gi && list[i].ci == ci) {
             *ret = list[i];
@@ -306,7 +319,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    nvmlReturn_t r = fetch_entries(device, list, &n);
+    nvmlReturn_t r = fetch_entries(device, SIM_CAP_CONFIG, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci == UINT32_MAX && list[i].profile == profile_id)
             gpu_instances[found++] = instance_handle(device, list[i].gi);
@@ -416,7 +429,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_
     if (r == NVML_SUCCESS && profile_id >= sizeof(slices_of) / sizeof(slices_of[0]))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (r == NVML_SUCCESS)
-        r = fetch_entries(gpu_instance->device, list, &n);
+        r = fetch_entries(gpu_instance->device, SIM_CAP_CONFIG, list, &n);
     if (r != NVML_SUCCESS)
         return r;
     for (unsigned int i = 0; i < n; i++)
@@ -483,7 +496,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu_instance,
     NVML_TRY(enter_instance(gpu_instance, compute_instances));
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    nvmlReturn_t r = fetch_entries(gpu_instance->device, list, &n);
+    nvmlReturn_t r = fetch_entries(gpu_instance->device, SIM_CAP_CONFIG, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].gi == gpu_instance->id && list[i].ci < COMPUTE_MAX &&
             number_of(list[i].size) == profile_id)
@@ -547,10 +560,16 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig)) /* it could have some; only others refuse */
         return NVML_ERROR_NOT_FOUND;
-    nvmlReturn_t r = fetch_entries(device, list, &n);
-    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
-        if (list[i].ci != UINT32_MAX && at++ == index)
-            return nvml_part(device, list[i].unit, mig_device);
+    nvmlReturn_t r = fetch_entries(device, 0, list, &n);
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
+        nvmlDevice_t part;
+        /* Those that the process may not read do not count. */
+        if (list[i].ci == UINT32_MAX || nvml_part(device, list[i].unit, &part) != NVML_SUCCESS ||
+            at++ != index)
+            continue;
+        *mig_device = part;
+        return NVML_SUCCESS;
+    }
     return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
 }
 

@@ -45,6 +45,10 @@ bool nvml_is_part(nvmlDevice_t device);
 nvmlReturn_t nvml_part(nvmlDevice_t card, unsigned int unit, nvmlDevice_t *ret);
 nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
 
+/* The figures of all instances of a card together are for administrators and for processes with the
+ * monitor's capability: NO_PERMISSION for others. SUCCESS for a device that is not divided. */
+nvmlReturn_t nvml_may_aggregate(nvmlDevice_t device);
+
 /* One request about a device; the daemon's answer as an NVML result. */
 nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
                           struct client_answer *answer);
