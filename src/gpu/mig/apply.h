@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Divides a card as a plan of mig/plan.h says, while other instances of it are in use. Safe to end
+ * at any call and to run again: each run begins with what the driver says of the card. */
+
+#include "abi/nvml.h"
+#include "base/err.h"
+#include "mig/plan.h"
+
+struct nvml;
+
+#define GPU_MIG_REASON_MAX 512
+
+struct gpu_mig_request {
+    bool enabled;   /* the MIG mode that is wanted */
+    bool mode_only; /* instances matter only where the mode ends */
+    /* The instances that are wanted in MIG mode. Not called before the driver tells of profiles. */
+    int (*want)(const struct mig_card *card, void *userdata, struct mig_want *ret, struct err *err);
+    /* Marks what is in use beside what the driver says: instances of pods. May be NULL. */
+    void (*mark)(struct mig_card *card, void *userdata);
+    /* Before each change: "destroy instance 2 (2g.20gb at 4)". May be NULL. */
+    void (*step)(const char *text, void *userdata);
+    void *userdata;
+};
+
+struct gpu_mig_result {
+    bool pending; /* instances in use are in the way: nothing was changed, or all of it is undone */
+    char reason[GPU_MIG_REASON_MAX]; /* of `pending` */
+    uint32_t changes;
+    uint64_t driver_ns; /* in calls that change the card */
+    uint64_t total_ns;
+};
+
+/* 0: reached, or pending. -EIO, -ENOSPC, -EINVAL, -EOPNOTSUPP: failed; what was
+ * changed has been undone where the driver let that be. Blocks as long as the driver does. */
+int gpu_mig_apply(const struct nvml *n, nvmlDevice_t device, const struct gpu_mig_request *request,
+                  struct gpu_mig_result *ret, struct err *err);
