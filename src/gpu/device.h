@@ -90,7 +90,7 @@ struct gpu_device {
     enum gpu_kind kind; /* the NVML child reports cards only */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
     uint32_t index;     /* NVML's, dense; of a part: its number in the parent */
-    int32_t minor;      /* the N of /dev/nvidiaN */
+    int32_t minor;      /* the N of /dev/nvidiaN; of an instance: its card's */
     char uuid[GPU_UUID_MAX];
     char parent[GPU_UUID_MAX]; /* UUID of the device that it is a part of; "": none */
     char model[96];

@@ -89,6 +89,124 @@ static void real_driver(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
+static void put(const char *dir, const char *name, const char *text) {
+    char path[256];
+
+    touch(dir, name);
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    assert_int_equal(file_replace(path, text, strlen(text), 0444, NULL), 0);
+}
+
+#define CAPABILITIES "/proc/driver/nvidia/capabilities/gpu5/mig/"
+#define CAP "/dev/nvidia-caps/nvidia-cap"
+
+/* A node of the real driver with two GPU instances on card 5; the first one is divided into two
+ * compute instances. The driver reports the device numbers of GI 1 in mig-minors only. */
+static const struct gpu_driver *make_divided(char *dir, struct gpu_driver_places *ret) {
+    static const char *const files[] = {"/dev/nvidiactl",
+                                        "/dev/nvidia5",
+                                        CAP "30",
+                                        CAP "31",
+                                        CAP "33",
+                                        CAP "39",
+                                        CAP "40",
+                                        CAP "41",
+                                        "/usr/lib64/libnvidia-ml.so.1",
+                                        "/usr/lib64/libcuda.so.1"};
+    char found[512];
+
+    assert_non_null(mkdtemp(dir));
+    *ret =
+        (struct gpu_driver_places){.host_root = dir, .driver_root = "", .sim_dir = "/nonexistent"};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        touch(dir, files[i]);
+    put(dir, CAPABILITIES "gi1/access", "DeviceFileMode: 256\n");
+    put(dir, CAPABILITIES "gi1/ci0/access", "DeviceFileMode: 256\n");
+    put(dir, CAPABILITIES "gi1/ci2/access", "DeviceFileMode: 256\n");
+    put(dir, CAPABILITIES "gi2/access", "DeviceFileMinor: 39\nDeviceFileMode: 256\n");
+    put(dir, CAPABILITIES "gi2/ci0/access", "DeviceFileMinor: 40\nDeviceFileMode: 256\n");
+    put(dir, "/proc/driver/nvidia-caps/mig-minors",
+        "config 1\nmonitor 2\ngpu5/gi1/access 30\ngpu5/gi1/ci0/access 31\n"
+        "gpu5/gi1/ci1/access 32\ngpu5/gi1/ci2/access 33\ngpu5/gi11/access 41\n");
+    return gpu_driver_find(ret, found);
+}
+
+static int edits_of(const struct gpu_driver *d, const struct gpu_driver_places *places,
+                    const struct gpu_device *a, const struct gpu_device *b, struct gpu_edits *ret,
+                    struct err *err) {
+    const struct gpu_device *devices[] = {a, b};
+
+    return gpu_driver_edits(d, places, devices, b ? 2 : 1, DRIVER_CAPABILITIES_UNSAID, "", ret,
+                            err);
+}
+
+static size_t nodes_of(const struct gpu_edits *e) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->count; i++)
+        n += e->list[i].kind == GPU_EDIT_NODE;
+    return n;
+}
+
+/* A container reaches the instances that it gets, and no other one of the card. */
+static void nodes_of_instances(void **state) {
+    const struct gpu_device first = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 1}},
+                            sister = {.kind = GPU_MIG_INSTANCE,
+                                      .minor = 5,
+                                      .mig = {.gi = 1, .ci = 2}},
+                            other = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 2}};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX";
+    static struct gpu_edits edits;
+    struct gpu_driver_places places;
+    const struct gpu_driver *driver = make_divided(dir, &places);
+    struct err err;
+
+    (void) state;
+    assert_non_null(driver);
+    assert_int_equal(edits_of(driver, &places, &other, NULL, &edits, &err), 0);
+    assert_int_equal(nodes_of(&edits), 4);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidiactl", "/dev/nvidiactl"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia5", "/dev/nvidia5"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "39", CAP "39"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "40", CAP "40"));
+    assert_int_equal(edits_of(driver, &places, &first, &sister, &edits, &err), 0);
+    assert_int_equal(nodes_of(&edits), 5);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "30", CAP "30"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "31", CAP "31"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "33", CAP "33"));
+    (void) dir_remove(dir, NULL);
+}
+
+/* Without a node, a number or the instance there are no edits, and the error has the path. */
+static void nodes_that_are_missing(void **state) {
+    static const struct {
+        struct gpu_mig mig;
+        int error;
+        const char *text;
+    } rows[] = {{{.gi = 3}, -ENODEV, CAPABILITIES "gi3/access"},
+                {{.gi = 2, .ci = 1}, -ENODEV, CAPABILITIES "gi2/ci1/access"},
+                {{.gi = 4}, -EBADMSG, CAPABILITIES "gi4/access"},
+                {{.gi = 6}, -ENOENT, CAP "60 is not on this node"}};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX";
+    static struct gpu_edits edits;
+    struct gpu_driver_places places;
+    const struct gpu_driver *driver = make_divided(dir, &places);
+    struct err err;
+
+    (void) state;
+    put(dir, CAPABILITIES "gi4/access", "DeviceFileMinor: many\n");
+    put(dir, CAPABILITIES "gi6/access", "DeviceFileMinor: 60\n");
+    put(dir, CAPABILITIES "gi6/ci0/access", "DeviceFileMinor: 61\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct gpu_device d = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = rows[i].mig};
+
+        assert_int_equal(edits_of(driver, &places, &d, NULL, &edits, &err), rows[i].error);
+        assert_non_null(strstr(err.text, rows[i].text));
+        assert_int_equal(edits.count, 0);
+    }
+    (void) dir_remove(dir, NULL);
+}
+
 static void make_link(const char *dir, const char *target, const char *name) {
     char path[256];
 
@@ -219,6 +337,8 @@ static void simulated_driver(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_driver),
+        cmocka_unit_test(nodes_of_instances),
+        cmocka_unit_test(nodes_that_are_missing),
         cmocka_unit_test(driver_behind_absolute_links),
         cmocka_unit_test(new_driver_library),
         cmocka_unit_test(simulated_driver),

@@ -589,6 +589,22 @@ static void a_destroyed_account_is_replaced(void **state) {
 }
 
 /* A restarted agent makes the container's CDI file from its record. */
+/* No share of a card that another pod has whole. */
+static void a_whole_card_has_no_shares(void **state) {
+    static const char *const card = "GPU-a";
+    const struct pod_spec w = {.uid = "u2", .containers = SPEC, .assignment = MAIN_30};
+    struct fixture *f = *state;
+    const struct pod owner = {.uid = "u1", .namespace = "ns", .name = "owner"};
+    struct slot_grant g;
+    struct slot *slot;
+
+    assert_int_equal(slot_grant_whole(&owner, "main", &card, 1, &g, NULL), 0);
+    assert_int_equal(slot_fill(&f->slots, N1, &g, &slot, NULL), 0);
+    expect(f, &w, VERDICT_WAIT, "GPU 0 (GPU-a) is whole with pod ns/owner");
+    assert_int_equal(slot_remove(&f->slots, slot, NULL), 0);
+    expect(f, &w, VERDICT_GRANT, NULL);
+}
+
 static void driver_capabilities_are_kept(void **state) {
     static const struct pod_spec w = {
         .uid = "u-driver",
@@ -612,6 +628,16 @@ static void driver_capabilities_are_kept(void **state) {
     pod_entry_free(e);
 }
 
+static int decode_whole(const char *list, struct slot_grant *ret) {
+    char text[512];
+    int n = snprintf(text, sizeof(text),
+                     "{\"version\":1,\"podUID\":\"u\",\"namespace\":\"ns\",\"pod\":\"p\","
+                     "\"container\":\"c\",\"devices\":[],\"whole\":%s}",
+                     list);
+
+    return slot_record_decode(text, (size_t) n, ret, NULL);
+}
+
 static void records_are_checked(void **state) {
     struct slot_grant g;
 
@@ -619,6 +645,17 @@ static void records_are_checked(void **state) {
     assert_int_equal(slot_record_decode("", 0, &g, NULL), -EBADMSG);
     assert_int_equal(slot_record_decode("{}", 2, &g, NULL), -EBADMSG);
     assert_int_equal(slot_record_decode("{\"version\":2}", 13, &g, NULL), -EBADMSG);
+    assert_int_equal(decode_whole("[\"MIG-1\",\"MIG-2\"]", &g), 0);
+    assert_int_equal(g.nwhole, 2);
+    assert_string_equal(g.whole[1].uuid, "MIG-2");
+    slot_grant_done(&g);
+    assert_int_equal(decode_whole("\"MIG-1\"", &g), -EBADMSG);
+    assert_int_equal(decode_whole("[1]", &g), -EBADMSG);
+    assert_int_equal(decode_whole("[\"\"]", &g), -EBADMSG);
+    assert_int_equal(decode_whole("[\"0123456789012345678901234567890123456789012345678901234567890"
+                                  "12345678901234567890\"]",
+                                  &g),
+                     -EBADMSG);
 }
 
 /* A text that is too long for a signature is not signed in part. */
@@ -650,6 +687,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(overhead_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_ledger_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_account_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_whole_card_has_no_shares, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_capabilities_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(an_assignment_that_is_too_long_is_not_signed, setup,
                                         teardown),

@@ -62,6 +62,10 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
     if (d->pod_physical > card->memory || d->pod_core > CORE_PER_CARD)
         return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
+    holder = slot_whole_holder(w->slots, d->uuid, g->pod_uid);
+    if (holder)
+        return WAIT("GPU %u (%s) is whole with pod %s/%s", card->index, d->uuid,
+                    holder->grant.namespace, holder->grant.pod);
     slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
     /* Limits may exceed the card under oversubscription; physical parts may not. */
     if (!holder || (others.physical + d->pod_physical <= card->memory &&

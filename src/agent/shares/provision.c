@@ -37,9 +37,9 @@ static int export_edits(const struct slot_grant *g, const struct gpu_device *con
     return export_env((enum export_kind) g->exported, parts, g->ndevices, put_variable, edits);
 }
 
-/* Everything that is put into the container. */
-static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
-                         struct err *err) {
+/* What a container gets with its share, or with a slot whose share another one carries. */
+static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
+                       struct err *err) {
     const struct slot_grant *g = &slot->grant;
     const struct gpu_device *devices[GPU_CARDS_MAX];
     char share[384];
@@ -71,9 +71,40 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
         r = ldcache_edits(s, edits);
     if (r == 0 && n > 0 && driver_limit_edits(s, edits, err) < 0)
         return -err->code;
+    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
+}
+
+/* The driver as it is: no limits, no library. */
+static int whole_edits(struct shares *s, const struct slot_grant *g, struct gpu_edits *edits,
+                       struct err *err) {
+    const struct gpu_device *devices[GPU_MAX];
+    size_t n = 0;
+    int r;
+
+    while (n < g->nwhole && n < GPU_MAX) {
+        devices[n] = gpu_find(gpu_monitor_snapshot(s->monitor), g->whole[n].uuid);
+        if (!devices[n])
+            return err_set(err, ENODEV, "device %s is not on this node", g->whole[n].uuid);
+        n++;
+    }
+    if (!s->driver)
+        return err_set(err, ENODEV, "no GPU driver was found on this node");
+    r = gpu_driver_edits(s->driver, &s->places, devices, n, g->driver, "", edits, err);
+    if (r < 0)
+        return r;
+    r = ldcache_edits(s, edits);
+    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
+}
+
+static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
+                         struct err *err) {
+    int r = slot->grant.nwhole > 0 ? whole_edits(s, &slot->grant, edits, err)
+                                   : share_edits(s, slot, edits, err);
+
+    if (r < 0)
+        return r;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
-    if (r == 0)
-        r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
+    r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
     return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
 }
 
@@ -150,6 +181,67 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
         return VERDICT_DENY;
     if (again)
         gputime_join(s);
+    if (write_cdi(s, slot, why) < 0)
+        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+    return VERDICT_GRANT;
+}
+
+/* ---- whole devices ---- */
+
+static bool can_pass(const struct err *why) {
+    return why->code == EAGAIN || why->code == ENODEV || why->code == ENOMEM;
+}
+
+/* Is the device there, does it work, and has every process of its former pod ended? */
+static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, struct err *why) {
+    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
+    const struct slot *holder = slot_whole_holder(&s->slots, uuid, pod_uid);
+
+    if (!d)
+        return err_set(why, ENODEV, "device %s is not on this node", uuid);
+    if (!d->healthy)
+        return err_set(why, EAGAIN, "%s %s is unhealthy: %s", gpu_kind_name(d->kind), uuid,
+                       d->reason);
+    if (!holder)
+        return 0;
+    return err_set(why, EAGAIN, "%s %s is still held by pod %s/%s%s", gpu_kind_name(d->kind), uuid,
+                   holder->grant.namespace, holder->grant.pod,
+                   holder->releasing ? ", whose processes have not ended" : "");
+}
+
+static int make_whole(struct shares *s, const struct provision *p, const char *const *uuids,
+                      size_t n, struct slot_grant *ret, struct err *why) {
+    const struct pod_entry *e = pods_find(s->pods, p->pod_uid);
+    int r = 0;
+
+    if (!e)
+        return err_set(why, EAGAIN,
+                       "pod %s is not known to the API server (or it does not answer)", p->pod_uid);
+    if (e->pod.finished)
+        return err_set(why, EPERM, "pod %s/%s has already finished", e->pod.namespace, e->pod.name);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = judge_whole(s, p->pod_uid, uuids[i], why);
+    return r < 0 ? r : slot_grant_whole(&e->pod, p->container, uuids, n, ret, why);
+}
+
+static void log_whole(const struct slot *slot) {
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++)
+        log_info("granted %s/%s container %s: %s (slot %s)", slot->grant.namespace, slot->grant.pod,
+                 slot->grant.container, slot->grant.whole[i].uuid, slot->nonce);
+}
+
+enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
+                             size_t n, struct err *why) {
+    struct slot *slot = slot_find(&s->slots, p->nonce);
+    struct slot_grant grant = {0};
+
+    if (!grant_again(p, slot)) {
+        if (make_whole(s, p, uuids, n, &grant, why) < 0)
+            return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
+        if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
+            return VERDICT_DENY;
+        log_whole(slot);
+    }
     if (write_cdi(s, slot, why) < 0)
         return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
     return VERDICT_GRANT;

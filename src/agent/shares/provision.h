@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Fills the slot of a container with the share that the scheduler has signed for it, and writes the
- * CDI specification by which the container runtime puts the share into the container. Independent
- * of the interface by which kubelet names the slot. */
+/* Fills the slot of a container with the share that the scheduler has signed for it, or with whole
+ * devices, and writes the CDI specification by which the container runtime puts them into the
+ * container. Independent of the interface by which kubelet names the slot. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct provision {
     const char *nonce; /* of the slot */
     const char *pod_uid;
     const char *container;
-    bool companion; /* another slot of the container carries its share */
+    bool companion; /* another slot of the container carries its share; not of whole devices */
     uint64_t began; /* loop time of the request */
 };
 
@@ -25,3 +25,9 @@ struct provision {
  * the condition. VERDICT_DENY and VERDICT_FORGED: `why` has the reason. May be called again for the
  * same slot: a restarted container keeps its grant. */
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why);
+
+/* The same with devices that the container gets whole, without limits: kubelet or a claim has chosen
+ * them, no assignment has to name them. VERDICT_WAIT also while processes of another pod have one.
+ */
+enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
+                             size_t n, struct err *why);

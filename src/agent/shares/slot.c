@@ -197,8 +197,11 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
 
 static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
     if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
-        a->ndevices != b->ndevices)
+        a->ndevices != b->ndevices || a->nwhole != b->nwhole)
         return false;
+    for (uint32_t i = 0; i < a->nwhole; i++)
+        if (strcmp(a->whole[i].uuid, b->whole[i].uuid) != 0)
+            return false;
     for (uint32_t i = 0; i < a->ndevices; i++)
         if (strcmp(a->devices[i].uuid, b->devices[i].uuid) != 0 ||
             a->devices[i].memory != b->devices[i].memory ||
@@ -522,4 +525,24 @@ void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod
     }
     if (ret_holder)
         *ret_holder = holder;
+}
+
+/* ---- whole devices ---- */
+
+static bool has_whole(const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++)
+        if (strcmp(slot->grant.whole[i].uuid, uuid) == 0)
+            return true;
+    return false;
+}
+
+const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
+                                     const char *pod_uid) {
+    const struct slot *holder = NULL;
+
+    for (const struct slot *slot = s->slots; slot; slot = slot->hh.next)
+        if (strcmp(slot->grant.pod_uid, pod_uid) != 0 && has_whole(slot, uuid) &&
+            (!holder || (slot->releasing && !holder->releasing)))
+            holder = slot;
+    return holder;
 }

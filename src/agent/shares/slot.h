@@ -67,14 +67,22 @@ struct slot_terms {
     bool slices;           /* the driver is asked for time-slices by share, too */
 };
 
+/* A device that one container has whole, without limits and ledger: a MIG instance. */
+struct slot_whole {
+    char uuid[GPU_UUID_MAX];
+};
+
 /* What a slot is for. */
 struct slot_grant {
     char pod_uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
     char pod[KUBE_NAME_MAX];
     char container[KUBE_LABEL_MAX];
-    uint32_t ndevices; /* 0: another slot of the same container carries the share */
+    uint32_t ndevices; /* with a share of it; 0: whole devices, or another slot of the same
+                        * container carries the share */
     struct slot_device *devices;
+    uint32_t nwhole;
+    struct slot_whole *whole;
     uint8_t exported;        /* enum export_kind: the variables that the container gets */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
@@ -186,6 +194,15 @@ uint32_t slot_card_account(const struct slot *slot, uint32_t n);
  * NULL) receives one of them, preferring one that is being released. */
 void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
                    struct slot_total *ret, const struct slot **ret_holder);
+
+/* A slot of another pod than `pod_uid` that has the device whole, preferring one that is being
+ * released; NULL: there is none. */
+const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
+                                     const char *pod_uid);
+
+/* The grant of whole devices to one container. -ENOMEM; -ENAMETOOLONG: a text is no UUID. */
+int slot_grant_whole(const struct pod *pod, const char *container, const char *const *uuids,
+                     size_t n, struct slot_grant *ret, struct err *err);
 
 /* Builds the grant of one container from what the scheduler decided. -ENOENT: the assignment has no
  * part for it. */

@@ -17,7 +17,15 @@
 
 void slot_grant_done(struct slot_grant *g) {
     free(g->devices);
+    free(g->whole);
     memset(g, 0, sizeof(*g));
+}
+
+static void put_whole(struct json_writer *w, const struct slot_grant *g) {
+    json_array_begin(w, "whole");
+    for (uint32_t i = 0; i < g->nwhole; i++)
+        json_put_string(w, NULL, g->whole[i].uuid);
+    json_array_end(w);
 }
 
 void slot_record_encode(const struct slot_grant *g, struct buf *out) {
@@ -49,6 +57,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
         json_object_end(&w);
     }
     json_array_end(&w);
+    if (g->nwhole > 0)
+        put_whole(&w, g);
     json_object_end(&w);
     buf_putc(out, '\n');
 }
@@ -99,6 +109,26 @@ static bool read_driver(struct json root, uint8_t *ret) {
     return true;
 }
 
+/* Records of shares lack it. */
+static int read_whole(struct json list, struct slot_grant *g) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+
+    if (!json_valid(list))
+        return 0;
+    if (json_type(list) != JSON_ARRAY || json_size(list) > GPU_MAX)
+        return -EBADMSG;
+    g->whole = calloc(json_size(list) + 1, sizeof(*g->whole));
+    while (g->whole && json_next(&it, NULL, &item)) {
+        const char *uuid = json_string(item);
+
+        if (!uuid || !uuid[0] || strlen(uuid) >= sizeof(g->whole->uuid))
+            return -EBADMSG;
+        text_copy(g->whole[g->nwhole++].uuid, sizeof(g->whole->uuid), uuid);
+    }
+    return g->whole ? 0 : -ENOMEM;
+}
+
 static int read_grant(struct json root, struct slot_grant *g) {
     struct json devices = json_get(root, "devices"), item;
     struct json_iter it = json_iter(devices);
@@ -117,7 +147,7 @@ static int read_grant(struct json root, struct slot_grant *g) {
     while (g->devices && json_next(&it, NULL, &item))
         if (!read_device(item, &g->devices[g->ndevices++]))
             return -EBADMSG;
-    return g->devices ? 0 : -ENOMEM;
+    return g->devices ? read_whole(json_get(root, "whole"), g) : -ENOMEM;
 }
 
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
@@ -196,6 +226,31 @@ static void pod_total(const struct pod *pod, const struct assignment *a, struct 
     d->pod_core = peak.core;
 }
 
+static void name_container(struct slot_grant *g, const struct pod *pod, const char *container) {
+    text_copy(g->pod_uid, sizeof(g->pod_uid), pod->uid);
+    text_copy(g->namespace, sizeof(g->namespace), pod->namespace);
+    text_copy(g->pod, sizeof(g->pod), pod->name);
+    text_copy(g->container, sizeof(g->container), container);
+}
+
+int slot_grant_whole(const struct pod *pod, const char *container, const char *const *uuids,
+                     size_t n, struct slot_grant *ret, struct err *err) {
+    struct slot_grant g = {.whole = calloc(n + 1, sizeof(*g.whole))};
+
+    if (!g.whole)
+        return err_set(err, ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        if (strlen(uuids[i]) >= sizeof(g.whole->uuid)) {
+            slot_grant_done(&g);
+            return err_set(err, ENAMETOOLONG, "%.60s... is no UUID", uuids[i]);
+        }
+        text_copy(g.whole[g.nwhole++].uuid, sizeof(g.whole->uuid), uuids[i]);
+    }
+    name_container(&g, pod, container);
+    *ret = g;
+    return 0;
+}
+
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
                     struct slot_grant *ret, struct err *err) {
     const struct assigned_container *part = assignment_find(a, container);
@@ -210,10 +265,7 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
     g.devices = calloc(part->ndevices + 1, sizeof(*g.devices));
     if (!g.devices)
         return err_set(err, ENOMEM, "out of memory");
-    text_copy(g.pod_uid, sizeof(g.pod_uid), pod->uid);
-    text_copy(g.namespace, sizeof(g.namespace), pod->namespace);
-    text_copy(g.pod, sizeof(g.pod), pod->name);
-    text_copy(g.container, sizeof(g.container), container);
+    name_container(&g, pod, container);
     for (uint32_t i = 0; i < part->ndevices; i++) {
         struct slot_device *d = &g.devices[g.ndevices++];
 

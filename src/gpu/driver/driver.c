@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "gpu/driver/capabilities.h"
 #include "gpu/driver/driver_tree.h"
 
 struct gpu_driver {
@@ -13,6 +14,7 @@ struct gpu_driver {
     const char *control;      /* the file that exists if this driver is installed */
     const char *const *nodes; /* needed beside the card's own, where they exist */
     const char *device;       /* prefix of a card's own node */
+    const char *capability;   /* prefix of a MIG instance's nodes */
     enum gpu_edit_kind node_kind;
     bool simulated; /* root is sim_dir, not the driver's root */
 };
@@ -28,12 +30,14 @@ static const struct gpu_driver drivers[] = {
      .control = "/nvidiactl",
      .nodes = simulated_nodes,
      .device = "/nvidia",
+     .capability = "/nvidia-caps/nvidia-cap",
      .node_kind = GPU_EDIT_MOUNT_RW,
      .simulated = true},
     {.name = "nvidia",
      .control = "/dev/nvidiactl",
      .nodes = nvidia_nodes,
      .device = "/dev/nvidia",
+     .capability = "/dev/nvidia-caps/nvidia-cap",
      .node_kind = GPU_EDIT_NODE},
 };
 
@@ -85,14 +89,59 @@ void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_pl
                     device->minor);
 }
 
+static bool has_node(const struct gpu_edits *edits, const char *path) {
+    for (size_t i = 0; i < edits->count; i++)
+        if (strcmp(edits->list[i].host, path) == 0)
+            return true;
+    return false;
+}
+
+/* Several instances have one card, and compute instances one GPU instance. */
 static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p, const char *path,
                     bool required, struct gpu_edits *edits, struct err *err) {
     int r;
 
     if (!is_here(d, p, path))
         return required ? err_set(err, ENOENT, "%s is not on this node", path) : 0;
+    if (has_node(edits, path))
+        return 0;
     r = gpu_edits_add(edits, d->node_kind, path, path);
     return r < 0 ? err_set(err, -r, "too many device nodes") : 0;
+}
+
+static int add_capability(const struct gpu_driver *d, const struct gpu_driver_places *p,
+                          uint32_t number, struct gpu_edits *edits, struct err *err) {
+    char path[256];
+
+    (void) snprintf(path, sizeof(path), "%s%s%u", d->simulated ? p->sim_dir : "", d->capability,
+                    number);
+    return add_node(d, p, path, true, edits, err);
+}
+
+/* The card's node alone gives access to none of its instances. */
+static int add_instance(const struct gpu_driver *d, const struct gpu_driver_places *p,
+                        const struct gpu_device *instance, struct gpu_edits *edits,
+                        struct err *err) {
+    const char *root = d->simulated ? p->sim_dir : p->host_root;
+    const struct gpu_mig *mig = &instance->mig;
+    uint32_t gi, ci;
+    int r = capability_of_gpu_instance(root, instance->minor, mig->gi, &gi, err);
+
+    if (r == 0)
+        r = capability_of_compute_instance(root, instance->minor, mig->gi, mig->ci, &ci, err);
+    if (r == 0)
+        r = add_capability(d, p, gi, edits, err);
+    return r == 0 ? add_capability(d, p, ci, edits, err) : r;
+}
+
+static int add_device(const struct gpu_driver *d, const struct gpu_driver_places *p,
+                      const struct gpu_device *device, struct gpu_edits *edits, struct err *err) {
+    char node[64];
+    int r;
+
+    gpu_driver_path(d, p, device, node);
+    r = add_node(d, p, node, true, edits, err);
+    return r == 0 && device->kind == GPU_MIG_INSTANCE ? add_instance(d, p, device, edits, err) : r;
 }
 
 static int add_nodes(const struct gpu_driver *driver, const struct gpu_driver_places *places,
@@ -105,12 +154,8 @@ static int add_nodes(const struct gpu_driver *driver, const struct gpu_driver_pl
         node_path(driver, places, *node, path, sizeof(path));
         r = add_node(driver, places, path, node == driver->nodes, edits, err);
     }
-    for (size_t i = 0; i < ndevices && r == 0; i++) {
-        char node[64];
-
-        gpu_driver_path(driver, places, devices[i], node);
-        r = add_node(driver, places, node, true, edits, err);
-    }
+    for (size_t i = 0; i < ndevices && r == 0; i++)
+        r = add_device(driver, places, devices[i], edits, err);
     return r;
 }
 

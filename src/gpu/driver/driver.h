@@ -30,16 +30,17 @@ const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
 
 const char *gpu_driver_name(const struct gpu_driver *driver);
 
-/* "/dev/nvidia0": the card's own node. */
+/* "/dev/nvidia0": the card's own node; of a MIG instance the one of its card. */
 void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *device, char ret[static 64]);
 
 /* Everything that a container which gets `devices` needs of the driver for `capabilities` (of enum
  * driver_capability). `shadow` is a directory of the host ("": none) with libraries that take the
  * names of the driver's libcuda.so.1 and libnvidia-ml.so.1, which then are beside them as
- * libcuda-driver.so.1 and libnvidia-ml-driver.so.1. Optional files that are not here are left out;
- * -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node or one of those two
- * libraries is missing; `ret` is empty then. */
+ * libcuda-driver.so.1 and libnvidia-ml-driver.so.1. Optional files that are not here are left out.
+ * A MIG instance comes with its card's node and both of its capability nodes. -ENOSPC when there
+ * are more than GPU_EDITS_MAX, -ENOENT when a node or one of those two libraries is missing,
+ * -ENODEV and -EBADMSG as gpu/driver/capabilities.h; `ret` is empty then. */
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices, uint8_t capabilities,
                      const char *shadow, struct gpu_edits *ret, struct err *err);

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Whole devices for a container: which nodes it gets, and that no two pods have one device, also
+ * when kubelet believes that a pod has ended whose processes live. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/shares/provision.h"
+#include "agent/shares/shares.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "fake-monitor.h"
+
+#define N1 "00000000000000000000000000000001"
+#define N2 "00000000000000000000000000000002"
+#define CAP "/dev/nvidia-caps/nvidia-cap"
+#define CAPABILITIES "/proc/driver/nvidia/capabilities/gpu0/mig/"
+
+static struct pod_entry pods_of_node[2];
+
+const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid);
+
+const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid) {
+    (void) p;
+    for (size_t i = 0; i < 2; i++)
+        if (strcmp(pods_of_node[i].pod.uid, uid) == 0)
+            return &pods_of_node[i];
+    return NULL;
+}
+
+struct fixture {
+    struct shares shares;
+    char dir[64], cdi[96], library[512];
+};
+
+static void put(const struct fixture *f, const char *name, const char *text) {
+    char path[256], *slash;
+
+    (void) snprintf(path, sizeof(path), "%s%s", f->dir, name);
+    slash = strrchr(path, '/');
+    *slash = 0;
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    *slash = '/';
+    assert_int_equal(file_replace(path, text, strlen(text), 0644, NULL), 0);
+}
+
+static void put_driver(struct fixture *f) {
+    static const char *const files[] = {"/dev/nvidiactl",
+                                        "/dev/nvidia0",
+                                        CAP "11",
+                                        CAP "12",
+                                        CAP "21",
+                                        CAP "22",
+                                        "/usr/lib64/libnvidia-ml.so.1",
+                                        "/usr/lib64/libcuda.so.1"};
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        put(f, files[i], "");
+    put(f, CAPABILITIES "gi1/access", "DeviceFileMinor: 11\n");
+    put(f, CAPABILITIES "gi1/ci0/access", "DeviceFileMinor: 12\n");
+    put(f, CAPABILITIES "gi2/access", "DeviceFileMinor: 21\n");
+    put(f, CAPABILITIES "gi2/ci0/access", "DeviceFileMinor: 22\n");
+    f->shares.places = (struct gpu_driver_places){
+        .host_root = f->dir, .driver_root = "", .sim_dir = "/nonexistent"};
+    f->shares.driver = gpu_driver_find(&f->shares.places, f->library);
+    assert_non_null(f->shares.driver);
+}
+
+static void set_devices(void) {
+    static const struct gpu_device devices[] = {
+        {.divided = true, .uuid = "GPU-0", .memory = 80 * GIB},
+        {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-1", .parent = "GPU-0", .mig = {.gi = 1}},
+        {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-2", .parent = "GPU-0", .mig = {.gi = 2}},
+    };
+
+    snapshot.ndevices = sizeof(devices) / sizeof(devices[0]);
+    memcpy(snapshot.devices, devices, sizeof(devices));
+    for (uint32_t i = 0; i < snapshot.ndevices; i++)
+        snapshot.devices[i].healthy = true;
+}
+
+static void set_pod(size_t i, const char *uid) {
+    struct pod *p = &pods_of_node[i].pod;
+
+    memset(p, 0, sizeof(*p));
+    text_copy(p->uid, sizeof(p->uid), uid);
+    text_copy(p->namespace, sizeof(p->namespace), "ns");
+    (void) snprintf(p->name, sizeof(p->name), "p-%.20s", uid);
+}
+
+static void no_bad(const char *nonce, const char *why, void *userdata) {
+    (void) userdata;
+    fail_msg("%s: %s", nonce, why);
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+
+    assert_non_null(f);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-provision-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    (void) snprintf(f->cdi, sizeof(f->cdi), "%s/cdi", f->dir);
+    f->shares.options.cdi_dir = f->cdi;
+    assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
+    put_driver(f);
+    set_devices();
+    set_pod(0, "u1");
+    set_pod(1, "u2");
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+
+    slot_store_done(&f->shares.slots);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+static enum verdict give(struct fixture *f, const char *nonce, const char *uid, const char *uuid,
+                         struct err *why) {
+    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+
+    why->text[0] = 0;
+    return provision_whole(&f->shares, &p, &uuid, 1, why);
+}
+
+static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *ret) {
+    char path[256];
+
+    (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, nonce);
+    assert_int_equal(file_read(path, 1 << 20, ret, NULL), 0);
+}
+
+/* The driver, the card's node and the instance's own nodes; no library, no files of a share. */
+static void an_instance_is_given_whole(void **state) {
+    _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
+    struct fixture *f = *state;
+    char path[384];
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    expect_cdi(f, N1, &cdi);
+    assert_non_null(strstr(buf_str(&cdi), "\"/dev/nvidia0\""));
+    assert_non_null(strstr(buf_str(&cdi), CAP "11\""));
+    assert_non_null(strstr(buf_str(&cdi), CAP "12\""));
+    assert_null(strstr(buf_str(&cdi), CAP "2"));
+    assert_non_null(strstr(buf_str(&cdi), "libcuda.so.1"));
+    assert_null(strstr(buf_str(&cdi), "aliquot"));
+    assert_non_null(strstr(buf_str(&cdi), "NVIDIA_VISIBLE_DEVICES=void"));
+    slot_path(&f->shares.slots, N1, "ledger", path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    slot_path(&f->shares.slots, N1, "limits", path);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+/* A container that requests two profiles has two slots, and gets what is in each. */
+static void two_slots_of_one_container(void **state) {
+    _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
+    const struct provision second = {
+        .nonce = N2, .pod_uid = "u1", .container = "main", .companion = true};
+    struct fixture *f = *state;
+    const char *uuid = "MIG-2";
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, &why), VERDICT_GRANT);
+    expect_cdi(f, N2, &cdi);
+    assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
+    assert_non_null(strstr(buf_str(&cdi), CAP "22\""));
+}
+
+static void expect_wait(struct fixture *f, const char *uid, const char *uuid, const char *text) {
+    struct err why;
+
+    assert_int_equal(give(f, N2, uid, uuid, &why), VERDICT_WAIT);
+    if (!strstr(why.text, text))
+        fail_msg("'%s' lacks '%s'", why.text, text);
+    assert_null(slot_find(&f->shares.slots, N2));
+}
+
+static void what_is_missing_is_waited_for(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    expect_wait(f, "u3", "MIG-1", "pod u3 is not known");
+    expect_wait(f, "u1", "MIG-3", "device MIG-3 is not on this node");
+    snapshot.devices[1].healthy = false;
+    text_copy(snapshot.devices[1].reason, sizeof(snapshot.devices[1].reason), "XID 48");
+    expect_wait(f, "u1", "MIG-1", "MIG instance MIG-1 is unhealthy: XID 48");
+    snapshot.devices[1].healthy = true;
+    pods_of_node[0].pod.finished = true;
+    assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_DENY);
+    assert_non_null(strstr(why.text, "pod ns/p-u1 has already finished"));
+}
+
+/* Also after a restart of the agent. */
+static void a_device_has_one_pod(void **state) {
+    struct fixture *f = *state;
+    struct slot *slot;
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    expect_wait(f, "u2", "MIG-1", "MIG instance MIG-1 is still held by pod ns/p-u1");
+    slot_store_done(&f->shares.slots);
+    assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
+    slot = slot_find(&f->shares.slots, N1);
+    assert_non_null(slot);
+    slot->releasing = true;
+    expect_wait(f, "u2", "MIG-1", "held by pod ns/p-u1, whose processes have not ended");
+    assert_int_equal(give(f, N2, "u2", "MIG-2", &why), VERDICT_GRANT);
+    assert_int_equal(slot_remove(&f->shares.slots, slot, &why), 0);
+    assert_int_equal(give(f, N1, "u2", "MIG-1", &why), VERDICT_GRANT);
+}
+
+/* kubelet gives the devices of an init container to the app containers of its pod. */
+static void init_and_app_have_one_device(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_GRANT);
+}
+
+/* The driver can have changed since the container's last start. */
+static void a_restarted_container_gets_its_nodes_anew(void **state) {
+    _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
+    struct fixture *f = *state;
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    put(f, CAPABILITIES "gi1/access", "DeviceFileMinor: 21\n");
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    expect_cdi(f, N1, &cdi);
+    assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
+    assert_null(strstr(buf_str(&cdi), CAP "11\""));
+    snapshot.ndevices = 1; /* destroyed */
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_WAIT);
+    assert_non_null(strstr(why.text, "MIG-1 is not on this node"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_instance_is_given_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(two_slots_of_one_container, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_waited_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_device_has_one_pod, setup, teardown),
+        cmocka_unit_test_setup_teardown(init_and_app_have_one_device, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
