@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "agent/audit/audit_internal.h"
+#include "agent/backends/mig_rows.h"
 #include "agent/config.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/report/report.h"
@@ -21,6 +22,7 @@ struct agent {
     char nvml_library[512];
     struct shares shares;
     struct audit audit;
+    struct mig_rows mig_rows;
     struct kubelet *kubelet;
     struct prestarts prestarts;
     struct kube_client *client;

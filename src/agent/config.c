@@ -84,7 +84,14 @@ static int check_config(const struct config *c, struct err *err) {
         r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
         r = require_absolute("mps-dir", c->shares.mps_dir, err);
-    return r == 0 ? dialect_leave(c->served_elsewhere, err) : r;
+    if (r == 0)
+        r = dialect_leave(c->served_elsewhere, err);
+    if (r < 0 || c->mig_strategy != MIG_STRATEGY_SINGLE || dialect_is_left_name("nvidia.com/gpu"))
+        return r;
+    return err_set(
+        err, EINVAL,
+        "--mig-strategy single offers nvidia.com/gpu to kubelet, which aliquot-scheduler "
+        "reads as a share: add --served-elsewhere nvidia.com/gpu (to the scheduler, too)");
 }
 
 static int parse_level(const char *value, void *target, struct err *err) {
@@ -101,6 +108,14 @@ static int parse_reaction(const char *value, void *target, struct err *err) {
     if (overuse_policy_parse(value, target) == 0)
         return 0;
     return err_set(err, EINVAL, "a policy is report or stop, not '%s'", value);
+}
+
+static int parse_mig_strategy(const char *value, void *target, struct err *err) {
+    if (mig_strategy_parse(value, target) == 0)
+        return 0;
+    return err_set(err, EINVAL,
+                   "a strategy (--mig-strategy, $MIG_STRATEGY) is none, single or mixed, not '%s'",
+                   value);
 }
 
 static int parse_driver_limits(const char *value, void *target, struct err *err) {
@@ -216,6 +231,11 @@ static const struct opt options[] = {
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
      "between: they and those of the same project ask nothing here (give it to the scheduler, too)",
      opt_string, &given.served_elsewhere},
+    {"mig-strategy", 0, "STRATEGY",
+     "offer whole MIG instances: none, mixed (as nvidia.com/mig-PROFILE) or single (as "
+     "nvidia.com/gpu, which then is also a name for --served-elsewhere; default $MIG_STRATEGY, or "
+     "none)",
+     parse_mig_strategy, &given.mig_strategy},
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
      opt_string, &given.shares.mps_dir},
@@ -256,6 +276,8 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     set_defaults(&given);
     given_version = false;
     r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.shares.compute_policy, err);
+    if (r == 0)
+        r = parse_mig_strategy(env_or("MIG_STRATEGY", "none"), &given.mig_strategy, err);
     if (r == 0)
         r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)

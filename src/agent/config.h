@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "agent/audit/audit_internal.h"
+#include "agent/backends/mig.h"
 #include "agent/shares/shares.h"
 
 struct err;
@@ -25,6 +26,7 @@ struct config {
     const char *token_file;
     const char *ca_file;
     const char *served_elsewhere; /* for dialect_leave() */
+    enum mig_strategy mig_strategy;
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or

@@ -104,6 +104,12 @@ static void log_changes(struct agent *a) {
     }
 }
 
+static int add_resource(const struct resource *r, void *userdata) {
+    struct agent *a = userdata;
+
+    return kubelet_add(a->kubelet, r);
+}
+
 static void on_snapshot(void *userdata) {
     struct agent *a = userdata;
     struct gpu_monitor_status status;
@@ -111,6 +117,7 @@ static void on_snapshot(void *userdata) {
     if (a->closing)
         return;
     gpu_monitor_status(a->shares.monitor, &status);
+    mig_rows_update(&a->mig_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
@@ -461,6 +468,9 @@ static void join_rooms(struct agent *a) {
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;
     a->report.audit = &a->audit;
+    a->report.mig_rows = &a->mig_rows;
+    a->mig_rows.strategy = a->config.mig_strategy;
+    a->mig_rows.elsewhere = a->config.served_elsewhere;
     a->report.prestarts = &a->prestarts;
     a->report.started = uv_now(a->loop);
 }
@@ -538,6 +548,7 @@ int main(int argc, char **argv) {
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
+    mig_rows_done(&a->mig_rows);
     event_writer_free(a->shares.events.writer);
     log_info("stopped");
     return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -62,7 +62,7 @@ struct reading {
     uint64_t value[QUANTITY_KINDS];
     uint64_t memory_unit; /* bytes that 1 of QUANTITY_MEMORY stands for */
     uint64_t slot;
-    bool mig; /* there is a name that NVIDIA's own plugin serves */
+    bool mig; /* there is a name of whole MIG instances */
 };
 
 /* ---- rows that another plugin serves ---- */
@@ -84,12 +84,24 @@ static size_t find_row(const char *name) {
     return DIALECT_COUNT;
 }
 
+bool dialect_is_left_name(const char *name) {
+    size_t row = find_row(name);
+    return row < DIALECT_COUNT && left[row];
+}
+
+/* MIG instances are no dialect: kube-scheduler and kubelet count them. */
+static bool is_mig(const char *name) {
+    return strncmp(name, "nvidia.com/mig-", strlen("nvidia.com/mig-")) == 0;
+}
+
 int dialect_leave(const char *names, struct err *err) {
     bool rows[DIALECT_COUNT] = {false};
     for (size_t len; *names; names += len + (names[len] == ',')) {
         char name[128];
         len = strcspn(names, ",");
         (void) snprintf(name, sizeof(name), "%.*s", (int) (len < sizeof(name) ? len : 0), names);
+        if (is_mig(name))
+            continue; /* the agent's own matter */
         size_t row = find_row(name);
         if (row == DIALECT_COUNT)
             return err_set(err, EINVAL,
@@ -116,11 +128,6 @@ static const struct dialect_quantity *find_quantity(const char *name) {
         if (strcmp(name, variables[i].name) == 0)
             return left[variables[i].dialect] ? NULL : &variables[i];
     return NULL;
-}
-
-/* Only NVIDIA's plugin serves MIG devices; a container cannot have one beside a share. */
-static bool is_mig(const char *name) {
-    return strncmp(name, "nvidia.com/mig-", strlen("nvidia.com/mig-")) == 0;
 }
 
 bool dialect_knows(const char *name) {
@@ -514,8 +521,8 @@ const char *request_problem_text(enum request_problem problem, struct dialect_pa
                       "gpu-memory a number of MiB, and gpu-fraction-num-devices from 1 to 64",
         [REQUEST_FRACTION_CONTAINER] =
             MALFORMED "annotation gpu-fraction-container-name names no container of the pod",
-        [REQUEST_MIG] = MALFORMED "nvidia.com/mig-* stands beside a share: a MIG device is given "
-                                  "by NVIDIA's own device plugin, in a container of its own",
+        [REQUEST_MIG] = MALFORMED "nvidia.com/mig-* is beside a share: request the MIG instance "
+                                  "in a container without a share",
     };
     if (problem == REQUEST_MIXED_DIALECTS)
         return mixed_text(mixed);

@@ -189,10 +189,13 @@ struct resource_line {
 /* Disables dialects that another plugin of the cluster serves, for the life of the process; to be
  * called before any request is read. `names` has one name of each, separated by commas
  * ("nvidia.com/gpu"; gpu-fraction for KAI's), and disables the whole row. -EINVAL: a name is in no
- * row, or in one that the agent offers itself; nothing is changed. */
+ * row, or in one that the agent offers itself; nothing is changed. Names of MIG instances
+ * (nvidia.com/mig-*) are taken and mean nothing here: only the agent's back end has them. */
 struct err;
 int dialect_leave(const char *names, struct err *err);
 bool dialect_is_left(size_t row);
+/* Whether the row of that name is left; false for a name of no row. */
+bool dialect_is_left_name(const char *name);
 
 /* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
  * and scaling; a container that requests no GPU gives REQUEST_OK and *ret_requested false. */

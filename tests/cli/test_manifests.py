@@ -117,6 +117,16 @@ def test_one_project(name, tmp_path):
         assert (tmp_path / f"base/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
 
 
+def test_a_mig_profile_can_be_left(tmp_path):
+    """It is the agent's own resource; the scheduler takes the name, too, and no list has it."""
+    name = "nvidia.com/mig-1g.10gb"
+    leave(name, tmp_path, check=True)
+    for file in FILES:
+        assert lists((tmp_path / file).read_text()) == lists((TOP / "deploy" / file).read_text()), file
+    for file in ("agent", "scheduler"):
+        assert (tmp_path / f"base/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
+
+
 def test_each_project_can_be_left():
     """PROJECTS has a name of every dialect that the agents do not offer."""
     loader = importlib.machinery.SourceFileLoader("manifests", str(SCRIPT))

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "agent/backends/backend.h"
+#include "agent/backends/mig.h"
 #include "agent/kubelet/plugin_messages.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/shares/shares.h"
@@ -136,11 +137,13 @@ static void make_zoo(struct gpu_snapshot *s, bool healthy) {
                     {.kind = GPU_MIG_INSTANCE,
                      .uuid = MINE,
                      .parent = "GPU-divided",
+                     .mig.profile = "1g.10gb",
                      .memory = NAMED_BYTES},
                     {.kind = GPU_MIG_INSTANCE,
                      .index = 1,
                      .uuid = SICK,
                      .parent = "GPU-divided",
+                     .mig.profile = "1g.10gb",
                      .memory = NAMED_BYTES},
                     {.kind = GPU_VGPU, .index = 2, .uuid = "GPU-virtual", .memory = 8 * GIB},
                     {.kind = GPU_REMOTE, .index = 3, .uuid = "GPU-remote", .memory = 80 * GIB}},
@@ -250,10 +253,14 @@ static void check_row(const struct resource *r) {
 }
 
 static void every_row_is_whole(void **state) {
+    struct mig_row mig;
+
     (void) state;
     for (size_t i = 0; i < resources_count; i++)
         check_row(&resources[i]);
     check_row(&named);
+    mig_row_make(&mig, MIG_STRATEGY_MIXED, "1g.10gb");
+    check_row(&mig.resource);
 }
 
 /* With more IDs for each card than the message has room for, the list ends after the last card that

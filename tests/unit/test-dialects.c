@@ -708,7 +708,7 @@ static void test_left_to_others(void **state) {
     static const struct {
         const char *names, *why;
     } bad[] = {
-        {"nvidia.com/mig-1g.5gb", "is no resource that Aliquot serves"},
+        {"nvidia.com/vgpu-1", "is no resource that Aliquot serves"},
         {"elasticgpu.io/slot", "is no resource that Aliquot serves"},
         {"nvidia.com/gpu, gpu-fraction", "is no resource that Aliquot serves"},
         {",", "is no resource that Aliquot serves"},
@@ -724,7 +724,12 @@ static void test_left_to_others(void **state) {
     }
     assert_true(dialect_knows("volcano.sh/vgpu-number")); /* nothing of what was refused */
     assert_int_equal(dialect_leave("", &err), 0);
+    assert_int_equal(dialect_leave("nvidia.com/mig-1g.5gb", &err), 0);
+    assert_true(dialect_knows("nvidia.com/mig-1g.5gb")); /* of whichever plugin */
+    assert_false(dialect_is_left_name("nvidia.com/mig-1g.5gb"));
+    assert_false(dialect_is_left_name("nvidia.com/gpu"));
     assert_int_equal(dialect_leave("nvidia.com/gpu,gpu-fraction,aliyun.com/gpu-count", &err), 0);
+    assert_true(dialect_is_left_name("nvidia.com/gpu"));
     for (size_t i = 0; i < dialect_quantities_count; i++)
         assert_int_equal(dialect_knows(dialect_quantities[i].name),
                          dialect_quantities[i].dialect != DIALECT_GPUSHARE &&

@@ -73,3 +73,6 @@ int backend_slot_name(char ret_name[static BACKEND_CDI_NAME_MAX]);
 
 /* Shares of whole cards by percent and byte. IDs are fungible: the scheduler chooses the card. */
 extern const struct backend backend_shares;
+
+/* Whole MIG instances; its rows are those of mig.h. IDs are UUIDs. */
+extern const struct backend backend_mig;

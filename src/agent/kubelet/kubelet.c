@@ -97,6 +97,10 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
         const struct gpu_device *d = &s->devices[i];
 
         hash = hash_bytes(hash, d->uuid, strlen(d->uuid) + 1);
+        hash = hash_bytes(hash, d->parent, strlen(d->parent) + 1);
+        hash = hash_bytes(hash, d->mig.profile, strlen(d->mig.profile) + 1);
+        hash = hash_bytes(hash, &d->mig.gi_slices, sizeof(d->mig.gi_slices));
+        hash = hash_bytes(hash, &d->mig.ci_slices, sizeof(d->mig.ci_slices));
         hash = hash_bytes(hash, &d->kind, sizeof(d->kind));
         hash = hash_bytes(hash, &d->divided, sizeof(d->divided));
         hash = hash_bytes(hash, &d->healthy, sizeof(d->healthy));

@@ -126,6 +126,8 @@ static void put_problems(struct report *report, struct buf *out) {
         if (stats.ids > 0 && !stats.registered && kubelet_is_there(report->kubelet))
             buf_printf(out, "kubelet has not taken the plugin of %s\n", plugin_resource(p)->name);
     }
+    if (mig_rows_trouble(report->mig_rows)[0])
+        buf_printf(out, "%s\n", mig_rows_trouble(report->mig_rows));
     if (!pods_synced(report->shares->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",
                    report->api_trouble[0] ? report->api_trouble

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "agent/audit/audit_internal.h"
+#include "agent/backends/mig_rows.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/shares/shares.h"
@@ -24,6 +25,7 @@ struct report {
     struct audit *audit;
     const struct prestarts *prestarts;
     const struct kubelet *kubelet;
+    const struct mig_rows *mig_rows;
     struct kube_client *client;
     struct publisher *publisher;
     struct http_server *http;

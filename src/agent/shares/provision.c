@@ -215,8 +215,8 @@ static int make_whole(struct shares *s, const struct provision *p, const char *c
     int r = 0;
 
     if (!e)
-        return err_set(why, EAGAIN,
-                       "pod %s is not known to the API server (or it does not answer)", p->pod_uid);
+        return err_set(why, EAGAIN, "pod %s is not known to the API server (or it does not answer)",
+                       p->pod_uid);
     if (e->pod.finished)
         return err_set(why, EPERM, "pod %s/%s has already finished", e->pod.namespace, e->pod.name);
     for (size_t i = 0; i < n && r == 0; i++)

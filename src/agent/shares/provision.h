@@ -26,8 +26,9 @@ struct provision {
  * same slot: a restarted container keeps its grant. */
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why);
 
-/* The same with devices that the container gets whole, without limits: kubelet or a claim has chosen
- * them, no assignment has to name them. VERDICT_WAIT also while processes of another pod have one.
+/* The same with devices that the container gets whole, without limits: kubelet or a claim has
+ * chosen them, no assignment has to name them. VERDICT_WAIT also while processes of another pod
+ * have one.
  */
 enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
                              size_t n, struct err *why);
