@@ -87,7 +87,7 @@ struct gpu_xid {
 };
 
 struct gpu_device {
-    enum gpu_kind kind; /* the NVML child reports cards only */
+    enum gpu_kind kind; /* the NVML child reports cards and their MIG instances */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
     uint32_t index;     /* NVML's, dense; of a part: its number in the parent */
     int32_t minor;      /* the N of /dev/nvidiaN; of an instance: its card's */

@@ -224,4 +224,4 @@ def test_beside_the_plugin_of_nvidia(machine, room, plugin):
     kept_off(room, "third", "Insufficient " + MIG)
     with pytest.raises(kube.ApiError) as refused:
         room.create(pod("mixed", container(core=30, resources={MIG: "1"})))
-    assert re.search(r"nvidia\.com/mig-\* .*NVIDIA's own .*(alone|of its own)$", refused.value.message)     # policy, webhook
+    assert re.search(r"nvidia\.com/mig-\* is beside a share: .* in a container without a share$", refused.value.message)

@@ -3,6 +3,8 @@
 /* An NVML with two cards that goes wrong on demand, for test-gpu.c: a file of the name of a fault
  * in the directory $FAKE_NVML switches it on. */
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,17 @@ static int fault(const char *name) {
 
 static unsigned int index_of(nvmlDevice_t device) {
     return (unsigned int) ((uintptr_t) device - 1);
+}
+
+/* Card 1 in MIG mode has two MIG devices, with the numbers 0 and 2. */
+#define INSTANCE 101u /* the handle of number 0 */
+
+static bool is_instance(nvmlDevice_t device) {
+    return (uintptr_t) device >= INSTANCE;
+}
+
+static unsigned int number_of(nvmlDevice_t device) {
+    return (unsigned int) ((uintptr_t) device - INSTANCE);
 }
 
 EXPORT nvmlReturn_t nvmlInit_v2(void);
@@ -52,14 +65,16 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length);
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
-    (void) snprintf(uuid, length, "GPU-fake-%u", index_of(device));
+    if (is_instance(device))
+        (void) snprintf(uuid, length, "MIG-fake-%u", number_of(device));
+    else
+        (void) snprintf(uuid, length, "GPU-fake-%u", index_of(device));
     return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length);
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
-    (void) device;
-    (void) snprintf(name, length, "Fake");
+    (void) snprintf(name, length, is_instance(device) ? "Fake MIG 1c.2g.20gb+me" : "Fake");
     return NVML_SUCCESS;
 }
 
@@ -73,6 +88,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     while (index_of(device) == 1 && fault("hang"))
         (void) pause();
+    if (is_instance(device) && number_of(device) == 2 && fault("mig-broken"))
+        return NVML_ERROR_GPU_IS_LOST;
     *memory = (nvmlMemory_t){.total = 80 * GIB, .free = 79 * GIB, .used = GIB};
     return NVML_SUCCESS;
 }
@@ -137,6 +154,68 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
         return NVML_ERROR_NOT_SUPPORTED;
     *pending = (unsigned int) fault("mig-pending");
     *current = (unsigned int) fault("mig");
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
+    (void) device;
+    *count = 7;
+    return NVML_SUCCESS;
+}
+
+/* "mig-one": the one with number 0 was destroyed. */
+EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                                        nvmlDevice_t *mig_device);
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                                 nvmlDevice_t *mig_device) {
+    if (index_of(device) != 1 || (index == 0 && fault("mig-one")) || (index != 0 && index != 2))
+        return index > 4 ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_FOUND;
+    *mig_device = (nvmlDevice_t) (uintptr_t) (INSTANCE + index);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id);
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id) {
+    *id = 7 + number_of(device);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id);
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id) {
+    *id = number_of(device) / 2;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *ret);
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *ret) {
+    (void) device;
+    *ret = (nvmlDeviceAttributes_t){.multiprocessorCount = 14,
+                                    .sharedCopyEngineCount = 1,
+                                    .sharedDecoderCount = 2,
+                                    .sharedEncoderCount = 3,
+                                    .sharedJpegCount = 4,
+                                    .sharedOfaCount = 5,
+                                    .gpuInstanceSliceCount = 2,
+                                    .computeInstanceSliceCount = 1};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
+                                                 nvmlGpuInstance_t *gpu_instance);
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
+                                          nvmlGpuInstance_t *gpu_instance) {
+    (void) device;
+    *gpu_instance = (nvmlGpuInstance_t) (uintptr_t) id;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpu_instance,
+                                           nvmlGpuInstanceInfo_t *info);
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpu_instance, nvmlGpuInstanceInfo_t *info) {
+    *info = (nvmlGpuInstanceInfo_t){.id = (unsigned int) (uintptr_t) gpu_instance,
+                                    .profileId = 19,
+                                    .placement = {.start = 4, .size = 2}};
     return NVML_SUCCESS;
 }
 

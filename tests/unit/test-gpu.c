@@ -21,6 +21,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "gpu/nvml/links.h"
 #include "gpu/nvml/monitor.h"
 #include "gpu/nvml/worker.h"
@@ -226,7 +227,21 @@ static void lost_card(void **state) {
     assert_int_equal(status(f).restarts, 0);
 }
 
-/* Divided by the hardware it is not shared: it is gone from here, and back afterwards. */
+static void expect_instance(const struct gpu_device *d, const char *uuid, uint32_t number) {
+    const struct gpu_mig mig = {
+        7 + number, number / 2, "1c.2g.20gb+me", 19, 4, 2, 2, 1, 14, 1, 2, 3, 4, 5};
+
+    assert_int_equal(d->kind, GPU_MIG_INSTANCE);
+    assert_string_equal(d->uuid, uuid);
+    assert_string_equal(d->parent, "GPU-fake-1");
+    assert_string_equal(d->model, "Fake MIG 1c.2g.20gb+me");
+    assert_int_equal(d->index, number);
+    assert_int_equal(d->minor, 1);
+    assert_int_equal(d->memory, 80 * GIB);
+    assert_memory_equal(&d->mig, &mig, sizeof(mig));
+}
+
+/* A card in MIG mode comes with its instances; numbers without an instance are left out. */
 static void mig_mode(void **state) {
     struct fixture *f = *state;
     uint64_t polls;
@@ -237,12 +252,26 @@ static void mig_mode(void **state) {
     RUN_UNTIL(f, status(f).polls > polls + 2);
     assert_int_equal(snap(f)->ndevices, 2);
     switch_fault(f, "mig", true);
-    RUN_UNTIL(f, snap(f)->ndevices == 1);
+    RUN_UNTIL(f, snap(f)->ndevices == 4);
     assert_string_equal(snap(f)->devices[0].uuid, "GPU-fake-0");
-    assert_true(snap(f)->devices[0].healthy);
+    assert_false(snap(f)->devices[0].divided);
+    assert_true(snap(f)->devices[1].divided);
+    expect_instance(&snap(f)->devices[2], "MIG-fake-0", 0);
+    expect_instance(&snap(f)->devices[3], "MIG-fake-2", 2);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(snap(f)->devices[i].healthy);
+    switch_fault(f, "mig-broken", true);
+    RUN_UNTIL(f, !snap(f)->devices[3].healthy);
+    expect_instance(&snap(f)->devices[3], "MIG-fake-2", 2);
+    assert_non_null(strstr(snap(f)->devices[3].reason, "GPU is lost"));
+    assert_true(snap(f)->devices[1].healthy && snap(f)->devices[2].healthy);
+    switch_fault(f, "mig-one", true);
+    RUN_UNTIL(f, snap(f)->ndevices == 3);
+    expect_instance(&snap(f)->devices[2], "MIG-fake-2", 2);
     switch_fault(f, "mig", false);
     RUN_UNTIL(f, snap(f)->ndevices == 2);
     assert_true(snap(f)->devices[1].healthy);
+    assert_false(snap(f)->devices[1].divided);
     assert_int_equal(status(f).restarts, 0);
 }
 

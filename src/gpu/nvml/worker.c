@@ -16,11 +16,11 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "gpu/device.h"
 #include "gpu/nvml/context.h"
 #include "gpu/nvml/events.h"
+#include "gpu/nvml/instance.h"
 #include "gpu/nvml/links.h"
 #include "gpu/nvml/nvml.h"
 #include "gpu/nvml/worker_protocol.h"
@@ -56,8 +56,7 @@ struct worker {
     struct failure failures[GPU_CARDS_MAX];
     uint32_t sequence;
     struct gpu_links links;
-    uint64_t links_ms;           /* when they were read; 0: never */
-    bool divided[GPU_CARDS_MAX]; /* in MIG mode when it was last asked */
+    uint64_t links_ms; /* when they were read; 0: never */
     struct utilization utilization[GPU_CARDS_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
@@ -357,18 +356,40 @@ static bool put_links(struct worker *w, uint32_t index) {
     return send_message(w, &msg, GPU_MESSAGE_LINKS, index, sizeof(msg.links));
 }
 
-/* A card in MIG mode is given away in instances, by NVIDIA's own device plugin; as a whole it runs
- * nothing. For us it is not there. */
-static bool is_divided(struct worker *w, nvmlDevice_t device, uint32_t index) {
+static bool is_divided(struct worker *w, nvmlDevice_t device) {
     unsigned int current = 0, pending = 0;
-    bool divided = w->nvml.nvmlDeviceGetMigMode &&
-                   w->nvml.nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS &&
-                   current != 0;
 
-    if (divided && !w->divided[index])
-        log_info("GPU %u is in MIG mode and left to NVIDIA's device plugin", index);
-    w->divided[index] = divided;
-    return divided;
+    return w->nvml.nvmlDeviceGetMigMode &&
+           w->nvml.nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS && current != 0;
+}
+
+/* What takes out the card takes out its instances. */
+static bool put_instance(struct worker *w, nvmlDevice_t card, unsigned int n,
+                         const struct gpu_message_device *of) {
+    union gpu_message msg = {0};
+    struct gpu_message_device *d = &msg.device;
+    nvmlDevice_t instance = NULL;
+
+    d->recovery_action = GPU_NOT_TOLD;
+    memset(&d->sample, 0xff, sizeof(d->sample));
+    if (!instance_read(&w->nvml, card, n, of, d, &instance))
+        return true;
+    (void) read_memory(w, instance, d);
+    if (of->status != 0) {
+        d->status = of->status;
+        memcpy(d->error, of->error, sizeof(d->error));
+    }
+    return send_message(w, &msg, GPU_MESSAGE_DEVICE, n, sizeof(msg.device));
+}
+
+static bool put_instances(struct worker *w, nvmlDevice_t card,
+                          const struct gpu_message_device *of) {
+    unsigned int count = of->divided && of->uuid[0] ? instance_count(&w->nvml, card) : 0;
+
+    for (unsigned int n = 0; n < count; n++)
+        if (!put_instance(w, card, n, of))
+            return false;
+    return true;
 }
 
 /* Cards are independent: a failure is recorded and the next card is read.
@@ -384,12 +405,10 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     memset(&d->sample, 0xff, sizeof(d->sample)); /* GPU_NOT_TOLD until it is read below */
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                          "nvmlDeviceGetHandleByIndex");
-    if (healthy && is_divided(w, device, index)) {
-        *ret_answers = true;
-        return true;
-    }
-    if (healthy)
+    if (healthy) {
+        d->divided = is_divided(w, device);
         d->recovery_action = recovery_action(w, device);
+    }
     healthy = healthy && read_identity(w, device, d) && no_failure(w, index, d) &&
               read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
@@ -399,7 +418,8 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
         read_memory_again(w, device, d);
     }
     return send_message(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
-           (!healthy || (put_links(w, index) && put_processes(w, index)));
+           (!healthy || (put_links(w, index) && put_processes(w, index))) &&
+           put_instances(w, device, d);
 }
 
 /* ---- a poll ---- */
