@@ -20,6 +20,7 @@
 #include "base/opt.h"
 #include "cli/cli.h"
 #include "cli/libdir.h"
+#include "cli/sim/host_view.h"
 #include "cli/sim/inject.h"
 #include "cli/sim/machines.h"
 #include "sim/daemon/daemon.h"
@@ -35,6 +36,7 @@ static const char *arg_model;
 static const char *arg_machine;
 static const char *arg_listen;
 static const char *arg_seed;
+static bool arg_host_view;
 
 static const struct opt options[] = {
     {"gpus", 'g', "N", "number of GPUs (default 1)", opt_u32, &arg_gpus},
@@ -47,6 +49,9 @@ static const struct opt options[] = {
      &arg_listen},
     {"seed", 0, "TEXT", "seed of UUIDs and serial numbers (default: the host name)", opt_string,
      &arg_seed},
+    {"host-view", 0, NULL,
+     "the command sees the GPUs in /proc and /sys, too, in a mount namespace of its own", opt_flag,
+     &arg_host_view},
     OPT_END,
 };
 
@@ -256,6 +261,10 @@ static pid_t start_command(const char *dir, char **argv, const sigset_t *mask, s
     (void) sigprocmask(SIG_SETMASK, mask, NULL);
     (void) setenv(SIM_DIR_ENV, dir, 1);
     set_library_path(dir);
+    if (arg_host_view && host_view_enter(dir, err) < 0) {
+        (void) fprintf(stderr, "aliquot sim: %s\n", err->text);
+        _exit(EXIT_CANNOT_RUN);
+    }
     (void) execvp(argv[0], argv);
     int code = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
     (void) fprintf(stderr, "aliquot sim: cannot run %s: %s%s\n", argv[0], strerror(errno),
@@ -338,6 +347,8 @@ int cmd_sim(int argc, char **argv) {
         return 0;
     if (first >= 0 && (arg_listen ? first < argc : first >= argc))
         first = err_set(&err, EINVAL, "either a command or --listen is required; see --help");
+    if (first >= 0 && arg_listen && arg_host_view)
+        first = err_set(&err, EINVAL, "--host-view is for a command, not for --listen");
     char host[65] = "";
     (void) gethostname(host, sizeof(host) - 1);
     struct daemon_options o = {.seed = arg_seed ? arg_seed : host, .config = &config};

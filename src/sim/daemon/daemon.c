@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/engine.h"
+#include "sim/daemon/host_view.h"
 #include "sim/daemon/nvml_accounting.h"
 
 /* Sleeps shorter than this are not worth the switch; a kernel's end is seen that much later. */
@@ -280,6 +281,8 @@ int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *
         if (o->config->gpu[i].mig[0])
             r = daemon_divide(d, i, o->config->gpu[i].mig, err);
     if (r == 0)
+        r = host_view_write(d->dir, &d->machine, err);
+    if (r == 0)
         r = capability_start(d, err);
     for (uint32_t i = 0; r == 0 && i < ngpus; i++)
         r = capability_update(d, i, err);
@@ -327,6 +330,8 @@ void daemon_free(struct daemon *d) {
     remove_socket(d, SIM_CONTROL_NAME);
     remove_socket(d, SIM_CTL_NAME);
     capability_end(d);
+    if (d->dir)
+        host_view_remove(d->dir);
     group_dirs_done(&d->groups);
     cleanup_closep(&d->host_fd);
     cleanup_closep(&d->epoll);
