@@ -29,6 +29,7 @@
 #include "base/health.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "gpu/nvml/compute_mode.h"
 #include "gpu/nvml/worker.h"
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
@@ -514,6 +515,8 @@ int main(int argc, char **argv) {
         return gpu_worker_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], HOLDERS_COMMAND) == 0)
         return holders_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], GPU_COMPUTE_MODE_COMMAND) == 0)
+        return gpu_compute_mode_main(argc, argv);
     r = config_parse(argc, argv, &a->config, &err);
     if (r < 0) {
         if (r != -ECANCELED)

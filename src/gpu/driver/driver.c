@@ -79,6 +79,14 @@ const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
     return NULL;
 }
 
+int gpu_driver_program(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                       const char *name, char *ret, size_t size) {
+    char root[512];
+    struct driver_tree tree = tree_of(driver, places, root);
+
+    return driver_tree_program(&tree, name, ret, size);
+}
+
 const char *gpu_driver_name(const struct gpu_driver *driver) {
     return driver->name;
 }

@@ -28,6 +28,11 @@ struct gpu_driver; /* a row of the table */
 const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
                                          char ret_library[static 512]);
 
+/* A program of the driver ("nvidia-smi"), links resolved, in the agent's view: 0, -ENOENT,
+ * -ENAMETOOLONG. */
+int gpu_driver_program(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                       const char *name, char *ret, size_t size);
+
 const char *gpu_driver_name(const struct gpu_driver *driver);
 
 /* "/dev/nvidia0": the card's own node; of a MIG instance the one of its card. */

@@ -69,9 +69,8 @@ const struct driver_library driver_libraries[] = {
     {NULL, 0, NULL},
 };
 
-/* In the order of PATH. */
-static const char *const programs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
-                                       "/sbin",           "/bin",           NULL};
+const char *const driver_program_dirs[] = {
+    "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", NULL};
 static const char *const sockets[] = {"/run", "/var/run", NULL};
 static const char *const modules[] = {"/usr/lib/x86_64-linux-gnu/nvidia/xorg",
                                       "/usr/lib64/nvidia/xorg",
@@ -88,15 +87,15 @@ static const char *const modules[] = {"/usr/lib/x86_64-linux-gnu/nvidia/xorg",
 
 /* nvidia-smi is also where images of the first NVIDIA runtime had it in their PATH. */
 const struct driver_place driver_places[] = {
-    {"nvidia-smi", programs, UTILITY, false, "/usr/local/nvidia/bin/nvidia-smi"},
-    {"nvidia-debugdump", programs, UTILITY, false, NULL},
-    {"nvidia-persistenced", programs, UTILITY, false, NULL},
-    {"nv-fabricmanager", programs, UTILITY, false, NULL},
-    {"nvidia-imex", programs, UTILITY, false, NULL},
-    {"nvidia-imex-ctl", programs, UTILITY, false, NULL},
-    {"nvidia-cuda-mps-control", programs, COMPUTE, false, NULL},
-    {"nvidia-cuda-mps-server", programs, COMPUTE, false, NULL},
-    {"nvidia-xconfig", programs, SCREEN, false, NULL},
+    {"nvidia-smi", driver_program_dirs, UTILITY, false, "/usr/local/nvidia/bin/nvidia-smi"},
+    {"nvidia-debugdump", driver_program_dirs, UTILITY, false, NULL},
+    {"nvidia-persistenced", driver_program_dirs, UTILITY, false, NULL},
+    {"nv-fabricmanager", driver_program_dirs, UTILITY, false, NULL},
+    {"nvidia-imex", driver_program_dirs, UTILITY, false, NULL},
+    {"nvidia-imex-ctl", driver_program_dirs, UTILITY, false, NULL},
+    {"nvidia-cuda-mps-control", driver_program_dirs, COMPUTE, false, NULL},
+    {"nvidia-cuda-mps-server", driver_program_dirs, COMPUTE, false, NULL},
+    {"nvidia-xconfig", driver_program_dirs, SCREEN, false, NULL},
     {"nvidia-persistenced/socket", sockets, UTILITY, false, NULL},
     {"nvidia-fabricmanager/socket", sockets, UTILITY, false, NULL},
     {"nvidia_drv.so", modules, SCREEN, false, NULL},

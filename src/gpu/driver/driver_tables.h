@@ -12,6 +12,9 @@
 /* Where distributions put the driver's libraries; one directory may have several of the names. */
 extern const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1];
 
+/* Where programs are, in the order of PATH. */
+extern const char *const driver_program_dirs[];
+
 /* The two libraries of which the limits hold, and which every container gets. */
 struct driver_carrier {
     const char *soname;

@@ -64,14 +64,23 @@ static const char *find_in_dirs(const struct driver_tree *t, const char *const *
     return NULL;
 }
 
-int driver_tree_library(const struct driver_tree *t, const char *name, char *ret, size_t size) {
+static int find_in_root(const struct driver_tree *t, const char *const *dirs, const char *name,
+                        char *ret, size_t size) {
     char path[PATH_MAX];
     int n;
 
-    if (!find_in_dirs(t, driver_library_dirs, name, path))
+    if (!find_in_dirs(t, dirs, name, path))
         return -ENOENT;
     n = snprintf(ret, size, "%s%s", t->root, path);
     return n < 0 || (size_t) n >= size ? -ENAMETOOLONG : 0;
+}
+
+int driver_tree_library(const struct driver_tree *t, const char *name, char *ret, size_t size) {
+    return find_in_root(t, driver_library_dirs, name, ret, size);
+}
+
+int driver_tree_program(const struct driver_tree *t, const char *name, char *ret, size_t size) {
+    return find_in_root(t, driver_program_dirs, name, ret, size);
 }
 
 /* ---- libraries ---- */

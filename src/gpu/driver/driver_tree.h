@@ -20,6 +20,9 @@ struct driver_tree {
 /* The library of that name, in the agent's view, links resolved: 0, -ENOENT, -ENAMETOOLONG. */
 int driver_tree_library(const struct driver_tree *t, const char *name, char *ret, size_t size);
 
+/* The same for a program, which is in one of the directories of PATH. */
+int driver_tree_program(const struct driver_tree *t, const char *name, char *ret, size_t size);
+
 /* Adds the files for these capabilities (enum driver_capability). libcuda and libnvidia-ml always
  * come, since they carry the limits: -ENOENT where one is missing. `shadow` as for
  * gpu_driver_edits(). Other files are given where they are. */
