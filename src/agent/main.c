@@ -15,6 +15,7 @@
 #include "agent/audit/usage.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
+#include "agent/mps/launch.h"
 #include "agent/os/procfs.h"
 #include "agent/report/http.h"
 #include "agent/report/publish.h"
@@ -517,6 +518,8 @@ int main(int argc, char **argv) {
         return holders_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], GPU_COMPUTE_MODE_COMMAND) == 0)
         return gpu_compute_mode_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], MPS_LAUNCH_COMMAND) == 0)
+        return mps_launch_main(argc, argv);
     r = config_parse(argc, argv, &a->config, &err);
     if (r < 0) {
         if (r != -ECANCELED)

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/mps/directories.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "gpu/nvml/compute_mode.h"
+
+#define RECORD "compute-mode"
+#define LABEL "system_u:object_r:container_file_t:s0"
+
+int mps_directories_name(const char *dir, const char *uuid, struct mps_directories *ret,
+                         struct err *err) {
+    struct mps_directories d;
+    int n = snprintf(d.base, sizeof(d.base), "%s/%s", dir, uuid);
+    int pipe = n > 0 && (size_t) n < sizeof(d.base)
+                   ? snprintf(d.pipe, sizeof(d.pipe), "%s/pipe", d.base)
+                   : n;
+
+    if (pipe < 0 || (size_t) pipe >= sizeof(d.pipe))
+        return err_set(err, ENAMETOOLONG,
+                       "the pipe directory of MPS below %s would have more than %d bytes; use a "
+                       "shorter --state-dir",
+                       dir, MPS_PIPE_MAX);
+    (void) snprintf(d.log, sizeof(d.log), "%s/log", d.base);
+    (void) snprintf(d.shm, sizeof(d.shm), "%s/shm", d.base);
+    *ret = d;
+    return 0;
+}
+
+/* Containers may not use files of the host that have no such label. */
+static int label(const char *path, const char *selinux, struct err *err) {
+    if (access(selinux, F_OK) < 0 ||
+        setxattr(path, "security.selinux", LABEL, strlen(LABEL) + 1, 0) == 0)
+        return 0;
+    return err_errno(err, errno, "cannot label %s as %s", path, LABEL);
+}
+
+int mps_directories_make(const struct mps_directories *d, const char *selinux, struct err *err) {
+    int r = dir_make(d->pipe, 0755, err);
+
+    if (r == 0)
+        r = dir_make(d->log, 0755, err);
+    if (r == 0)
+        r = dir_make(d->shm, 01777, err);
+    /* Of an older agent, or of another umask. */
+    if (r == 0 && chmod(d->shm, 01777) < 0)
+        r = err_errno(err, errno, "cannot change the mode of %s", d->shm);
+    if (r == 0)
+        r = label(d->pipe, selinux, err);
+    return r == 0 ? label(d->shm, selinux, err) : r;
+}
+
+int mps_directories_remove(const struct mps_directories *d, struct err *err) {
+    return dir_remove(d->base, err);
+}
+
+int mps_directories_holder(const struct mps_directories *d) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char path[sizeof(d->pipe) + sizeof("/control_lock")];
+    _cleanup_close_ int fd = -1;
+
+    (void) snprintf(path, sizeof(path), "%s/control_lock", d->pipe);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fcntl(fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+        return 0;
+    return lock.l_pid > 0 ? lock.l_pid : 0;
+}
+
+static void record_path(const struct mps_directories *d, char ret[static 160]) {
+    (void) snprintf(ret, 160, "%s/" RECORD, d->base);
+}
+
+int mps_record_write(const struct mps_directories *d, unsigned mode, struct err *err) {
+    char path[160], text[16];
+
+    record_path(d, path);
+    if (access(path, F_OK) == 0)
+        return 0;
+    (void) snprintf(text, sizeof(text), "%u\n", mode);
+    return file_replace(path, text, strlen(text), 0644, err);
+}
+
+int mps_record_read(const struct mps_directories *d, unsigned *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    char path[160];
+    uint64_t mode;
+    int r;
+
+    record_path(d, path);
+    r = file_read(path, 16, &text, err);
+    if (r < 0)
+        return r;
+    if (text.len > 0 && text.data[text.len - 1] == '\n')
+        text.data[--text.len] = 0;
+    if (num_parse_u64(buf_str(&text), GPU_COMPUTE_MODE_EXCLUSIVE_PROCESS, &mode) < 0)
+        return err_set(err, EBADMSG, "%s is no record of a compute mode", path);
+    *ret = (unsigned) mode;
+    return 0;
+}
