@@ -27,7 +27,7 @@ TOP = Path(__file__).resolve().parent.parent
 # tests share one cluster and take about as long as all the others together with those that have a cluster of their own.
 OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_shipped_intervals.py",
                "tests/e2e/test_topology.py"]
-OTHERS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER]
+OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER]
 AT_ONCE = 6     # tests marked `waits`
 
 
