@@ -184,23 +184,23 @@ class Api:
                     return
                 yield line.decode(errors="replace").rstrip("\n")
 
-    def wait_empty(self, path, timeout):
-        """Waits until a collection has no object any more."""
+    def wait_none(self, path, timeout, counts=lambda item: True):
+        """Waits until a collection has no object any more for which counts(object) holds."""
         deadline = time.monotonic() + timeout
         left = set()
         try:
             while True:
                 listed = self.get(path)
-                left = {_uid(item) for item in listed["items"]}
+                left = {_uid(item) for item in listed["items"] if counts(item)}
                 if not left:
                     return
                 query = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
                 for kind, item in self._stream(path, query, deadline):
-                    (left.discard if kind == "DELETED" else left.add)(_uid(item))
+                    (left.add if kind != "DELETED" and counts(item) else left.discard)(_uid(item))
                     if not left:
                         return
         except Timeout:
-            raise Timeout(f"{path} not empty within {timeout} s; {len(left)} left") from None
+            raise Timeout(f"{path}: {len(left)} objects left after {timeout} s") from None
 
     def wait(self, path, name, condition, timeout=60, what=None):
         """Waits until condition(object) holds for the named object of a collection; object is None once deleted."""

@@ -46,18 +46,15 @@ def world(build, nvidia_smi):
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         yield installed
+        installed.wait_cleared()
 
 
 @pytest.fixture
 def space(world, request):
-    """A namespace of the test's own. Afterwards it is gone and so is everything that its pods held."""
-    made = kit.Space(world, kit.new_name("t"))
-    world.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
-    request.node.stash[SPACE] = made
-    world.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
-    yield made
-    kit.clear_namespace(made)
-    world.wait_all_released()
+    """A namespace of the test's own."""
+    with kit.temporary_space(world) as made:
+        request.node.stash[SPACE] = made
+        yield made
 
 
 SPACE = pytest.StashKey()

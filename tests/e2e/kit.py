@@ -66,6 +66,11 @@ def is_running(seen):
     return bool(statuses) and all("running" in s["state"] for s in statuses)
 
 
+def is_ended(seen):
+    """kubelet reports it of a deleted pod, too, once no container of it runs."""
+    return seen["status"].get("phase") in ("Succeeded", "Failed")
+
+
 def condition(seen, kind):
     for entry in (seen or {}).get("status", {}).get("conditions", []):
         if entry["type"] == kind:
@@ -151,6 +156,12 @@ class Space:
         self.begin_delete(*names, grace=grace)
         for name in names:
             self.wait(name, lambda seen: seen is None, timeout, f"pod {name} gone")
+
+    def end(self, *names, grace=None, timeout=START):
+        """Deletes pods and waits until kubelet reports the end of their containers, or until they are gone."""
+        self.begin_delete(*names, grace=grace)
+        for name in names:
+            self.wait(name, lambda seen: seen is None or is_ended(seen), timeout, f"containers of pod {name} ended")
 
     def begin_delete(self, *names, grace=None):
         for name in names:
@@ -362,6 +373,7 @@ class World:
         self.build = build
         self.agent = Part(self, "aliquot-agent", 9400)
         self.scheduler = Scheduler(self, "aliquot-scheduler", 9401)
+        self.cleared = []       # names of namespaces that are being deleted
 
     @property
     def api(self):
@@ -423,6 +435,10 @@ class World:
         self.until(lambda: not self.allocated(), timeout, "GPU.status.allocated empty")
         self.until(lambda: not self.shares(), timeout, "no share left on the node")
 
+    def wait_cleared(self, timeout=60):
+        """Until the namespaces of all tests are gone, and so every pod in them."""
+        self.api.wait_none(kube.core("namespaces"), timeout, lambda seen: seen["metadata"]["name"] in self.cleared)
+
     def shares(self):
         """What the agent keeps on the node for containers."""
         found = []
@@ -473,10 +489,23 @@ def new_name(prefix):
 
 
 def clear_namespace(space):
-    """Deletes the namespace's pods and waits for them; the namespace itself goes in the background."""
+    """Deletes a namespace with its pods and waits until their containers have ended. The objects go in the background, which
+    World.wait_cleared waits for: kubelet deletes a pod with its next list of containers, up to a second after their end."""
     space.api.delete(space.path, gracePeriodSeconds=1)
-    space.api.wait_empty(space.path, 60)
+    space.api.wait_none(space.path, 60, lambda seen: not is_ended(seen))
     space.api.delete(kube.core("namespaces", name=space.name))
+    space.world.cleared.append(space.name)
+
+
+@contextlib.contextmanager
+def temporary_space(world):
+    """A namespace. Afterwards no container of it runs, and everything that its pods held is released."""
+    made = Space(world, new_name("t"))
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
+    world.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
+    yield made
+    clear_namespace(made)
+    world.wait_all_released()
 
 
 NOISE = re.compile(r"VerifyControllerAttachedVolume|pod_startup_latency|orphaned pod volumes|Failed to ensure process"

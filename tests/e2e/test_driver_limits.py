@@ -30,16 +30,13 @@ def machine(build):
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         yield installed
+        installed.wait_cleared()
 
 
 @pytest.fixture
 def room(machine):
-    made = kit.Space(machine, kit.new_name("t"))
-    machine.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
-    machine.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
-    yield made
-    kit.clear_namespace(made)
-    machine.wait_all_released()
+    with kit.temporary_space(machine) as made:
+        yield made
 
 
 def past_the_library(name, size, memory=4 * GiB, **spec):

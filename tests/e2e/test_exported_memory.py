@@ -60,7 +60,7 @@ def test_what_a_neighbour_gives_back_is_not_credited(world, space):
     old = first["status"]["containerStatuses"][0]["containerID"]
     world.ctr("tasks", "kill", "-s", "SIGKILL", old.partition("://")[2])
     assert 4 <= got(world, space, "last", 60) <= 7
-    space.delete("last", grace=1)
+    space.end("last", grace=1)
     world.until(lambda: booked(world, "first") == 0, 10, "the first one has its share back")
 
 

@@ -38,7 +38,7 @@ def left_on_node(world):
 
 
 def wait_nothing_left(world, space, name):
-    space.delete(name, grace=1)
+    space.end(name, grace=1)
     world.wait_all_released()
     assert left_on_node(world) == []
 

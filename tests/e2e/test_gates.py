@@ -108,7 +108,7 @@ def test_plan_of_moves(world, space, controller):
     all_of_them = {seen["metadata"]["uid"] for seen in (most, filler, rest)}
     world.until(lambda: all_of_them <= world.allocated().keys(), 30, "the GPU objects with all pods")
     assert world.aliquot("defrag", "--plan").strip() == "No moves free a card."
-    space.delete("filler")
+    space.end("filler")
     world.until(lambda: filler["metadata"]["uid"] not in world.allocated(), 30, "the GPU objects without the pod")
     plan = json.loads(world.aliquot("defrag", "--plan", "--json"))
     [move] = plan["moves"]

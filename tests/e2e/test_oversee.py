@@ -125,7 +125,7 @@ def test_a_forged_ledger_is_found_and_reported(world, space):
     name, late = "forger-0", [found_after(world, space, "forger-0")]
     while late[-1] >= 1:        # a machine that is busy otherwise only ever adds to it
         assert len(late) < 8, f"found after {late} s"
-        space.delete(name, grace=1)
+        space.end(name, grace=1)
         name = f"forger-{len(late)}"
         late.append(found_after(world, space, name))
     entry = holder(world, name)
@@ -139,7 +139,7 @@ def test_a_forged_ledger_is_found_and_reported(world, space):
     assert space.get(name)["status"]["containerStatuses"][0]["restartCount"] == 0
     check_view(space, neighbour)
     assert world.agent.restarts() == restarts
-    space.delete(name, grace=1)
+    space.end(name, grace=1)
     world.until(lambda: not any(g["status"].get("overuse") for g in world.gpus()), 5, "the GPU object forgets it")
 
 
@@ -217,7 +217,7 @@ def test_memory_of_no_listed_process_is_charged(world, space, way):
     name = next(g["metadata"]["name"] for g in world.gpus() if g["spec"]["uuid"] == uuid)
     world.until(lambda: f"{space.name}/hider container main" in card_events(world, name), 60, "an Event on the card")
     assert holder(world, "hider")["memoryState"] == "Fine"
-    space.delete("hider", grace=1)
+    space.end("hider", grace=1)
     world.until(lambda: card_of(world, uuid)["memoryUnattributed"] == 0, 10, "it is back")
 
 
@@ -263,7 +263,7 @@ def test_a_neighbour_at_work_can_hold_it_too(world, space):
     card = card_of(world, uuid)
     assert card["memoryUnattributed"] >= 1 * GiB - CLOSE
     assert [c["pod"] for c in card["memoryUnattributedCandidates"]] == ["hider"]
-    space.delete("worker")
+    space.end("worker")
     world.until(lambda: holder(world, "hider")["memoryCharged"] > 0, 20, "and again when the neighbour has gone")
 
 
@@ -425,5 +425,5 @@ def test_more_memory_than_the_card_has(world, space):
             if assignment_of(resident)["main"][0]["uuid"] == assignment_of(pods[0])["main"][0]["uuid"]:
                 world.until(lambda: kube_quantity(world.gpus()[card["spec"]["index"]]["status"]["allocatable"]
                                                   [kit.MEMORY]) == 0, 5, "the card is full")
-        space.delete("one", "two", "resident", grace=1)
+        space.end("one", "two", "resident", grace=1)
     world.until(lambda: capacity(world) == [CARD, CARD], 10, "capacity as it was")

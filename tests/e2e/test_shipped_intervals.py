@@ -24,6 +24,7 @@ def world(build):
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         yield installed
+        installed.wait_cleared()
 
 
 def test_the_intervals_are_those_of_kubernetes(world):

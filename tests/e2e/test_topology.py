@@ -46,17 +46,13 @@ def machine(build, manifests):
         installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
         with configured(installed, lambda _: with_short_backoff((manifests / "kube-scheduler-configuration.yaml").read_text())):
             yield installed
+            installed.wait_cleared()
 
 
 @pytest.fixture
 def room(machine):
-    """A namespace on it, empty afterwards."""
-    made = kit.Space(machine, kit.new_name("t"))
-    machine.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
-    machine.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
-    yield made
-    kit.clear_namespace(made)
-    machine.wait_all_released()
+    with kit.temporary_space(machine) as made:
+        yield made
 
 
 def selection(**words):
