@@ -3,7 +3,7 @@
 that was started with a signal ignored cannot trap it, and a test would wait for ever.
 
 Tests marked `waits` spend their time waiting for processes of their own: tests/run.py runs several of them at once, each in a
-process of pytest-xdist. All others run alone in their process.
+process of pytest-xdist. All others run alone in their process; the start of a cluster computes and is not marked.
 
 Tests marked `foreign` are about an unmodified program, library or header of another project; `make test-foreign` runs all
 of them. `make test` leaves out those that are marked `long` as well. Every `long` test is `foreign`.

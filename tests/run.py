@@ -24,10 +24,10 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 # Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The end-to-end
-# tests share one cluster and take about as long as all the others together with those that have a cluster of their own.
+# tests, most of which share one cluster, take about as long as all the others together.
 OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_shipped_intervals.py",
                "tests/e2e/test_topology.py"]
-OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER]
+OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster"]
 AT_ONCE = 6     # tests marked `waits`
 
 
@@ -40,11 +40,12 @@ def waiting_modules():
 
 
 PYTEST_GROUPS = {   # arguments of pytest, and which cases
+    "own-cluster": (OWN_CLUSTER, None),
     "end-to-end": (["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER)], None),
     "waiting": (["-n", str(AT_ONCE), "--maxschedchunk=1", *waiting_modules()], "waits"),
     "other": (OTHERS, "not waits"),
 }
-LANES = [["end-to-end"], ["waiting", "other"]]
+LANES = [["own-cluster", "end-to-end"], ["waiting", "other"]]
 SLOWEST = 30
 # Seconds after which the main thread handles a signal that arrived just before a wait began, which does not end that wait.
 HANDLE = 0.5

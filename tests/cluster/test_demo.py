@@ -75,7 +75,6 @@ def test_twice_and_nothing_left(new_place):
         until_gone(place)
 
 
-@pytest.mark.waits
 @pytest.mark.parametrize("how,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_ended_half_way(new_place, how, status):
     place = new_place()

@@ -69,7 +69,6 @@ def start(name):
     return subprocess.Popen([*PROGRAM, "up", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.mark.waits
 def test_up_by_command_line_use_and_down(new_name):
     name = new_name()
     cluster = Cluster(name)
@@ -86,7 +85,6 @@ def test_up_by_command_line_use_and_down(new_name):
     assert left_overs(cluster) == []
 
 
-@pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_starter_ended_half_way(new_name, how):
     """The keeper sees its end of the pipe close and clears up by itself."""
@@ -119,7 +117,6 @@ def _ended(pidfd):
     return bool(select.select([pidfd], [], [], 0)[0])
 
 
-@pytest.mark.waits
 def test_init_killed(new_name):
     name = new_name()
     cluster = Cluster(name)
