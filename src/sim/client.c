@@ -286,13 +286,18 @@ static bool list_has_name(const char *list, const char *name) {
 }
 
 /* One slot of the machine's page. True: the call is decided, by *ret_status. */
-static bool apply_fault(struct client *c, uint32_t slot, const char *name, uint32_t *ret_status) {
+static bool apply_fault(struct client *c, uint32_t slot, const char *name, uint32_t card,
+                        uint32_t *ret_status) {
     const struct sim_fault *f = &c->host->fault[slot];
     uint32_t generation = atomic_load(&f->generation);
     if (!(generation & 1) || !list_has_name(f->names, name))
         return false;
     struct client_answer a = {.list = NULL};
-    if (client_call(c, SIM_FAULT, 0, (uint64_t) slot << 32 | generation, &a) < 0)
+    struct sim_request q = {.magic = SIM_MAGIC,
+                            .op = SIM_FAULT,
+                            .a = (uint64_t) slot << 32 | generation,
+                            .token = {card}};
+    if (client_request(c, &q, -1, &a) < 0)
         return false;
     if (a.reply.a == SIM_FAULT_FAIL) {
         *ret_status = (uint32_t) a.reply.b;
@@ -304,10 +309,10 @@ static bool apply_fault(struct client *c, uint32_t slot, const char *name, uint3
     return false;
 }
 
-uint32_t client_fault(struct client *c, const char *name) {
+uint32_t client_fault(struct client *c, const char *name, uint32_t card) {
     uint32_t status = 0;
     for (uint32_t i = 0; c->host && i < SIM_FAULTS; i++)
-        if (apply_fault(c, i, name, &status))
+        if (apply_fault(c, i, name, card, &status))
             return status;
     return 0;
 }

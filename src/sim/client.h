@@ -85,9 +85,11 @@ int client_do(struct client *c, uint32_t op, uint32_t minor, uint64_t a);
 /* The number of armed faults: points into the machine's page once there is one. */
 extern const _Atomic uint32_t *client_faults;
 
-/* To be called at the start of the call `name` while faults are armed. Returns 0 or the status that
- * the call is to return; waits while such calls hang. */
-uint32_t client_fault(struct client *c, const char *name);
+/* To be called at the start of the call `name` while faults are armed. `card`: the minor number of
+ * the card that the call is about, CLIENT_NO_CARD: none. Returns 0 or the status that the call is
+ * to return; waits while such calls hang. */
+#define CLIENT_NO_CARD UINT32_MAX
+uint32_t client_fault(struct client *c, const char *name, uint32_t card);
 
 /* Sleeps until *word, in the machine's page or a ring, is no longer `seen`, for at most `ns`. */
 void client_wait(const _Atomic uint32_t *word, uint32_t seen, uint64_t ns);

@@ -33,18 +33,27 @@ def defined(sources):
 
 
 def faults(result, client):
-    """Whether a call is to go wrong: asked where it comes in from outside."""
-    yield f"static {result} fault(const char *name) {{"
-    yield "    if (__builtin_expect(atomic_load_explicit(client_faults, memory_order_relaxed) == 0, 1))"
-    yield f"        return ({result}) 0;"
-    yield f"    return ({result}) client_fault({client}, name);"
-    yield "}"
+    """Whether a call is to go wrong: asked where it comes in from outside. `card` is evaluated only while faults are
+    armed."""
+    yield "#define fault(name, card) \\"
+    yield f"    ({result}) (__builtin_expect(atomic_load_explicit(client_faults, memory_order_relaxed) == 0, 1) \\"
+    yield f"                    ? 0 : client_fault({client}, (name), (card)))"
+
+
+def card_of(result, name, params):
+    """An expression: the card that a call is about."""
+    handle = re.search(r"\bnvmlDevice_t (\w+)|\bCUdevice (\w+)", params)
+    if result != "nvmlReturn_t":
+        return f"cuda_card_of({handle[2]})" if handle else "cuda_card()"
+    if re.match(r"nvmlDeviceGetHandleByIndex(_v\d)?$", name):
+        return "nvml_card_at(index)" if "index" in params else "CLIENT_NO_CARD"
+    return f"nvml_card_of({handle[1]})" if handle else "CLIENT_NO_CARD"
 
 
 def exported(result, name, params, body):
     """An exported function: `body` is what it does when nothing is to go wrong."""
     yield f"{result} {name}{params} {{"
-    yield f'    {result} r = fault("{name}");'
+    yield f'    {result} r = fault("{name}", {card_of(result, name, params)});'
     yield f"    if (r != ({result}) 0)"
     yield "        return r;"
     yield from (f"    {line}" for line in body)

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             continue;
         check(control_serve(&d, -1, &c) < 0); /* no connection for the answer */
         for (uint32_t i = 0; i < SIM_FAULTS; i++)
-            (void) fault_judge(&d.machine, i, host.fault[i].generation, 1, &status);
+            (void) fault_judge(&d.machine, i, host.fault[i].generation, 1, c.minor, &status);
         check(page.memory_used <= page.memory_total && host.faults <= SIM_FAULTS);
         check(page.state <= SIM_LOST);
     }

@@ -237,6 +237,33 @@ def test_calls_hang_until_they_are_released(node, nvml):
     thread.join()
 
 
+def test_calls_about_one_card_hang_or_fail(node, nvml):
+    first, second = (nvml.nvmlDeviceGetHandleByIndex(i) for i in range(2))
+    node.inject("hang", "nvml", "--gpu", 1)
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (nvml.nvmlDeviceGetMemoryInfo(second), done.set()))
+    thread.start()
+    wait_until(lambda: [x for x in node.show() if "hang" in x][0]["done"] == "1", what="it hangs")
+    assert nvml.nvmlDeviceGetMemoryInfo(first) and nvml.nvmlDeviceGetCount() == 2
+    assert not done.is_set()
+    assert [x["gpu"] for x in node.show() if "hang" in x] == ["1"]
+    node.inject("release")
+    assert done.wait(2)
+    thread.join()
+    # A card that is opened is one that a call is about, too.
+    node.inject("error", "nvmlDeviceGetHandleByIndex*", "NVML_ERROR_GPU_IS_LOST", "--gpu", 0, "--times", 0)
+    assert nvml.nvmlDeviceGetHandleByIndex(1)
+    with pytest.raises(nvml.NVMLError_GpuIsLost):
+        nvml.nvmlDeviceGetHandleByIndex(0)
+    node.inject("release")
+    # CUDA: the card of the current context.
+    node.inject("error", "alloc", "CUDA_ERROR_OUT_OF_MEMORY", "--gpu", 1, "--times", 0)
+    assert node.hold(1)[1] == 0
+    node.inject("release")
+    node.inject("error", "alloc", "CUDA_ERROR_OUT_OF_MEMORY", "--gpu", 0, "--times", 0)
+    assert node.hold(1)[1] == OUT_OF_MEMORY
+
+
 def test_who_hangs_can_be_killed_and_ends_with_the_driver(node):
     node.inject("hang", "cuda")
     both = [node.start("hold", 1) for _ in range(2)]
@@ -290,6 +317,7 @@ def test_wrong_use_is_told(node, args, what):
 
 def test_what_cannot_be_done_is_told(node, tmp_path):
     assert "there is no GPU 7, only 2" in node.inject("lose", "--gpu", 7, expect=1)
+    assert "there is no GPU 7, only 2" in node.inject("hang", "cuda", "--gpu", 7, expect=1)
     assert "no context on GPU 0" in node.inject("xid", 31, "--gpu", 0, "--pid", os.getpid(), expect=1)
     assert "there is no rule" in node.inject("release", "cuMemAlloc", expect=1)
     assert "no simulated machine" in node.inject("unload", "--dir", tmp_path, expect=1)

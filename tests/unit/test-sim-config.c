@@ -302,11 +302,11 @@ static void the_nth_call_fails(void **state) {
     static const enum sim_fault_action expected[] = {SIM_FAULT_NONE, SIM_FAULT_NONE, SIM_FAULT_FAIL,
                                                      SIM_FAULT_FAIL, SIM_FAULT_NONE};
     for (int i = 0; i < 5; i++)
-        assert_int_equal(fault_judge(&machine, 0, g, 1, &status), expected[i]);
+        assert_int_equal(fault_judge(&machine, 0, g, 1, UINT32_MAX, &status), expected[i]);
     assert_int_equal(status, 2);
     assert_int_equal(host_page.faults, 0);
-    assert_int_equal(fault_judge(&machine, SIM_FAULTS, g, 1, &status), SIM_FAULT_NONE);
-    assert_int_equal(fault_judge(&machine, UINT32_MAX, 1, 1, &status), SIM_FAULT_NONE);
+    assert_int_equal(fault_judge(&machine, SIM_FAULTS, g, 1, UINT32_MAX, &status), SIM_FAULT_NONE);
+    assert_int_equal(fault_judge(&machine, UINT32_MAX, 1, 1, UINT32_MAX, &status), SIM_FAULT_NONE);
 }
 
 static void rules_end_by_name(void **state) {
@@ -317,8 +317,8 @@ static void rules_end_by_name(void **state) {
         assert_int_equal(fault_arm(&machine, i == 3 ? "nvml*" : "cu*", &hang), i);
     assert_int_equal(fault_arm(&machine, "cu*", &hang), -ENOSPC);
     uint32_t g = host_page.fault[3].generation;
-    assert_int_equal(fault_judge(&machine, 3, g, 8, &status), SIM_FAULT_NONE);
-    assert_int_equal(fault_judge(&machine, 3, g, 7, &status), SIM_FAULT_HANG);
+    assert_int_equal(fault_judge(&machine, 3, g, 8, UINT32_MAX, &status), SIM_FAULT_NONE);
+    assert_int_equal(fault_judge(&machine, 3, g, 7, UINT32_MAX, &status), SIM_FAULT_HANG);
     assert_int_equal(fault_release(&machine, "nvml"), 0);
     assert_int_equal(fault_release(&machine, "nvml*"), 1);
     assert_int_equal(host_page.fault[3].generation, g + 1);

@@ -58,6 +58,7 @@ static const struct opt_usage inject_usage = {
         "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
         "                          of alloc, launch, cuda, nvml; STATUS: a name or a number\n"
         "  hang CALL               calls do not return until they are released\n"
+        "                          (error, hang: with --gpu N only calls about that card)\n"
         "  release [CALL]          end errors and hangs, and continue hanging calls\n"
         "  advance TIME            advance a stepped clock, e.g. by 250us, 2ms, 1s\n"
         "Example: aliquot sim inject error alloc CUDA_ERROR_OUT_OF_MEMORY --nth 3\n"
@@ -212,25 +213,25 @@ static int parse_advance(struct sim_control *c, char **args, struct err *err) {
 static const struct action {
     const char *name;
     uint32_t op;
-    uint32_t then;   /* a second request, 0: none */
-    int least, most; /* arguments */
-    bool about_a_gpu;
+    uint32_t then;                                     /* a second request, 0: none */
+    int least, most;                                   /* arguments */
+    enum { GPU_NONE, GPU_OPTIONAL, GPU_REQUIRED } gpu; /* what --gpu is to it */
     int (*parse)(struct sim_control *c, char **args, struct err *err);
     bool of_a_process, counted; /* --pid, and --nth and --times, mean something */
 } actions[] = {
-    {"xid", SIM_DO_XID, 0, 1, 1, true, parse_xid, true, false},
-    {"ecc", SIM_DO_ECC, 0, 1, 2, true, parse_ecc, false, false},
-    {"lose", SIM_DO_LOSE, 0, 0, 0, true, NULL, false, false},
-    {"return", SIM_DO_RETURN, 0, 0, 0, true, NULL, false, false},
-    {"reset", SIM_DO_RESET, 0, 0, 0, true, NULL, false, false},
-    {"memory", SIM_DO_PRESSURE, 0, 1, 1, true, parse_memory, false, false},
-    {"unload", SIM_DO_UNLOAD, 0, 0, 0, false, NULL, false, false},
-    {"load", SIM_DO_LOAD, 0, 0, 0, false, NULL, false, false},
-    {"reload", SIM_DO_UNLOAD, SIM_DO_LOAD, 0, 0, false, NULL, false, false},
-    {"error", SIM_DO_FAIL, 0, 2, 2, false, parse_error, true, true},
-    {"hang", SIM_DO_HANG, 0, 1, 1, false, parse_call, true, false},
-    {"release", SIM_DO_RELEASE, 0, 0, 1, false, parse_release, false, false},
-    {"advance", SIM_DO_ADVANCE, 0, 1, 1, false, parse_advance, false, false},
+    {"xid", SIM_DO_XID, 0, 1, 1, GPU_REQUIRED, parse_xid, true, false},
+    {"ecc", SIM_DO_ECC, 0, 1, 2, GPU_REQUIRED, parse_ecc, false, false},
+    {"lose", SIM_DO_LOSE, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
+    {"return", SIM_DO_RETURN, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
+    {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
+    {"memory", SIM_DO_PRESSURE, 0, 1, 1, GPU_REQUIRED, parse_memory, false, false},
+    {"unload", SIM_DO_UNLOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
+    {"load", SIM_DO_LOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
+    {"reload", SIM_DO_UNLOAD, SIM_DO_LOAD, 0, 0, GPU_NONE, NULL, false, false},
+    {"error", SIM_DO_FAIL, 0, 2, 2, GPU_OPTIONAL, parse_error, true, true},
+    {"hang", SIM_DO_HANG, 0, 1, 1, GPU_OPTIONAL, parse_call, true, false},
+    {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false},
+    {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false},
 };
 
 static const struct action *find_action(const char *name) {
@@ -265,9 +266,10 @@ static int check_options(const struct action *a, struct err *err) {
                                                                 : NULL;
     if (stray)
         return err_set(err, EINVAL, "%s: %s has no effect here", a->name, stray);
-    if (a->about_a_gpu != (arg_gpu != SIM_ALL))
+    if (a->gpu != GPU_OPTIONAL && (a->gpu == GPU_REQUIRED) != (arg_gpu != SIM_ALL))
         return err_set(err, EINVAL,
-                       a->about_a_gpu ? "%s: --gpu is required" : "%s: --gpu has no effect here",
+                       a->gpu == GPU_REQUIRED ? "%s: --gpu is required"
+                                              : "%s: --gpu has no effect here",
                        a->name);
     return 0;
 }
@@ -292,7 +294,7 @@ static int parse_command(int argc, char **argv, const struct action **ret_action
     *c = (struct sim_control){.magic = SIM_CONTROL_MAGIC,
                               .op = a->op,
                               .pid = arg_pid,
-                              .minor = a->about_a_gpu ? arg_gpu : 0};
+                              .minor = a->gpu == GPU_NONE ? 0 : arg_gpu};
     *ret_action = a;
     return a->parse ? a->parse(c, args + 1, err) : 0;
 }

@@ -156,6 +156,10 @@ CUresult cuda_enter_locked(void);
 /* For invalid arguments: the error of cuda_enter(), else CUDA_ERROR_INVALID_VALUE. */
 CUresult cuda_invalid(void);
 
+/* The minor number of the card of a device, or of the current context; CLIENT_NO_CARD: none. */
+uint32_t cuda_card_of(CUdevice dev);
+uint32_t cuda_card(void);
+
 /* cuda_enter(), and `dev` exists. */
 CUresult cuda_enter_device(CUdevice dev);
 

@@ -167,7 +167,7 @@ static CUresult connect_driver(void) {
     if (client_open(&cuda_client) < 0)
         return CUDA_ERROR_NO_DEVICE;
     if (atomic_load(client_faults) > 0) {
-        CUresult fault = (CUresult) client_fault(&cuda_client, "cuInit");
+        CUresult fault = (CUresult) client_fault(&cuda_client, "cuInit", CLIENT_NO_CARD);
         if (fault != CUDA_SUCCESS) {
             client_close(&cuda_client);
             return fault;
@@ -248,6 +248,15 @@ CUresult cuda_enter(void) {
 CUresult cuda_invalid(void) {
     CUresult r = cuda_enter();
     return r == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+uint32_t cuda_card_of(CUdevice dev) {
+    return dev >= 0 && dev < cuda_ndevices ? cuda_device[dev].page->parent : CLIENT_NO_CARD;
+}
+
+uint32_t cuda_card(void) {
+    CUcontext ctx = cuda_current();
+    return cuda_context_alive(ctx) ? cuda_card_of(ctx->device) : CLIENT_NO_CARD;
 }
 
 CUresult cuda_enter_device(CUdevice dev) {

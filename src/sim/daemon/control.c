@@ -59,10 +59,14 @@ static void show_rules(const struct sim_machine *m, struct buf *out) {
     for (uint32_t i = 0; i < SIM_FAULTS; i++) {
         const struct sim_fault *f = &m->host->fault[i];
         const struct fault_rule *r = &m->rule[i];
-        if (atomic_load(&f->generation) & 1)
-            buf_printf(out, "%s=%s status=%u skip=%u times=%u done=%u pid=%d\n",
-                       r->hang ? "hang" : "error", f->names, r->status, r->skip, r->times, r->done,
-                       (int) r->pid);
+        if (!(atomic_load(&f->generation) & 1))
+            continue;
+        buf_printf(out, "%s=%s status=%u skip=%u times=%u done=%u pid=%d",
+                   r->hang ? "hang" : "error", f->names, r->status, r->skip, r->times, r->done,
+                   (int) r->pid);
+        if (r->one_card)
+            buf_printf(out, " gpu=%u", r->card);
+        buf_puts(out, "\n");
     }
 }
 
@@ -170,6 +174,11 @@ static int do_load(struct daemon *d, const struct sim_control *c, struct buf *ou
     return 0;
 }
 
+static int no_such_gpu(const struct daemon *d, const struct sim_control *c, struct buf *out) {
+    buf_printf(out, "there is no GPU %u, only %u of them", c->minor, d->machine.ngpus);
+    return -ENODEV;
+}
+
 static int arm_fault(struct daemon *d, const struct sim_control *c, bool hang, struct buf *out) {
     const struct fault_rule rule = {
         .hang = hang,
@@ -177,7 +186,11 @@ static int arm_fault(struct daemon *d, const struct sim_control *c, bool hang, s
         .skip = c->nth > 0 ? c->nth - 1 : 0,
         .times = c->times,
         .pid = (pid_t) c->pid,
+        .one_card = c->minor != SIM_ALL,
+        .card = c->minor,
     };
+    if (rule.one_card && rule.card >= d->machine.ngpus)
+        return no_such_gpu(d, c, out);
     if (c->names[0] == '\0') {
         buf_puts(out, "no call is named");
         return -EINVAL;
@@ -238,8 +251,7 @@ int control_serve(struct daemon *d, int fd, const struct sim_control *c) {
         uint32_t len;
     } head = {0};
     if (operations[c->op].about_a_gpu && c->minor >= d->machine.ngpus) {
-        buf_printf(&out, "there is no GPU %u, only %u of them", c->minor, d->machine.ngpus);
-        head.status = -ENODEV;
+        head.status = no_such_gpu(d, c, &out);
     } else {
         head.status = operations[c->op].run(d, c, &out);
     }

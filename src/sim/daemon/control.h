@@ -25,8 +25,9 @@ enum sim_control_op {
     SIM_DO_PRESSURE, /* minor, amount = bytes in use that belong to no process */
     SIM_DO_UNLOAD,   /* unloads the driver: disconnects all clients */
     SIM_DO_LOAD,     /* loads it again */
-    SIM_DO_FAIL,     /* names, code = status, nth (1: the next), times (0: for ever), pid */
-    SIM_DO_HANG,     /* names, pid: calls wait until they are released */
+    SIM_DO_FAIL,     /* names, minor (SIM_ALL: any call), code = status, nth (1: the next),
+                      * times (0: for ever), pid */
+    SIM_DO_HANG,     /* names, minor, pid: calls wait until they are released */
     SIM_DO_RELEASE,  /* names as given before, or empty: all; ends FAIL and HANG */
     SIM_DO_ADVANCE,  /* amount = nanoseconds by which a stepped clock moves on */
     SIM_DO_END,

@@ -145,12 +145,12 @@ uint32_t fault_release(struct sim_machine *m, const char *names) {
 }
 
 enum sim_fault_action fault_judge(struct sim_machine *m, uint32_t slot, uint32_t generation,
-                                  pid_t pid, uint32_t *ret_status) {
+                                  pid_t pid, uint32_t card, uint32_t *ret_status) {
     if (slot >= SIM_FAULTS || atomic_load(&m->host->fault[slot].generation) != generation ||
         !(generation & 1))
         return SIM_FAULT_NONE;
     struct fault_rule *rule = &m->rule[slot];
-    if (rule->pid && rule->pid != pid)
+    if ((rule->pid && rule->pid != pid) || (rule->one_card && rule->card != card))
         return SIM_FAULT_NONE;
     if (rule->hang) {
         rule->done++;

@@ -36,7 +36,7 @@ int fault_arm(struct sim_machine *m, const char *names, const struct fault_rule 
 /* Ends every rule whose names are `names` (NULL: all). Returns how many. */
 uint32_t fault_release(struct sim_machine *m, const char *names);
 
-/* A client's call matched the names of that slot, of that generation. Returns what happens to it.
- */
+/* A client's call about `card` (UINT32_MAX: none) matched the names of that slot, of that
+ * generation. Returns what happens to it. */
 enum sim_fault_action fault_judge(struct sim_machine *m, uint32_t slot, uint32_t generation,
-                                  pid_t pid, uint32_t *ret_status);
+                                  pid_t pid, uint32_t card, uint32_t *ret_status);

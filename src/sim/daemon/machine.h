@@ -81,6 +81,8 @@ struct fault_rule {
     uint32_t times; /* calls that fail after those; 0: all */
     uint32_t done;  /* calls that have failed */
     pid_t pid;      /* only of this process; 0: of any */
+    bool one_card;  /* only calls about `card` */
+    uint32_t card;
 };
 
 struct sim_machine {

@@ -337,8 +337,8 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
 static void serve_fault(struct daemon *d, const struct sim_session *s, const struct sim_request *q,
                         struct answer *a) {
     uint32_t status = 0;
-    a->reply.a =
-        fault_judge(&d->machine, (uint32_t) (q->a >> 32), (uint32_t) q->a, s->pid, &status);
+    a->reply.a = fault_judge(&d->machine, (uint32_t) (q->a >> 32), (uint32_t) q->a, s->pid,
+                             (uint32_t) q->token[0], &status);
     a->reply.b = status;
 }
 

@@ -35,7 +35,7 @@ static nvmlReturn_t connect_driver(void) {
     if (r < 0)
         return r == -EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_DRIVER_NOT_LOADED;
     if (atomic_load(client_faults) > 0) {
-        nvmlReturn_t fault = (nvmlReturn_t) client_fault(&client, "nvmlInit_v2");
+        nvmlReturn_t fault = (nvmlReturn_t) client_fault(&client, "nvmlInit_v2", CLIENT_NO_CARD);
         if (fault != NVML_SUCCESS) {
             client_close(&client);
             return fault;
@@ -90,6 +90,15 @@ nvmlReturn_t nvml_ready(void) {
         reconnect = false;
     (void) pthread_mutex_unlock(&lock);
     return r;
+}
+
+uint32_t nvml_card_of(nvmlDevice_t device) {
+    bool is_card = device >= devices && device < devices + ndevices;
+    return is_card || nvml_is_part(device) ? device->page->parent : CLIENT_NO_CARD;
+}
+
+uint32_t nvml_card_at(unsigned int index) {
+    return index < ndevices ? devices[index].page->parent : CLIENT_NO_CARD;
 }
 
 bool nvml_is_part(nvmlDevice_t device) {

@@ -36,6 +36,10 @@ nvmlReturn_t nvml_enter_working(nvmlDevice_t device);
 /* The result of a function that is not simulated. */
 nvmlReturn_t nvml_refuse(void);
 
+/* The minor number of the card that a handle, or an index, is of; CLIENT_NO_CARD: of none. */
+uint32_t nvml_card_of(nvmlDevice_t device);
+uint32_t nvml_card_at(unsigned int index);
+
 unsigned int nvml_device_count(void);
 nvmlDevice_t nvml_device_at(unsigned int index);
 
