@@ -102,6 +102,7 @@ struct gpu_device {
     /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
      * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */
     uint32_t recovery_action;
+    bool late; /* the figures are not of the last poll: they fit no figures taken at that time */
     bool healthy;
     char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
     struct gpu_sample sample;
@@ -137,6 +138,11 @@ bool gpu_kind_ok(uint32_t kind, const char *parent, bool divided);
  * Only such cards have GPU objects and an audit. */
 static inline bool gpu_gives_shares(const struct gpu_device *d) {
     return d->kind == GPU_CARD && !d->divided;
+}
+
+/* Whether what the driver says of it can be compared with the ledgers of its shares. */
+static inline bool gpu_can_be_audited(const struct gpu_device *d) {
+    return d->healthy && !d->late && gpu_gives_shares(d);
 }
 
 /* The device with that UUID if it gives shares, or NULL. */

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's NVML process on the simulated driver: an XID reaches it at once, not at the next poll."""
 
+import itertools
 import os
 import pathlib
+import re
 import resource
 import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.request
 
 import pytest
 from sim_kit import BUILD
@@ -40,7 +44,7 @@ class Worker:
     def poll(self):
         """Cards by index: "" or why they are unhealthy."""
         self.sequence += 1
-        self.ours.send(struct.pack("<4I", MAGIC, POLL, self.sequence, 0))
+        self.ours.send(struct.pack("<4IQ", MAGIC, POLL, self.sequence, 0, 0))
         cards = {}
         while True:
             kind, index, body = self.receive()
@@ -97,17 +101,18 @@ def test_a_programs_own_fault_takes_no_card(node, worker):
     assert os.path.exists(f"/proc/{worker.process.pid}")
 
 
-def start_agent(node, path, descriptors):
+def start_agent(node, path, descriptors=None, listen="off"):
     """An agent without a cluster, which has started."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", "-days", "1",
                     "-keyout", path / "key", "-out", path / "ca"], check=True, capture_output=True)
     (path / "token").write_text("t")
     options = {"node-name": "n", "state-dir": path / "state", "cdi-dir": path / "cdi", "kubelet-dir": path / "kubelet",
-               "sim-dir": node.dir, "listen": "off", "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
+               "sim-dir": node.dir, "listen": listen, "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
                "token-file": path / "token"}
     agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())],
                              stderr=subprocess.PIPE, text=True,
-                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors))
+                             preexec_fn=descriptors and
+                             (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)))
     said = []
     for line in agent.stderr:
         said.append(line)
@@ -127,3 +132,56 @@ def test_the_agent_raises_its_limit_of_descriptors(node):
         finally:
             agent.kill()
             agent.wait()
+
+
+class Agent:
+    """An agent whose metrics can be read."""
+
+    def __init__(self, node, path):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1:%d" % s.getsockname()[1]
+        self.process = start_agent(node, path, listen=self.address)
+        self.lines = threading.Thread(target=self.process.stderr.read)  # so that it can write
+        self.lines.start()
+
+    def cards(self, name):
+        """The values of a metric by the number of the card."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        return {int(m[1]): float(m[2]) for m in re.finditer(rf'^{name}{{.*?\bgpu="(\d+)".*?}} (\S+)$', text, re.M)}
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.lines.join()
+
+
+@pytest.fixture
+def agent(node):
+    with tempfile.TemporaryDirectory() as path:
+        a = Agent(node, pathlib.Path(path))
+        yield a
+        a.close()
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_card_that_hangs_is_the_only_unhealthy_one(node, agent):
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1})
+    node.inject("hang", "nvmlDeviceGetMemoryInfo*", "--gpu", 1)
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 0})
+    end = time.monotonic() + 7  # the deadline of the whole driver is 5 s
+    for n in itertools.count(1):
+        node.inject("memory", f"{n}Mi", "--gpu", 0)
+        until(lambda: agent.cards("aliquot_gpu_memory_used_bytes").get(0, 0) >= n * 2**20, 2)
+        assert agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 0}
+        if time.monotonic() > end:
+            break
+    node.inject("release")
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1}, 3)

@@ -37,6 +37,12 @@ static unsigned int number_of(nvmlDevice_t device) {
     return (unsigned int) ((uintptr_t) device - INSTANCE);
 }
 
+/* "hang...": the call returns once the file is gone. */
+static void hang(const char *name) {
+    while (fault(name))
+        (void) usleep(2000);
+}
+
 EXPORT nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlInit_v2(void) {
     return fault("unloaded") ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_SUCCESS;
@@ -51,12 +57,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count);
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     if (fault("crash"))
         abort();
+    hang("hang-count");
     *count = 2;
     return fault("unloaded") ? NVML_ERROR_UNINITIALIZED : NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    if (index == 1)
+        hang("hang-handle-1");
     if (index == 1 && fault("lost"))
         return NVML_ERROR_GPU_IS_LOST;
     *device = (nvmlDevice_t) (uintptr_t) (index + 1);
@@ -86,10 +95,9 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) 
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    while (index_of(device) == 1 && fault("hang"))
-        (void) pause();
     if (is_instance(device) && number_of(device) == 2 && fault("mig-broken"))
         return NVML_ERROR_GPU_IS_LOST;
+    hang(index_of(device) == 0 ? "hang-0" : "hang-1");
     *memory = (nvmlMemory_t){.total = 80 * GIB, .free = 79 * GIB, .used = GIB};
     return NVML_SUCCESS;
 }

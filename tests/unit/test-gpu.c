@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The monitor and its child, on an NVML that hangs, crashes and loses cards; and what they say to
- * each other. */
+/* The monitor and its child, on an NVML that hangs, crashes and loses cards. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +21,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "gpu/nvml/links.h"
 #include "gpu/nvml/monitor.h"
 #include "gpu/nvml/worker.h"
 #include "gpu/nvml/worker_protocol.h"
@@ -424,19 +422,127 @@ static void xid_of_an_old_driver(void **state) {
     RUN_UNTIL(f, snap(f)->devices[1].healthy);
 }
 
+/* A call that concerns no card in particular: its process is killed. */
 static void hanging_call(void **state) {
     struct fixture *f = *state;
     int pid;
 
     RUN_UNTIL(f, snap(f)->ndevices == 2);
     pid = status(f).pid;
-    switch_fault(f, "hang", true);
+    switch_fault(f, "hang-count", true);
     RUN_UNTIL(f, status(f).hangs > 0);
     assert_int_equal(snap(f)->ndevices, 2);
     RUN_UNTIL(f, kill(pid, 0) < 0);
-    switch_fault(f, "hang", false);
+    switch_fault(f, "hang-count", false);
     RUN_UNTIL(f, status(f).text[0] == 0 && status(f).answering);
     assert_int_not_equal(status(f).pid, pid);
+}
+
+static bool hangs(const struct gpu_device *d) {
+    return !d->healthy && strstr(d->reason, "has not returned");
+}
+
+/* One card whose calls hang is the only one that is unhealthy; a process of its own waits for them,
+ * and goes on when they return. */
+static void hanging_card(void **state) {
+    struct fixture *f = *state;
+    uint64_t polls;
+    int pid;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    pid = status(f).pid;
+    switch_fault(f, "hang-1", true);
+    RUN_UNTIL(f, snap(f)->devices[1].late);
+    assert_true(snap(f)->devices[1].healthy); /* it may be slow */
+    RUN_UNTIL(f, hangs(&snap(f)->devices[1]));
+    assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls + 20);
+    assert_true(snap(f)->devices[0].healthy && !snap(f)->devices[0].late);
+    assert_int_equal(snap(f)->devices[0].nprocesses, 100);
+    assert_true(hangs(&snap(f)->devices[1]));
+    assert_int_equal(status(f).hangs, 1);
+    assert_int_equal(status(f).restarts, 0);
+    assert_int_not_equal(status(f).pid, pid);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-1", f->dir, 1), -EAGAIN);
+    assert_int_equal(kill(pid, 0), 0);
+    switch_fault(f, "hang-1", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy);
+    assert_int_equal(snap(f)->devices[1].nprocesses, 0);
+    RUN_UNTIL(f, !snap(f)->devices[1].late);
+    assert_int_equal(status(f).pid, pid); /* registered for the XIDs of both */
+    switch_fault(f, "xid-48", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+    assert_int_equal(status(f).restarts, 0);
+}
+
+/* In each order of hanging and of coming back. */
+static void all_cards_hang(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    for (unsigned order = 0; order < 4; order++) {
+        const char *first = order & 1 ? "hang-0" : "hang-1",
+                   *last = order & 1 ? "hang-1" : "hang-0";
+
+        switch_fault(f, first, true);
+        RUN_UNTIL(f, hangs(&snap(f)->devices[order & 1 ? 0 : 1]));
+        switch_fault(f, last, true);
+        RUN_UNTIL(f, hangs(&snap(f)->devices[0]) && hangs(&snap(f)->devices[1]));
+        switch_fault(f, order & 2 ? first : last, false);
+        RUN_UNTIL(f, snap(f)->devices[0].healthy || snap(f)->devices[1].healthy);
+        switch_fault(f, order & 2 ? last : first, false);
+        RUN_UNTIL(f, snap(f)->devices[0].healthy && snap(f)->devices[1].healthy);
+        RUN_UNTIL(f, !snap(f)->devices[0].late && !snap(f)->devices[1].late);
+    }
+    switch_fault(f, "xid-48", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+}
+
+/* From the first call on, with what a former run of the agent knew: nothing. */
+static void card_that_hangs_from_the_start(void **state) {
+    struct fixture *f = *state;
+
+    switch_fault(f, "hang-handle-1", true);
+    RUN_UNTIL(f, snap(f)->ndevices == 1 && status(f).hangs == 1);
+    assert_true(snap(f)->devices[0].healthy);
+    switch_fault(f, "hang-handle-1", false);
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_true(snap(f)->devices[1].healthy);
+}
+
+/* The process that waits for a card is killed: the card is read by another, which is registered for
+ * its XIDs. */
+static void waiting_process_is_killed(void **state) {
+    struct fixture *f = *state;
+    int pid;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    pid = status(f).pid;
+    switch_fault(f, "hang-1", true);
+    RUN_UNTIL(f, hangs(&snap(f)->devices[1]));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    RUN_UNTIL(f, status(f).hangs == 2); /* another one waits */
+    assert_true(snap(f)->devices[0].healthy);
+    switch_fault(f, "hang-1", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy && !snap(f)->devices[1].late);
+    switch_fault(f, "xid-48", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+}
+
+/* The driver is unloaded while a card hangs, and comes back without the fault. */
+static void driver_is_unloaded_below_a_hang(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "hang-1", true);
+    RUN_UNTIL(f, hangs(&snap(f)->devices[1]));
+    switch_fault(f, "unloaded", true);
+    RUN_UNTIL(f, strstr(status(f).text, "Driver Not Loaded"));
+    switch_fault(f, "hang-1", false);
+    switch_fault(f, "unloaded", false);
+    RUN_UNTIL(f, snap(f)->devices[0].healthy && snap(f)->devices[1].healthy);
+    RUN_UNTIL(f, !snap(f)->devices[1].late);
 }
 
 static void crash_and_driver_reload(void **state) {
@@ -508,251 +614,6 @@ static void memory_limits(void **state) {
     assert_true(snap(f)->devices[0].healthy && status(f).restarts == 0);
 }
 
-static void bad_messages(void **state) {
-    union gpu_message m = {
-        .device = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DEVICE, 1, 0}, .uuid = "x"}};
-
-    (void) state;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device) - 1), -EBADMSG);
-    assert_int_equal(gpu_message_check(&m, 3), -EBADMSG);
-    m.device.header.index = GPU_CARDS_MAX;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.header.index = 0;
-    memset(m.device.model, 'x', sizeof(m.device.model));
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.model[0] = m.device.model[sizeof(m.device.model) - 1] = 0;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
-    m.device.kind = GPU_MIG_INSTANCE; /* of no card */
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.parent[0] = 'x';
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
-    m.device.divided = 1;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.divided = 0;
-    m.device.mig.gi = GPU_MIG_IDS;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.mig = (struct gpu_mig){.ci = GPU_MIG_IDS};
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.mig.ci = 0;
-    memset(m.device.mig.profile, 'x', sizeof(m.device.mig.profile));
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.mig.profile[0] = m.device.mig.profile[sizeof(m.device.mig.profile) - 1] = 0;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
-    m.device.kind = GPU_KINDS;
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m.device.kind = GPU_MIG_INSTANCE;
-    memset(m.device.parent, 'x', sizeof(m.device.parent));
-    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m = (union gpu_message){
-        .processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
-                      .count = GPU_PACKET_PROCESSES + 1}};
-    assert_int_equal(gpu_message_check(&m, sizeof(m.processes)), -EBADMSG);
-    m = (union gpu_message){.context = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_CONTEXT, 0, 0},
-                                        .uuid = "GPU-1",
-                                        .bytes = 1}};
-    assert_int_equal(gpu_message_check(&m, sizeof(m.context)), GPU_MESSAGE_CONTEXT);
-    assert_int_equal(gpu_message_check(&m, sizeof(m.context) - 1), -EBADMSG);
-    memset(m.context.uuid, 'x', sizeof(m.context.uuid));
-    assert_int_equal(gpu_message_check(&m, sizeof(m.context)), -EBADMSG);
-}
-
-static void inventory_file(void **state) {
-    static struct gpu_snapshot s, back;
-    _cleanup_buf_ struct buf text = BUF_INIT(65536);
-
-    (void) state;
-    s.ndevices = 1;
-    s.devices[0] = (struct gpu_device){
-        .index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x", .context_bytes = 6};
-    gpu_snapshot_encode(&s, &text);
-    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
-    assert_int_equal(back.ndevices, 1);
-    assert_int_equal(back.devices[0].minor, 4);
-    assert_int_equal(back.devices[0].context_bytes, 6);
-    assert_string_equal(back.devices[0].model, "M\"x");
-    assert_false(back.devices[0].healthy);
-    assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);
-}
-
-/* The kinds in a file that a former version has written. */
-static void kinds_of_the_inventory(void **state) {
-    static const char *const names[GPU_KINDS] = {"GPU", "MIG instance", "vGPU", "remote GPU"};
-    static struct gpu_snapshot s;
-    char text[256];
-
-    (void) state;
-    for (unsigned kind = 0; kind < GPU_KINDS; kind++) {
-        (void) snprintf(text, sizeof(text),
-                        "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"X\",\"memory\":1,"
-                        "\"kind\":\"%s\",\"parent\":\"%s\"}]}",
-                        names[kind], kind == GPU_MIG_INSTANCE ? "GPU-1" : "");
-        assert_int_equal(gpu_snapshot_decode(text, strlen(text), &s, NULL), 0);
-        assert_int_equal(s.devices[0].kind, kind);
-    }
-}
-
-static void inventory_of_parts(void **state) {
-    static struct gpu_snapshot s, back;
-    static const char former[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"GPU-1\","
-                                 "\"memory\":1}]}";
-    static const char orphan[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
-                                 "\"memory\":1,\"kind\":\"MIG instance\"}]}";
-    static const char unknown[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"X\","
-                                  "\"memory\":1,\"kind\":\"abacus\"}]}";
-    _cleanup_buf_ struct buf text = BUF_INIT(65536);
-
-    (void) state;
-    s.ndevices = GPU_KINDS + 1;
-    s.devices[GPU_KINDS] = (struct gpu_device){.divided = true, .uuid = "GPU-parent"};
-    for (unsigned kind = 0; kind < GPU_KINDS; kind++) {
-        struct gpu_device *d = &s.devices[kind];
-
-        *d = (struct gpu_device){.kind = (enum gpu_kind) kind};
-        (void) snprintf(d->uuid, sizeof(d->uuid), "X-%u", kind);
-        if (kind == GPU_MIG_INSTANCE)
-            (void) snprintf(d->parent, sizeof(d->parent), "GPU-parent");
-    }
-    gpu_snapshot_encode(&s, &text);
-    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
-    assert_int_equal(back.ndevices, s.ndevices);
-    for (uint32_t i = 0; i < s.ndevices; i++) {
-        assert_int_equal(back.devices[i].kind, s.devices[i].kind);
-        assert_int_equal(back.devices[i].divided, s.devices[i].divided);
-        assert_string_equal(back.devices[i].parent, s.devices[i].parent);
-    }
-    assert_int_equal(gpu_snapshot_decode(former, strlen(former), &back, NULL), 0);
-    assert_int_equal(back.devices[0].kind, GPU_CARD);
-    assert_true(gpu_snapshot_decode(orphan, strlen(orphan), &back, NULL) < 0);
-    assert_true(gpu_snapshot_decode(unknown, strlen(unknown), &back, NULL) < 0);
-}
-
-static void inventory_of_instances(void **state) {
-    static struct gpu_snapshot s, back;
-    static const char ids[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
-                              "\"memory\":1,\"kind\":\"MIG instance\",\"parent\":\"GPU-1\","
-                              "\"mig\":{\"gi\":64}}]}";
-    static const char number[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
-                                 "\"memory\":1,\"kind\":\"MIG instance\",\"parent\":\"GPU-1\","
-                                 "\"mig\":{\"size\":4294967296}}]}";
-    _cleanup_buf_ struct buf text = BUF_INIT(65536);
-
-    (void) state;
-    s.ndevices = 1;
-    s.devices[0] = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
-                                       .uuid = LONGEST_UUID,
-                                       .parent = "GPU-01234567-89ab-cdef-0123-456789abcdef",
-                                       .mig = {.gi = 13,
-                                               .ci = 6,
-                                               .profile = "1c.3g.40gb+me.all",
-                                               .profile_id = 9,
-                                               .start = 4,
-                                               .size = 3,
-                                               .gi_slices = 2,
-                                               .ci_slices = 1,
-                                               .multiprocessors = 60,
-                                               .copy_engines = 5,
-                                               .decoders = 7,
-                                               .encoders = 8,
-                                               .jpegs = 10,
-                                               .ofas = 11}};
-    gpu_snapshot_encode(&s, &text);
-    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
-    assert_memory_equal(&back.devices[0].mig, &s.devices[0].mig, sizeof(struct gpu_mig));
-    assert_string_equal(back.devices[0].uuid, s.devices[0].uuid);
-    assert_int_equal(gpu_snapshot_decode(ids, strlen(ids), &back, NULL), -EINVAL);
-    assert_int_equal(gpu_snapshot_decode(number, strlen(number), &back, NULL), -EINVAL);
-}
-
-/* ---- links ---- */
-
-/* Four cards: 0 and 1 share two NVLinks, 2 and 3 have a switch, on which one link of 3 is down. */
-static nvmlReturn_t links_handle(unsigned int index, nvmlDevice_t *ret) {
-    static char cards[4];
-    *ret = (nvmlDevice_t) (void *) &cards[index];
-    return index < 4 ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
-}
-
-static unsigned links_index(nvmlDevice_t device) {
-    nvmlDevice_t first;
-    (void) links_handle(0, &first);
-    return (unsigned) ((char *) device - (char *) first);
-}
-
-static nvmlReturn_t links_pci(nvmlDevice_t device, nvmlPciInfo_t *ret) {
-    *ret = (nvmlPciInfo_t){.bus = 0x10 + links_index(device)};
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t links_state(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *ret) {
-    unsigned i = links_index(device);
-    *ret = i == 3 && link == 5 ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
-    return link < (i < 2 ? 2u : 6u) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
-}
-
-static nvmlReturn_t links_type(nvmlDevice_t device, unsigned int link,
-                               nvmlIntNvLinkDeviceType_t *ret) {
-    (void) link;
-    *ret = links_index(device) < 2 ? NVML_NVLINK_DEVICE_TYPE_GPU : NVML_NVLINK_DEVICE_TYPE_SWITCH;
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t links_remote(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *ret) {
-    (void) link;
-    *ret = (nvmlPciInfo_t){.bus = 0x10 + (links_index(device) ^ 1)};
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t links_level(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t *ret) {
-    *ret = links_index(a) / 2 == links_index(b) / 2 ? NVML_TOPOLOGY_SINGLE : NVML_TOPOLOGY_SYSTEM;
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t links_numa(nvmlDevice_t device, unsigned int size, unsigned long *set,
-                               nvmlAffinityScope_t scope) {
-    assert_true(size > 0 && scope == 0);
-    set[0] = 1ul << (links_index(device) / 2);
-    return NVML_SUCCESS;
-}
-
-static void links(void **state) {
-    const struct nvml nvml = {.nvmlDeviceGetHandleByIndex_v2 = links_handle,
-                              .nvmlDeviceGetPciInfo_v3 = links_pci,
-                              .nvmlDeviceGetMemoryAffinity = links_numa,
-                              .nvmlDeviceGetTopologyCommonAncestor = links_level,
-                              .nvmlDeviceGetNvLinkState = links_state,
-                              .nvmlDeviceGetNvLinkRemoteDeviceType = links_type,
-                              .nvmlDeviceGetNvLinkRemotePciInfo_v2 = links_remote};
-    const struct nvml old = {.nvmlDeviceGetHandleByIndex_v2 = links_handle};
-    static struct gpu_links l;
-
-    (void) state;
-    gpu_links_read(&nvml, 4, &l);
-    assert_int_equal(l.count, 4);
-    assert_int_equal(l.of[0].nvlinks[1], 2);
-    assert_int_equal(l.of[0].nvlinks[2], 0);
-    assert_int_equal(l.of[2].nvlinks[3], 5);
-    assert_int_equal(l.of[3].nvlinks[2], 5);
-    assert_int_equal(l.of[2].level[3], NVML_TOPOLOGY_SINGLE);
-    assert_int_equal(l.of[2].level[0], NVML_TOPOLOGY_SYSTEM);
-    assert_int_equal(l.of[1].numa, 0);
-    assert_int_equal(l.of[3].numa, 1);
-    gpu_links_read(&old, 4, &l); /* a driver that tells nothing of it */
-    assert_int_equal(l.of[0].numa, -1);
-    assert_int_equal(l.of[0].level[1], GPU_LEVEL_UNKNOWN);
-    assert_int_equal(l.of[0].nvlinks[1], 0);
-}
-
-static void library_of_another_kind(void **state) {
-    struct nvml nvml;
-    struct err err;
-
-    (void) state;
-    assert_int_equal(nvml_load("libm.so.6", &nvml, &err), -ENOSYS);
-    assert_string_equal(err.text, "libm.so.6 has no nvmlInit_v2: the driver is too old");
-    assert_int_equal(nvml_load("/nowhere/libnvidia-ml.so.1", &nvml, &err), -ENOENT);
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
@@ -764,17 +625,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(xid, setup, teardown),
         cmocka_unit_test_setup_teardown(xid_of_an_old_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(hanging_call, setup, teardown),
+        cmocka_unit_test_setup_teardown(hanging_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_cards_hang, setup, teardown),
+        cmocka_unit_test_setup_teardown(card_that_hangs_from_the_start, setup, teardown),
+        cmocka_unit_test_setup_teardown(waiting_process_is_killed, setup, teardown),
+        cmocka_unit_test_setup_teardown(driver_is_unloaded_below_a_hang, setup, teardown),
         cmocka_unit_test_setup_teardown(crash_and_driver_reload, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
-        cmocka_unit_test(bad_messages),
-        cmocka_unit_test(inventory_file),
-        cmocka_unit_test(kinds_of_the_inventory),
-        cmocka_unit_test(inventory_of_parts),
-        cmocka_unit_test(inventory_of_instances),
-        cmocka_unit_test(links),
-        cmocka_unit_test(library_of_another_kind),
     };
     static char dir[512];
     ssize_t n;

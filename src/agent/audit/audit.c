@@ -355,7 +355,7 @@ static bool audit_slot(struct audit *a, struct slot *slot) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
         const struct gpu_device *card = gpu_find_card(s, slot->grant.devices[i].uuid);
 
-        if (card && card->healthy && audit_pids_fit(a, card))
+        if (card && gpu_can_be_audited(card) && audit_pids_fit(a, card))
             again |= audit_device(a, slot, i, card, readable ? &u : NULL, &changed);
     }
     if (changed || slot->limits_late)

@@ -176,7 +176,7 @@ bool orphans_end(struct audit *a) {
     bool again = false;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (s->devices[i].healthy && gpu_gives_shares(&s->devices[i]))
+        if (gpu_can_be_audited(&s->devices[i]))
             again |= settle_card(a, i, &s->devices[i]);
     return again;
 }

@@ -64,13 +64,15 @@ void usage_update(struct audit *a) {
                  * which the driver does not list, holds it. */
                 if (!audit_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
                     a->outside[i] += p->memory;
-                audit_shareless(a, &s->devices[i], p->pid);
+                if (!s->devices[i].late)
+                    audit_shareless(a, &s->devices[i], p->pid);
                 continue;
             }
             d->driver_memory += p->memory;
             d->driver_percent += p->sm_percent;
             d->driver_processes++;
-            audit_process(a, slot, d, p->pid, p->memory);
+            if (!s->devices[i].late)
+                audit_process(a, slot, d, p->pid, p->memory);
         }
     }
     gpu_monitor_status(a->shares->monitor, &status);

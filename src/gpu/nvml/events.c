@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,12 +11,10 @@
 #include "gpu/device.h"
 
 #define WAIT_MS 5000
-#define REGISTER_SECONDS 1 /* a driver that hangs here must not keep polls from being answered */
 #define STACK_BYTES (64 * 1024)
 
 struct listener {
     struct gpu_events_options options;
-    sem_t registered; /* or failed to */
     nvmlEventSet_t set;
     nvmlDevice_t devices[GPU_CARDS_MAX]; /* NULL: its events cannot be had */
     unsigned int count;
@@ -35,20 +32,21 @@ bool gpu_xid_needs_reset(uint32_t xid) {
 
 /* Omits cards that do not support events. Handles are kept, because the index of a lost card cannot
  * be queried. */
-static unsigned int register_all(const struct nvml *n, nvmlEventSet_t set,
-                                 nvmlDevice_t ret_devices[GPU_CARDS_MAX]) {
-    unsigned int count = 0;
+static void register_all(struct listener *l) {
+    const struct gpu_events_options *o = &l->options;
 
-    if (n->nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS)
-        return 0;
-    if (count > GPU_CARDS_MAX)
-        count = GPU_CARDS_MAX;
-    for (unsigned int i = 0; i < count; i++) {
-        ret_devices[i] = NULL;
-        if (n->nvmlDeviceGetHandleByIndex_v2(i, &ret_devices[i]) == NVML_SUCCESS)
-            (void) n->nvmlDeviceRegisterEvents(ret_devices[i], nvmlEventTypeXidCriticalError, set);
+    if (o->nvml->nvmlDeviceGetCount_v2(&l->count) != NVML_SUCCESS)
+        l->count = 0;
+    if (l->count > GPU_CARDS_MAX)
+        l->count = GPU_CARDS_MAX;
+    for (unsigned int i = 0; i < l->count; i++) {
+        if (o->left_out >> i & 1)
+            continue;
+        o->reading(i, o->userdata);
+        if (o->nvml->nvmlDeviceGetHandleByIndex_v2(i, &l->devices[i]) == NVML_SUCCESS)
+            (void) o->nvml->nvmlDeviceRegisterEvents(l->devices[i], nvmlEventTypeXidCriticalError,
+                                                     l->set);
     }
-    return count;
 }
 
 static void report(const struct listener *l, const nvmlEventData_t *event) {
@@ -61,12 +59,8 @@ static void report(const struct listener *l, const nvmlEventData_t *event) {
 
 static void *listen_to_events(void *arg) {
     struct listener *l = arg;
-    bool created = l->options.nvml->nvmlEventSetCreate(&l->set) == NVML_SUCCESS;
 
-    if (created)
-        l->count = register_all(l->options.nvml, l->set, l->devices);
-    (void) sem_post(&l->registered);
-    while (created) {
+    for (;;) {
         nvmlEventData_t event = {0};
         nvmlReturn_t r = l->options.nvml->nvmlEventSetWait_v2(l->set, &event, WAIT_MS);
 
@@ -102,7 +96,6 @@ static int start_thread(struct listener *l) {
 int gpu_events_start(const struct gpu_events_options *options) {
     const struct nvml *n = options->nvml;
     struct listener *l;
-    struct timespec until;
     int r;
 
     if (!n->nvmlEventSetCreate || !n->nvmlDeviceRegisterEvents || !n->nvmlEventSetWait_v2)
@@ -111,16 +104,13 @@ int gpu_events_start(const struct gpu_events_options *options) {
     if (!l)
         return -ENOMEM;
     l->options = *options;
-    (void) sem_init(&l->registered, 0, 0);
-    r = start_thread(l);
-    if (r < 0) {
+    if (n->nvmlEventSetCreate(&l->set) != NVML_SUCCESS) {
         free(l);
-        return r;
+        return 0;
     }
-    (void) clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += REGISTER_SECONDS;
-    do
-        r = sem_clockwait(&l->registered, CLOCK_MONOTONIC, &until);
-    while (r < 0 && errno == EINTR);
-    return r < 0 ? -ETIMEDOUT : 0;
+    register_all(l);
+    r = start_thread(l);
+    if (r < 0)
+        free(l);
+    return r;
 }

@@ -14,13 +14,15 @@ struct gpu_events_options {
     /* In the thread. `index`: as nvmlDeviceGetHandleByIndex counts; GPU instance and compute
      * instance: UINT32_MAX where NVML attributes the XID to none. */
     void (*on_xid)(uint32_t index, const nvmlEventData_t *event, void *userdata);
+    /* Before calls that concern a card, in the caller's thread. */
+    void (*reading)(uint32_t index, void *userdata);
     void *userdata;
+    uint64_t left_out; /* cards (bits, by index) for which no call may be made */
 };
 
-/* Starts a thread that registers for the events of all cards and waits for them, and ends with the
- * process. After 0, an XID is reported; 0 also where the driver has no events. -ETIMEDOUT: the
- * driver has not answered for a second, and the thread goes on with it; -ENOMEM, -EAGAIN: no
- * thread. The options are copied. */
+/* Registers for the events of the other cards, and starts a thread that waits for them and ends
+ * with the process. After 0, an XID is reported; 0 also where the driver has no events. -ENOMEM,
+ * -EAGAIN: no thread. The options are copied. */
 int gpu_events_start(const struct gpu_events_options *options);
 
 /* Whether a card takes no more work after this XID until it is reset, by NVIDIA's catalogue

@@ -16,6 +16,8 @@ struct reader {
     nvmlPciInfo_t pci[GPU_CARDS_MAX];
     uint8_t switched[GPU_CARDS_MAX]; /* NVLinks that end at a switch */
     struct gpu_links *links;
+    void (*reading)(uint32_t index, void *userdata);
+    void *userdata;
 };
 
 static int32_t numa_of(const struct nvml *n, nvmlDevice_t device) {
@@ -32,6 +34,7 @@ static int32_t numa_of(const struct nvml *n, nvmlDevice_t device) {
 
 static void open_cards(struct reader *r) {
     for (uint32_t i = 0; i < r->count; i++) {
+        r->reading(i, r->userdata);
         if (r->nvml->nvmlDeviceGetHandleByIndex_v2(i, &r->devices[i]) != NVML_SUCCESS) {
             r->devices[i] = NULL;
             continue;
@@ -88,7 +91,8 @@ static void join_switched(struct reader *r) {
 
 static void read_levels(struct reader *r) {
     nvmlGpuTopologyLevel_t level;
-    for (uint32_t a = 0; a < r->count; a++)
+    for (uint32_t a = 0; a < r->count; a++) {
+        r->reading(a, r->userdata);
         for (uint32_t b = 0; b < r->count; b++)
             if (a != b && r->devices[a] && r->devices[b] &&
                 r->nvml->nvmlDeviceGetTopologyCommonAncestor &&
@@ -96,23 +100,36 @@ static void read_levels(struct reader *r) {
                                                              &level) == NVML_SUCCESS &&
                 (unsigned) level <= NVML_TOPOLOGY_SYSTEM)
                 r->links->of[a].level[b] = (uint8_t) level;
+    }
 }
 
-void gpu_links_read(const struct nvml *nvml, uint32_t count, struct gpu_links *ret) {
-    struct reader r = {
-        .nvml = nvml, .count = count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX, .links = ret};
+void gpu_links_init(struct gpu_links *ret) {
     memset(ret, 0, sizeof(*ret));
-    ret->count = r.count;
-    for (uint32_t i = 0; i < r.count; i++) {
+    for (uint32_t i = 0; i < GPU_CARDS_MAX; i++) {
         ret->of[i].numa = -1;
-        ret->of[i].known = r.count;
         memset(ret->of[i].level, GPU_LEVEL_UNKNOWN, sizeof(ret->of[i].level));
     }
-    open_cards(&r);
+}
+
+void gpu_links_read(const struct nvml *nvml, uint32_t count,
+                    void (*reading)(uint32_t index, void *userdata), void *userdata,
+                    struct gpu_links *ret) {
+    struct reader r = {.nvml = nvml,
+                       .count = count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX,
+                       .links = ret,
+                       .reading = reading,
+                       .userdata = userdata};
+    gpu_links_init(ret);
+    ret->count = r.count;
     for (uint32_t i = 0; i < r.count; i++)
+        ret->of[i].known = r.count;
+    open_cards(&r);
+    for (uint32_t i = 0; i < r.count; i++) {
+        reading(i, userdata);
         for (unsigned link = 0; r.devices[i] && link < NVLINKS_MAX; link++)
             if (is_active(nvml, r.devices[i], link))
                 follow_link(&r, i, link);
+    }
     join_switched(&r);
     read_levels(&r);
 }

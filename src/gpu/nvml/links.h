@@ -13,5 +13,11 @@ struct gpu_links {
     struct gpu_connections of[GPU_CARDS_MAX]; /* by index */
 };
 
-/* Queries the first `count` cards; links that the driver does not report stay unknown. */
-void gpu_links_read(const struct nvml *nvml, uint32_t count, struct gpu_links *ret);
+/* Links of which nothing is known. */
+void gpu_links_init(struct gpu_links *ret);
+
+/* Queries the first `count` cards; links that the driver does not report stay unknown. `reading` is
+ * called before calls that concern a card. */
+void gpu_links_read(const struct nvml *nvml, uint32_t count,
+                    void (*reading)(uint32_t index, void *userdata), void *userdata,
+                    struct gpu_links *ret);

@@ -1,141 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/nvml/monitor.h"
 
-#include <signal.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "abi/nvml.h"
-#include "base/cleanup.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/text.h"
-#include "gpu/nvml/worker.h"
-#include "gpu/nvml/worker_protocol.h"
+#include "gpu/nvml/child.h"
+#include "gpu/nvml/collect.h"
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000
-#define TURN_MAX 4096 /* packets taken in one turn of the loop */
 #define SEARCH_MS 500 /* search interval while there is no driver */
 
-/* The child as libuv sees it. */
-struct child {
-    uv_process_t process;
-    struct gpu_monitor *monitor; /* NULL after the monitor has closed it */
+/* Children that each wait for one card. With more cards than that, the driver hangs as a whole. */
+#define WATCHERS_MAX 3
+#define SLOW_PARTS 8   /* a card is slow after this part of the deadline */
+#define PROMPT_POLLS 3 /* a card that was slow is no longer: so many prompt answers */
+#define NO_CARD UINT32_MAX
+
+/* A child and its polls. */
+struct poller {
+    struct gpu_monitor *monitor;
+    struct gpu_child *child;
+    uint64_t number; /* in the order of their starts */
+    bool polling;    /* a poll is being answered */
+    bool answered;   /* one was */
+    uint32_t sequence;
+    uint64_t left_out; /* cards (bits, by index) that the poll leaves out */
+    uint32_t reading;  /* the card whose calls run, NO_CARD: none */
+    uint64_t since;    /* loop time when the poll, or the reading of the card, began */
+    uint32_t card;     /* of a watcher */
+    bool hangs;        /* a watcher's card is past the deadline */
+    unsigned prompt;   /* of a watcher: prompt answers in a row */
+    struct gpu_collect answer;
 };
 
 struct gpu_monitor {
     uv_loop_t *loop;
     struct gpu_monitor_options options;
     char program[256];
-    struct child *child;
-    int fd;         /* our end of the pair, -1: none */
-    uv_poll_t poll; /* of fd */
-    bool poll_open;
-    uv_timer_t timer; /* next: poll, deadline of a poll, or start of a child */
-    enum { MONITOR_WAITING, MONITOR_POLLING, MONITOR_RESTARTING, MONITOR_CLOSING } state;
+    struct poller *main; /* reads all cards but those of the watchers; NULL: to be started */
+    struct poller *watchers[WATCHERS_MAX]; /* each reads one card that was slow; NULL: none */
+    struct poller *dying; /* a former main child that was killed in a call, not yet dead */
+    uv_timer_t timer;     /* the next start of the main child */
+    unsigned handles;     /* children that are not freed, and the timer */
     bool poll_again;
     unsigned backoff_ms;
     uint32_t sequence;
-    uint64_t answered_at; /* loop time of the last END */
+    uint64_t answered_at;                  /* loop time of the main child's last END */
+    uint64_t card_answered[GPU_CARDS_MAX]; /* of the last END with that card */
     struct gpu_snapshot now;
-    struct gpu_snapshot next;     /* being received */
-    struct gpu_device *receiving; /* the last one of it; NULL: it is left out */
+    struct gpu_snapshot room; /* empty: for gpu_collect_end() */
     struct {
         char uuid[GPU_UUID_MAX];
         uint64_t bytes;
     } contexts[GPU_MAX]; /* measured, or known from before */
     size_t ncontexts;
     bool complete;
-    uint64_t polls, restarts, hangs;
+    uint64_t polls, starts, restarts, hangs;
     char text[ERR_TEXT_MAX];
-    int handles; /* open libuv handles, while closing */
     void (*on_closed)(void *userdata);
     void *closed_userdata;
 };
 
-static void start_child(struct gpu_monitor *m);
-static void on_timer(uv_timer_t *timer);
+static bool start_main(struct gpu_monitor *m);
+static void on_start_due(uv_timer_t *timer);
 
 static void changed(struct gpu_monitor *m) {
     m->options.on_update(m->options.userdata);
 }
 
-/* ---- letting go of a child ---- */
-
-/* While the monitor closes: one of its handles is done. The last one frees it. */
-static void let_go(struct gpu_monitor *m) {
-    void (*on_closed)(void *) = m->on_closed;
-    void *userdata = m->closed_userdata;
-
-    if (m->state != MONITOR_CLOSING || --m->handles > 0)
-        return;
-    free(m);
-    if (on_closed)
-        on_closed(userdata);
+static uint64_t bit_of(uint32_t card) {
+    return UINT64_C(1) << card;
 }
 
-static void on_child_closed(uv_handle_t *handle) {
-    struct child *c = handle->data;
+/* ---- who reads which card ---- */
 
-    if (c->monitor)
-        let_go(c->monitor);
-    free(c);
+static uint64_t watched_cards(const struct gpu_monitor *m) {
+    uint64_t cards = 0;
+
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i])
+            cards |= bit_of(m->watchers[i]->card);
+    return cards;
 }
 
-/* The child's last messages are still in the channel; its end of file starts the next child. */
-static void on_child_exit(uv_process_t *process, int64_t status, int signal_number) {
-    struct child *c = process->data;
-
-    (void) status;
-    (void) signal_number;
-    c->monitor->child = NULL;
-    if (c->monitor->state != MONITOR_CLOSING)
-        c->monitor = NULL;
-    uv_close((uv_handle_t *) process, on_child_closed);
+static struct poller *watcher_of(const struct gpu_monitor *m, uint32_t card) {
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i] && m->watchers[i]->card == card)
+            return m->watchers[i];
+    return NULL;
 }
 
-static void on_poll_closed(uv_handle_t *handle) {
-    struct gpu_monitor *m = handle->data;
-    int fd = take_fd(&m->fd);
-
-    cleanup_closep(&fd);
-    m->poll_open = false;
-    let_go(m);
+static struct poller **watcher_place(struct gpu_monitor *m, const struct poller *p) {
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i] == p)
+            return &m->watchers[i];
+    return NULL;
 }
 
-static void on_timer_closed(uv_handle_t *handle) {
-    let_go(handle->data);
-}
+/* Only while all cards answer at once is a long call a short time: the first poll of the first
+ * child initialises cards. */
+static uint64_t slow_ms(const struct poller *p) {
+    const struct gpu_monitor *m = p->monitor;
 
-static void close_channel(struct gpu_monitor *m) {
-    if (m->poll_open && !uv_is_closing((uv_handle_t *) &m->poll))
-        uv_close((uv_handle_t *) &m->poll, on_poll_closed);
-}
-
-/* Ends the child, whatever it is doing, and plans the next one. */
-static void restart(struct gpu_monitor *m, const char *why) {
-    if (why)
-        text_copy(m->text, sizeof(m->text), why);
-    if (m->child)
-        (void) uv_process_kill(&m->child->process, SIGKILL);
-    close_channel(m);
-    gpu_snapshot_done(&m->next);
-    m->receiving = NULL;
-    m->state = MONITOR_RESTARTING;
-    m->backoff_ms = m->backoff_ms * 2 > RESTART_MAX_MS ? RESTART_MAX_MS : m->backoff_ms * 2;
-    (void) uv_timer_start(&m->timer, on_timer, m->backoff_ms, 0);
-    changed(m);
+    return m->options.deadline_ms / (p->answered || watched_cards(m) ? SLOW_PARTS : 2);
 }
 
 /* ---- health ---- */
-
-static void set_unhealthy(struct gpu_device *d, const char *why) {
-    d->healthy = false;
-    text_copy(d->reason, sizeof(d->reason), why);
-    memset(&d->sample, 0, sizeof(d->sample));
-    d->nprocesses = 0;
-}
 
 static bool stale(const struct gpu_monitor *m) {
     return uv_now(m->loop) - m->answered_at >= MONITOR_STALE_MS;
@@ -144,14 +121,196 @@ static bool stale(const struct gpu_monitor *m) {
 static void mark_stale(struct gpu_monitor *m) {
     bool any = false;
 
-    if (!stale(m))
-        return;
     for (uint32_t i = 0; i < m->now.ndevices; i++) {
-        any = any || m->now.devices[i].healthy;
-        set_unhealthy(&m->now.devices[i], m->text[0] ? m->text : "the driver does not answer");
+        struct gpu_device *d = &m->now.devices[i];
+        uint32_t card = gpu_card_index(&m->now, d);
+
+        if (card >= GPU_CARDS_MAX || uv_now(m->loop) - m->card_answered[card] < MONITOR_STALE_MS ||
+            (!d->healthy && watcher_of(m, card)))
+            continue;
+        any = any || d->healthy;
+        gpu_set_unhealthy(d, m->text[0] ? m->text : "the driver does not answer");
     }
     if (any)
         changed(m);
+}
+
+/* A card that a watcher reads: its figures are not those of the main child's poll. */
+static void mark_late(struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices; i++) {
+        uint32_t card = gpu_card_index(&m->now, &m->now.devices[i]);
+
+        m->now.devices[i].late = card < GPU_CARDS_MAX && watcher_of(m, card);
+    }
+}
+
+static void mark_hanging(struct gpu_monitor *m, struct poller *watcher) {
+    char why[GPU_REASON_MAX];
+
+    (void) snprintf(why, sizeof(why), "a call of NVML for it has not returned for %u ms",
+                    m->options.deadline_ms);
+    watcher->hangs = true;
+    m->hangs++;
+    log_warn("GPU %u: %s", watcher->card, why);
+    for (uint32_t i = 0; i < m->now.ndevices; i++)
+        if (gpu_card_index(&m->now, &m->now.devices[i]) == watcher->card)
+            gpu_set_unhealthy(&m->now.devices[i], why);
+    changed(m);
+}
+
+/* ---- the end of a child ---- */
+
+/* The last handle of a monitor that closes frees it. */
+static void release(struct gpu_monitor *m) {
+    void (*on_closed)(void *) = m->on_closed;
+    void *userdata = m->closed_userdata;
+
+    if (--m->handles > 0)
+        return;
+    free(m);
+    if (on_closed)
+        on_closed(userdata);
+}
+
+static void on_child_freed(void *userdata) {
+    struct poller *p = userdata;
+    struct gpu_monitor *m = p->monitor;
+
+    if (m->dying == p)
+        m->dying = NULL;
+    free(p);
+    release(m);
+}
+
+static void kill_poller(struct poller *p) {
+    gpu_collect_clear(&p->answer);
+    gpu_child_kill(p->child);
+}
+
+static void start_later(struct gpu_monitor *m, uint64_t ms) {
+    (void) uv_timer_start(&m->timer, on_start_due, ms, 0);
+}
+
+/* Ends the main child, whatever it is doing, and plans the next one. */
+static void restart(struct gpu_monitor *m, const char *why) {
+    if (why)
+        text_copy(m->text, sizeof(m->text), why);
+    if (m->main) {
+        m->dying = m->main;
+        m->main = NULL;
+        kill_poller(m->dying);
+    }
+    m->backoff_ms = m->backoff_ms * 2 > RESTART_MAX_MS ? RESTART_MAX_MS : m->backoff_ms * 2;
+    start_later(m, m->backoff_ms);
+    changed(m);
+}
+
+/* The main child takes its card, for whose XIDs it is not registered: it is started again. */
+static void lose_watcher(struct gpu_monitor *m, struct poller *watcher) {
+    *watcher_place(m, watcher) = NULL;
+    kill_poller(watcher);
+    restart(m, NULL);
+}
+
+static void fail(struct poller *p, const char *why) {
+    if (p == p->monitor->main)
+        restart(p->monitor, why);
+    else
+        lose_watcher(p->monitor, p);
+}
+
+/* ---- requests ---- */
+
+static int request_poll(struct poller *p, uint64_t left_out) {
+    struct gpu_message_poll msg = {.header = {.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_POLL},
+                                   .left_out = left_out};
+
+    p->sequence = msg.header.sequence = ++p->monitor->sequence;
+    p->left_out = left_out;
+    return gpu_child_send(p->child, &msg, sizeof(msg));
+}
+
+static void send_poll(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
+    bool is_main = p == m->main;
+
+    if (is_main && m->options.on_poll)
+        m->options.on_poll(m->options.userdata);
+    if (request_poll(p, is_main ? watched_cards(m) : ~bit_of(p->card)) < 0) {
+        fail(p, "the NVML process takes no requests");
+        return;
+    }
+    p->polling = true;
+    p->reading = NO_CARD;
+    p->since = uv_now(m->loop);
+    gpu_child_arm(p->child, m->options.deadline_ms);
+}
+
+/* ---- slow cards ---- */
+
+/* The main child is left alone with the card that it reads, and a new one reads the others: another
+ * process, since the call may hold locks of the library. The request waits in the channel until the
+ * call has returned. */
+static bool leave_behind(struct gpu_monitor *m) {
+    struct poller **place = watcher_place(m, NULL), *p = m->main;
+    uint64_t waited = uv_now(m->loop) - p->since;
+
+    if (!place)
+        return false;
+    log_warn("GPU %u: a call of NVML takes more than %u ms; another process reads the other GPUs",
+             p->reading, (unsigned) waited);
+    *place = p;
+    m->main = NULL;
+    p->card = p->reading;
+    p->prompt = 0;
+    p->hangs = false;
+    mark_late(m);
+    if (request_poll(p, ~bit_of(p->card)) < 0) {
+        lose_watcher(m, p);
+        return true;
+    }
+    gpu_child_arm(p->child, m->options.deadline_ms > waited ? m->options.deadline_ms - waited : 0);
+    (void) start_main(m);
+    return true;
+}
+
+/* The card answers at once again: one child for it and the others. The older one stays, for it is
+ * registered for the XIDs of more cards. */
+static void merge_watcher(struct gpu_monitor *m, struct poller *watcher) {
+    struct poller *newer = m->main;
+
+    log_info("GPU %u: NVML answers in time again", watcher->card);
+    *watcher_place(m, watcher) = NULL;
+    if (!newer || watcher->number < newer->number) {
+        m->main = watcher;
+        (void) uv_timer_stop(&m->timer);
+        gpu_child_arm(watcher->child, 0);
+    } else {
+        newer = watcher;
+    }
+    if (newer)
+        kill_poller(newer);
+}
+
+static void on_child_timer(void *userdata) {
+    struct poller *p = userdata;
+    struct gpu_monitor *m = p->monitor;
+    uint64_t waited = uv_now(m->loop) - p->since;
+
+    mark_stale(m);
+    if (!p->polling)
+        send_poll(p);
+    else if (p != m->main)
+        mark_hanging(m, p);
+    else if (waited < m->options.deadline_ms && p->reading != NO_CARD && leave_behind(m))
+        ; /* p is a watcher now */
+    else if (waited < m->options.deadline_ms)
+        gpu_child_arm(p->child, m->options.deadline_ms - waited);
+    else {
+        m->hangs++;
+        restart(m, "a call of the driver did not return in time; its process was killed");
+        mark_stale(m);
+    }
 }
 
 /* ---- contexts ---- */
@@ -179,8 +338,11 @@ static void learn_context(struct gpu_monitor *m, const char *uuid, uint64_t byte
             m->now.devices[d].context_bytes = bytes;
 }
 
-/* Measuring takes memory of the card for a moment: only while there is a card to learn about. */
+/* Measuring takes memory of the card for a moment, and makes calls of all cards: only while there
+ * is a card to learn about, and none is slow. */
 static bool must_measure(const struct gpu_monitor *m) {
+    if (watched_cards(m))
+        return false;
     for (uint32_t i = 0; i < m->now.ndevices; i++)
         if (gpu_gives_shares(&m->now.devices[i]) && m->now.devices[i].context_bytes == 0)
             return true;
@@ -189,95 +351,54 @@ static bool must_measure(const struct gpu_monitor *m) {
 
 /* ---- receiving ---- */
 
-/* The device that came last, if it has that index; NULL: it is left out. */
-static struct gpu_device *next_device(struct gpu_monitor *m, uint32_t index) {
-    return m->receiving && m->receiving->index == index ? m->receiving : NULL;
-}
+static void take_answer(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
 
-/* Parts of different cards have the same indexes, and so have a card and a device of another kind.
- */
-static const struct gpu_device *known_device(const struct gpu_monitor *m,
-                                             const struct gpu_message_device *msg) {
+    gpu_collect_end(&p->answer, &m->now, p->left_out, &m->room);
     for (uint32_t i = 0; i < m->now.ndevices; i++)
-        if (m->now.devices[i].kind == (enum gpu_kind) msg->kind &&
-            m->now.devices[i].index == msg->header.index &&
-            strcmp(m->now.devices[i].parent, msg->parent) == 0)
-            return &m->now.devices[i];
-    return NULL;
+        m->now.devices[i].context_bytes = known_context(m, m->now.devices[i].uuid);
+    for (uint32_t card = 0; card < GPU_CARDS_MAX; card++)
+        if (!(p->left_out & bit_of(card)))
+            m->card_answered[card] = uv_now(m->loop);
+    p->polling = false;
+    p->answered = true;
 }
 
-static void receive_links(struct gpu_monitor *m, const struct gpu_message_links *msg) {
-    struct gpu_device *d = next_device(m, msg->header.index);
+static void end_of_main(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
 
-    if (d)
-        d->links = msg->links;
-}
-
-static void receive_device(struct gpu_monitor *m, const struct gpu_message_device *msg) {
-    const struct gpu_device *known = known_device(m, msg);
-    struct gpu_device d = {.kind = (enum gpu_kind) msg->kind,
-                           .divided = msg->divided != 0,
-                           .index = msg->header.index,
-                           .minor = msg->minor,
-                           .memory = msg->memory,
-                           .mig = msg->mig,
-                           .recovery_action = msg->recovery_action};
-
-    m->receiving = NULL;
-    memcpy(d.uuid, msg->uuid, sizeof(d.uuid));
-    memcpy(d.parent, msg->parent, sizeof(d.parent));
-    memcpy(d.model, msg->model, sizeof(d.model));
-    memcpy(d.pci, msg->pci, sizeof(d.pci));
-    if (msg->status != 0) {
-        /* A lost card does not report its UUID; it is identified by its last index. */
-        if (!d.uuid[0] || d.minor < 0 || d.memory == 0) {
-            if (!known)
-                return;
-            gpu_copy_identity(&d, known);
-        }
-        set_unhealthy(&d, msg->error);
-    } else {
-        d.healthy = true;
-        d.sample = msg->sample;
-    }
-    d.context_bytes = known_context(m, d.uuid);
-    if (m->next.ndevices == GPU_MAX || gpu_find(&m->next, d.uuid))
-        return;
-    m->receiving = &m->next.devices[m->next.ndevices++];
-    *m->receiving = d;
-}
-
-static void receive_processes(struct gpu_monitor *m, const struct gpu_message_processes *msg) {
-    struct gpu_device *d = next_device(m, msg->header.index);
-    size_t have = d ? d->nprocesses : 0;
-    struct gpu_process *grown;
-
-    if (!d || have + msg->count > GPU_PROCESSES_MAX || msg->count == 0)
-        return;
-    grown = realloc(d->processes, (have + msg->count) * sizeof(*grown));
-    if (!grown)
-        return;
-    d->processes = grown;
-    for (uint32_t i = 0; i < msg->count; i++)
-        grown[have + i] = (struct gpu_process){
-            .pid = msg->processes[i].pid,
-            .sm_percent = msg->processes[i].sm_percent,
-            .memory = msg->processes[i].memory,
-        };
-    d->nprocesses = have + msg->count;
-}
-
-static void receive_end(struct gpu_monitor *m) {
-    gpu_snapshot_move(&m->now, &m->next);
-    m->receiving = NULL;
     m->answered_at = uv_now(m->loop);
     m->complete = true;
     m->text[0] = 0;
     m->backoff_ms = RESTART_MIN_MS;
     m->polls++;
-    m->state = MONITOR_WAITING;
-    (void) uv_timer_start(&m->timer, on_timer, m->poll_again ? 0 : m->options.interval_ms, 0);
+    gpu_child_arm(p->child, m->poll_again ? 0 : m->options.interval_ms);
     m->poll_again = false;
+}
+
+static void end_of_watcher(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
+    bool prompt = uv_now(m->loop) - p->since < m->options.deadline_ms / SLOW_PARTS;
+
+    if (p->hangs)
+        log_info("GPU %u: the call of NVML has returned", p->card);
+    p->hangs = false;
+    p->prompt = prompt ? p->prompt + 1 : 0;
+    if (p->prompt >= PROMPT_POLLS)
+        merge_watcher(m, p);
+    else
+        gpu_child_arm(p->child, m->options.interval_ms);
+}
+
+static void receive_end(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
+
+    take_answer(p);
+    if (p == m->main)
+        end_of_main(p);
+    else
+        end_of_watcher(p);
+    mark_late(m);
     changed(m);
 }
 
@@ -306,188 +427,130 @@ static const char *uuid_of_card(const struct gpu_snapshot *s, uint32_t index) {
     return "";
 }
 
-static void receive_event(struct gpu_monitor *m, const struct gpu_message_event *msg) {
+/* Each child hears of the XIDs of all cards that it was registered for: the one that reads the card
+ * reports it, or while that one starts, any. */
+static void receive_event(struct poller *p, const struct gpu_message_event *msg) {
+    struct gpu_monitor *m = p->monitor;
     const struct gpu_xid xid = {.uuid = uuid_of_card(&m->now, msg->header.index),
                                 .index = msg->header.index,
                                 .gi = msg->gi,
                                 .ci = msg->ci,
                                 .xid = msg->xid};
+    const struct poller *reader = watcher_of(m, msg->header.index);
 
+    reader = reader ? reader : m->main;
+    if (reader && reader != p && reader->answered)
+        return;
     if (m->options.on_xid)
         m->options.on_xid(&xid, m->options.userdata);
     (void) gpu_monitor_poll(m);
 }
 
-static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t len) {
-    int type = gpu_message_check(msg, len);
+/* Of the poll that runs. */
+static void receive_answer(struct poller *p, const union gpu_message *msg, int type) {
+    if (type == GPU_MESSAGE_END) {
+        receive_end(p);
+        return;
+    }
+    if (type == GPU_MESSAGE_READING && p == p->monitor->main) {
+        p->reading = msg->header.index;
+        p->since = uv_now(p->monitor->loop);
+        gpu_child_arm(p->child, slow_ms(p));
+    }
+    gpu_collect_add(&p->answer, &p->monitor->now, msg);
+}
 
-    if (type < 0 || type == GPU_MESSAGE_POLL) {
-        restart(m, "the NVML process sent something malformed");
-        return;
-    }
-    if (type == GPU_MESSAGE_FAILED) {
-        restart(m, msg->text.text);
-        return;
-    }
-    if (type == GPU_MESSAGE_CONTEXT) {
+static void on_message(const union gpu_message *msg, int type, void *userdata) {
+    struct poller *p = userdata;
+    struct gpu_monitor *m = p->monitor;
+
+    switch (type) {
+    case GPU_MESSAGE_POLL:
+        fail(p, "the NVML process sent something malformed");
+        break;
+    case GPU_MESSAGE_FAILED:
+        fail(p, msg->text.text);
+        break;
+    case GPU_MESSAGE_CONTEXT:
         learn_context(m, msg->context.uuid, msg->context.bytes);
         changed(m);
-        return;
-    }
-    if (type == GPU_MESSAGE_EVENT) {
-        receive_event(m, &msg->event);
-        return;
-    }
-    if (type == GPU_MESSAGE_LIMIT) {
+        break;
+    case GPU_MESSAGE_EVENT:
+        receive_event(p, &msg->event);
+        break;
+    case GPU_MESSAGE_LIMIT:
         receive_limit(m, &msg->limit);
-        return;
-    }
-    if (m->state != MONITOR_POLLING || msg->header.sequence != m->sequence)
-        return;
-    switch (type) {
-    case GPU_MESSAGE_DRIVER:
-        gpu_snapshot_done(&m->next);
-        m->receiving = NULL;
-        text_copy(m->next.driver_version, sizeof(m->next.driver_version), msg->text.text);
-        break;
-    case GPU_MESSAGE_DEVICE:
-        receive_device(m, &msg->device);
-        break;
-    case GPU_MESSAGE_LINKS:
-        receive_links(m, &msg->links);
-        break;
-    case GPU_MESSAGE_PROCESSES:
-        receive_processes(m, &msg->processes);
         break;
     default:
-        receive_end(m);
+        if (p->polling && msg->header.sequence == p->sequence)
+            receive_answer(p, msg, type);
         break;
     }
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events) {
-    struct gpu_monitor *m = poll->data;
-    union gpu_message msg;
+static void on_child_end(bool malformed, void *userdata) {
+    struct poller *p = userdata;
 
-    (void) status;
-    (void) events;
-    /* Not until nothing comes any more: a child gone mad would hold up the loop. */
-    for (int i = 0; i < TURN_MAX && !uv_is_closing((uv_handle_t *) poll); i++) {
-        ssize_t n = recv(m->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (n <= 0) {
-            restart(m, m->text[0] ? NULL : "the NVML process ended");
-            return;
-        }
-        receive(m, &msg, (size_t) n);
-    }
-}
-
-/* ---- asking ---- */
-
-static void send_poll(struct gpu_monitor *m) {
-    struct gpu_message_header msg = {
-        .magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_POLL, .sequence = ++m->sequence};
-
-    if (m->options.on_poll)
-        m->options.on_poll(m->options.userdata);
-    if (send(m->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        restart(m, "the NVML process takes no requests");
-        return;
-    }
-    m->state = MONITOR_POLLING;
-    (void) uv_timer_start(&m->timer, on_timer, m->options.deadline_ms, 0);
-}
-
-static void on_timer(uv_timer_t *timer) {
-    struct gpu_monitor *m = timer->data;
-
-    mark_stale(m);
-    if (m->state == MONITOR_WAITING) {
-        send_poll(m);
-    } else if (m->state == MONITOR_POLLING) {
-        m->hangs++;
-        restart(m, "a call of the driver did not return in time; its process was killed");
-        mark_stale(m);
-    } else if (m->child || m->poll_open) {
-        /* Not dead yet: another one would only hang beside it. */
-        (void) uv_timer_start(&m->timer, on_timer, RESTART_MIN_MS, 0);
-    } else {
-        start_child(m);
-    }
+    fail(p, malformed             ? "the NVML process sent something malformed"
+            : p->monitor->text[0] ? NULL
+                                  : "the NVML process ended");
 }
 
 /* ---- starting ---- */
 
-static int spawn(struct gpu_monitor *m, const char *library, int fd, struct child *c) {
-    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg3[] = GPU_WORKER_MEASURE;
-    char arg2[512];
-    char *args[] = {arg0, arg1, arg2, must_measure(m) ? arg3 : NULL, NULL};
-    uv_stdio_container_t stdio[4] = {
-        {.flags = UV_IGNORE},
-        {.flags = UV_INHERIT_FD, .data.fd = 2},
-        {.flags = UV_INHERIT_FD, .data.fd = 2},
-        {.flags = UV_INHERIT_FD, .data.fd = fd},
-    };
-    uv_process_options_t options = {.exit_cb = on_child_exit,
-                                    .file = m->program,
-                                    .args = args,
-                                    .stdio = stdio,
-                                    .stdio_count = 4};
-
-    text_copy(arg2, sizeof(arg2), library);
-    c->process.data = c;
-    return uv_spawn(m->loop, &c->process, &options);
-}
-
-static int open_channel(struct gpu_monitor *m, int *ret_child_end) {
-    int pair[2], r;
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    r = uv_poll_init(m->loop, &m->poll, pair[0]);
-    if (r < 0) {
-        (void) close(pair[0]);
-        (void) close(pair[1]);
-        return r;
-    }
-    m->fd = pair[0];
-    m->poll.data = m;
-    m->poll_open = true;
-    *ret_child_end = pair[1];
-    return uv_poll_start(&m->poll, UV_READABLE | UV_DISCONNECT, on_readable);
-}
-
-static void start_child(struct gpu_monitor *m) {
-    const char *library = m->options.library(m->options.userdata);
-    _cleanup_close_ int child_end = -1;
-    struct child *c;
+static int start_poller(struct gpu_monitor *m, const char *library, struct poller **ret) {
+    struct poller *p = calloc(1, sizeof(*p));
+    const struct gpu_child_options options = {.program = m->program,
+                                              .library = library,
+                                              .measure = must_measure(m),
+                                              .on_message = on_message,
+                                              .on_end = on_child_end,
+                                              .on_timer = on_child_timer,
+                                              .on_freed = on_child_freed,
+                                              .userdata = p};
     int r;
 
-    m->state = MONITOR_RESTARTING;
+    if (!p)
+        return -ENOMEM;
+    r = gpu_child_start(m->loop, &options, &p->child);
+    if (r < 0) {
+        free(p);
+        return r;
+    }
+    p->monitor = m;
+    p->number = ++m->starts;
+    m->handles++;
+    *ret = p;
+    return 0;
+}
+
+/* Whether there is a new process. */
+static bool start_main(struct gpu_monitor *m) {
+    const char *library = m->options.library(m->options.userdata);
+
     if (!library) {
         text_copy(m->text, sizeof(m->text), "no GPU driver was found on this node");
-        (void) uv_timer_start(&m->timer, on_timer, SEARCH_MS, 0);
-        return;
+        start_later(m, SEARCH_MS);
+        return false;
     }
-    c = calloc(1, sizeof(*c));
-    r = c ? open_channel(m, &child_end) : -ENOMEM;
-    if (r == 0)
-        r = spawn(m, library, child_end, c);
-    if (r < 0) {
-        if (c && c->process.type == UV_PROCESS)
-            uv_close((uv_handle_t *) &c->process, on_child_closed);
-        else
-            free(c);
+    if (start_poller(m, library, &m->main) < 0) {
         restart(m, "cannot start the NVML process");
+        return false;
+    }
+    send_poll(m->main);
+    return true;
+}
+
+static void on_start_due(uv_timer_t *timer) {
+    struct gpu_monitor *m = timer->data;
+
+    mark_stale(m);
+    if (m->dying) {
+        /* Another one would only hang beside it. */
+        start_later(m, RESTART_MIN_MS);
         return;
     }
-    c->monitor = m;
-    m->child = c;
-    m->restarts++;
-    send_poll(m);
+    m->restarts += start_main(m) && m->starts > 1;
 }
 
 int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options,
@@ -500,10 +563,10 @@ int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options
     m->options = *options;
     m->options.interval_ms = options->interval_ms ? options->interval_ms : 1000;
     m->options.deadline_ms = options->deadline_ms ? options->deadline_ms : 4000;
-    m->fd = -1;
     m->backoff_ms = RESTART_MIN_MS;
-    m->state = MONITOR_RESTARTING;
     m->answered_at = uv_now(loop);
+    for (uint32_t card = 0; card < GPU_CARDS_MAX; card++)
+        m->card_answered[card] = m->answered_at;
     text_copy(m->program, sizeof(m->program), options->program);
     if (initial) {
         gpu_snapshot_move(&m->now, initial);
@@ -513,21 +576,25 @@ int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options
     }
     (void) uv_timer_init(loop, &m->timer);
     m->timer.data = m;
-    (void) uv_timer_start(&m->timer, on_timer, 0, 0);
+    m->handles = 1;
+    start_later(m, 0);
     *ret = m;
     return 0;
 }
 
+static void on_timer_closed(uv_handle_t *handle) {
+    release(handle->data);
+}
+
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata) {
-    if (m->child)
-        (void) uv_process_kill(&m->child->process, SIGKILL);
     m->on_closed = on_closed;
     m->closed_userdata = userdata;
-    m->state = MONITOR_CLOSING;
-    m->handles = 1 + (m->poll_open ? 1 : 0) + (m->child ? 1 : 0);
+    if (m->main)
+        kill_poller(m->main);
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i])
+            kill_poller(m->watchers[i]);
     gpu_snapshot_done(&m->now);
-    gpu_snapshot_done(&m->next);
-    close_channel(m);
     uv_close((uv_handle_t *) &m->timer, on_timer_closed);
 }
 
@@ -536,28 +603,32 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
 }
 
 uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
-    if (m->state == MONITOR_WAITING) {
-        (void) uv_timer_start(&m->timer, on_timer, 0, 0);
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i] && !m->watchers[i]->polling)
+            gpu_child_arm(m->watchers[i]->child, 0);
+    if (!m->main)
+        return 0;
+    if (!m->main->polling) {
+        gpu_child_arm(m->main->child, 0);
         return m->polls + 1;
     }
-    if (m->state != MONITOR_POLLING)
-        return 0;
     m->poll_again = true;
     return m->polls + 2;
 }
 
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+    const struct gpu_device *d = gpu_find(&m->now, uuid);
     union gpu_message msg = {0};
 
     if (strlen(cgroup) >= sizeof(msg.limit.cgroup) || strlen(uuid) >= sizeof(msg.limit.uuid))
         return -ENAMETOOLONG;
-    if (m->state != MONITOR_WAITING && m->state != MONITOR_POLLING)
+    if (!m->main || (d && d->late))
         return -EAGAIN;
     msg.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_LIMIT};
     msg.limit.bytes = bytes;
     text_copy(msg.limit.uuid, sizeof(msg.limit.uuid), uuid);
     text_copy(msg.limit.cgroup, sizeof(msg.limit.cgroup), cgroup);
-    return send(m->fd, &msg, sizeof(msg.limit), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -EAGAIN : 0;
+    return gpu_child_send(m->main->child, &msg, sizeof(msg.limit)) < 0 ? -EAGAIN : 0;
 }
 
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
@@ -568,9 +639,9 @@ void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *
     *ret = (struct gpu_monitor_status){
         .answering = m->complete && !stale(m),
         .complete = m->complete,
-        .pid = m->child ? uv_process_get_pid(&m->child->process) : 0,
+        .pid = m->main ? gpu_child_pid(m->main->child) : 0,
         .polls = m->polls,
-        .restarts = m->restarts > 0 ? m->restarts - 1 : 0,
+        .restarts = m->restarts,
         .hangs = m->hangs,
         .text = m->text,
     };

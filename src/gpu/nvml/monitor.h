@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Maintains a snapshot of the machine's cards without blocking on the driver. All calls of
- * NVML are made by a child process: one that hangs is killed and started again, one whose driver is
- * unloaded exits. Meanwhile the snapshot stays, and its cards become unhealthy after
- * MONITOR_STALE_MS without an answer. One thread, on a libuv loop. */
+/* Maintains a snapshot of the machine's cards without blocking on the driver. All calls of NVML are
+ * made by a child process; one whose driver is unloaded exits. A child that hangs in a call for one
+ * card is left with it, and another child reads the others; one that hangs in any other call is
+ * killed and started again. Meanwhile the snapshot stays. A card becomes unhealthy when a call for
+ * it has not returned for the deadline, or after MONITOR_STALE_MS without an answer. One thread, on
+ * a libuv loop. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,15 +47,15 @@ struct gpu_monitor_options {
     void (*on_limit)(const struct gpu_limit_answer *answer, void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
-    unsigned deadline_ms; /* for a poll, and for the child's start; 0: 4 s */
+    unsigned deadline_ms; /* for the calls of one card, and for the child's start; 0: 4 s */
 };
 
 /* `initial` (may be NULL) is what was known before a restart of the agent; it is moved from. */
 int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options,
                       struct gpu_snapshot *initial, struct gpu_monitor **ret, struct err *err);
 
-/* Kills the child, waits for its end, frees the monitor, then calls on_closed (may be NULL). The
- * loop must run. A child that is stuck in the kernel ends late or never: bound the wait. */
+/* Kills the children, waits for their end, frees the monitor, then calls on_closed (may be NULL).
+ * The loop must run. A child that is stuck in the kernel ends late or never: bound the wait. */
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata);
 
 /* Never NULL; valid until the next turn of the loop. */
@@ -66,7 +68,7 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 /* Has the driver (615 or later) limit the processes of a control group, given by its directory, to
  * `bytes` of a card; UINT64_MAX: no limit. on_limit() gets the result, in the order of the calls; a
- * restart of the child drops pending ones. -EAGAIN: the child takes no request now. */
+ * restart of the child drops pending ones. -EAGAIN: no child takes a request for the card now. */
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
 
 /* From the next poll on. */
@@ -75,10 +77,10 @@ void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
 struct gpu_monitor_status {
     bool answering;    /* the last poll was answered, less than MONITOR_STALE_MS ago */
     bool complete;     /* at least one poll of the real driver was answered since the start */
-    int pid;           /* of the child, 0: none */
+    int pid;           /* of the child that reads the cards, 0: none */
     uint64_t polls;    /* answered */
     uint64_t restarts; /* of the child, after the first start */
-    uint64_t hangs;    /* restarts because a call did not return in time */
+    uint64_t hangs;    /* calls that did not return in time */
     const char *text;  /* what is wrong, for a person; "" when nothing is */
 };
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret);

@@ -55,6 +55,8 @@ struct worker {
     struct nvml nvml;
     struct failure failures[GPU_CARDS_MAX];
     uint32_t sequence;
+    uint64_t left_out;  /* cards (bits, by index) for which this poll makes no call */
+    bool hears_of_xids; /* the thread that hears of events runs */
     struct gpu_links links;
     uint64_t links_ms; /* when they were read; 0: never */
     struct utilization utilization[GPU_CARDS_MAX];
@@ -340,12 +342,18 @@ static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_sample *
     }
 }
 
-/* Links fail and come back seldom, and asking for all of them takes many calls. */
+static void put_reading(uint32_t index, void *userdata) {
+    union gpu_message msg = {0};
+
+    (void) send_message(userdata, &msg, GPU_MESSAGE_READING, index, sizeof(msg.header));
+}
+
+/* Links fail and come back seldom, and reading all of them takes many calls, of every card. */
 static void read_links(struct worker *w, uint32_t count) {
-    if (w->links_ms != 0 && w->links.count == count &&
-        clock_ms(CLOCK_MONOTONIC) - w->links_ms < LINKS_AGE_MS)
+    if (w->left_out || (w->links_ms != 0 && w->links.count == count &&
+                        clock_ms(CLOCK_MONOTONIC) - w->links_ms < LINKS_AGE_MS))
         return;
-    gpu_links_read(&w->nvml, count, &w->links);
+    gpu_links_read(&w->nvml, count, put_reading, w, &w->links);
     w->links_ms = clock_ms(CLOCK_MONOTONIC);
 }
 
@@ -422,43 +430,6 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
            put_instances(w, device, d);
 }
 
-/* ---- a poll ---- */
-
-/* 0: go on; 1: the agent is gone; -1: the driver is. */
-static int answer_poll(struct worker *w) {
-    union gpu_message msg = {0};
-    unsigned int count = 0;
-    unsigned int answers = 0;
-    nvmlReturn_t code = w->nvml.nvmlDeviceGetCount_v2(&count);
-
-    if (code != NVML_SUCCESS) {
-        char text[160];
-
-        (void) snprintf(text, sizeof(text), "nvmlDeviceGetCount: %s", w->nvml.error_string(code));
-        (void) fail(w, text);
-        return -1;
-    }
-    if (w->nvml.nvmlSystemGetDriverVersion)
-        (void) w->nvml.nvmlSystemGetDriverVersion(msg.text.text,
-                                                  NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
-    if (!send_message(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
-        return 1;
-    read_links(w, count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX);
-    for (uint32_t i = 0; i < count && i < GPU_CARDS_MAX; i++) {
-        bool answered = false;
-
-        if (!put_device(w, i, &answered))
-            return 1;
-        answers += answered;
-    }
-    memset(&msg, 0, sizeof(msg));
-    if (!send_message(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
-        return 1;
-    /* Not one card answers: the driver was unloaded below us. A new process will see the new one.
-     */
-    return count > 0 && answers == 0 ? -1 : 0;
-}
-
 /* ---- control groups ---- */
 
 static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDevice_t *ret) {
@@ -467,7 +438,8 @@ static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDe
 
     (void) w->nvml.nvmlDeviceGetCount_v2(&count);
     for (unsigned int i = 0; i < count && i < GPU_CARDS_MAX; i++)
-        if (w->nvml.nvmlDeviceGetHandleByIndex_v2(i, ret) == NVML_SUCCESS &&
+        if (!(w->left_out >> i & 1) &&
+            w->nvml.nvmlDeviceGetHandleByIndex_v2(i, ret) == NVML_SUCCESS &&
             w->nvml.nvmlDeviceGetUUID(*ret, text, sizeof(text)) == NVML_SUCCESS &&
             strcmp(text, uuid) == 0)
             return NVML_SUCCESS;
@@ -502,6 +474,84 @@ static bool set_memory_limit(struct worker *w, union gpu_message *msg) {
     return send_message(w, msg, GPU_MESSAGE_LIMIT, 0, sizeof(msg->limit));
 }
 
+/* ---- a poll ---- */
+
+/* Requests that came while cards are read. */
+static bool superseded(struct worker *w) {
+    union gpu_message msg;
+    ssize_t n;
+
+    while ((n = recv(GPU_WORKER_FD, &msg, sizeof(msg), MSG_PEEK | MSG_DONTWAIT)) > 0 &&
+           gpu_message_check(&msg, (size_t) n) == GPU_MESSAGE_LIMIT) {
+        (void) recv(GPU_WORKER_FD, &msg, sizeof(msg), 0);
+        (void) set_memory_limit(w, &msg);
+    }
+    return n > 0;
+}
+
+/* DEVICE and what belongs to it, for each card. 0: all; 1: the agent has sent another poll;
+ * negative: the agent is gone. */
+static int put_devices(struct worker *w, uint32_t count, unsigned *ret_answers) {
+    for (uint32_t i = 0; i < count && i < GPU_CARDS_MAX; i++) {
+        bool answered = false;
+
+        if (w->left_out >> i & 1)
+            continue;
+        if (superseded(w))
+            return 1;
+        put_reading(i, w);
+        if (!put_device(w, i, &answered))
+            return -1;
+        *ret_answers += answered;
+    }
+    return 0;
+}
+
+/* 0: go on; 1: the agent is gone; -1: the driver is. */
+static int answer_poll(struct worker *w) {
+    union gpu_message msg = {0};
+    unsigned int count = 0;
+    unsigned int answers = 0;
+    nvmlReturn_t code = w->nvml.nvmlDeviceGetCount_v2(&count);
+    int r;
+
+    if (code != NVML_SUCCESS) {
+        char text[160];
+
+        (void) snprintf(text, sizeof(text), "nvmlDeviceGetCount: %s", w->nvml.error_string(code));
+        (void) fail(w, text);
+        return -1;
+    }
+    if (w->nvml.nvmlSystemGetDriverVersion)
+        (void) w->nvml.nvmlSystemGetDriverVersion(msg.text.text,
+                                                  NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
+    if (!send_message(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
+        return 1;
+    read_links(w, count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX);
+    r = put_devices(w, count, &answers);
+    if (r != 0)
+        return r < 0 ? 1 : 0;
+    memset(&msg, 0, sizeof(msg));
+    if (!send_message(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
+        return 1;
+    /* Not one card answers: the driver was unloaded below us. A new process will see the new one.
+     */
+    return count > 0 && answers == 0 && w->left_out == 0 ? -1 : 0;
+}
+
+/* ---- requests ---- */
+
+/* Without events, polls find a failed card later. */
+static void hear_of_xids(struct worker *w) {
+    if (!w->hears_of_xids)
+        (void) gpu_events_start(&(struct gpu_events_options){.nvml = &w->nvml,
+                                                             .on_xid = on_xid,
+                                                             .reading = put_reading,
+                                                             .userdata = w,
+                                                             .left_out = w->left_out});
+    w->hears_of_xids = true;
+}
+
 static int serve(struct worker *w) {
     union gpu_message msg;
     ssize_t n;
@@ -517,6 +567,8 @@ static int serve(struct worker *w) {
         if (type != GPU_MESSAGE_POLL)
             return EXIT_FAILURE;
         w->sequence = msg.header.sequence;
+        w->left_out = msg.poll.left_out;
+        hear_of_xids(w);
         r = answer_poll(w);
         if (r != 0)
             return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -568,8 +620,6 @@ int gpu_worker_main(int argc, char **argv) {
         (void) snprintf(err.text, sizeof(err.text), "nvmlInit: %s", w.nvml.error_string(code));
         return fail(&w, err.text);
     }
-    /* Without events, polls find a failed card later. */
-    (void) gpu_events_start(
-        &(struct gpu_events_options){.nvml = &w.nvml, .on_xid = on_xid, .userdata = &w});
+    gpu_links_init(&w.links);
     return serve(&w);
 }

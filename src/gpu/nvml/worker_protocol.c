@@ -35,6 +35,11 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
         return -EBADMSG;
     switch (message->header.type) {
     case GPU_MESSAGE_POLL:
+        ok = len == sizeof(message->poll);
+        break;
+    case GPU_MESSAGE_READING:
+        ok = len == sizeof(message->header) && message->header.index < GPU_CARDS_MAX;
+        break;
     case GPU_MESSAGE_END:
         ok = len == sizeof(message->header);
         break;

@@ -2,9 +2,10 @@
 #pragma once
 
 /* The protocol between the agent and its NVML child: fixed structures over a SOCK_SEQPACKET pair,
- * one per packet. The agent sends a header of type POLL; the child answers with one of each that
- * applies, in this order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of
- * PROCESSES, then END. The parts of a card follow it; header.index is their number in it.
+ * one per packet. The agent sends a POLL; the child answers with one of each that applies, in this
+ * order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of PROCESSES, then
+ * END. The parts of a card follow it; header.index is their number in it. READING precedes calls
+ * that concern one card. A POLL that comes before END ends the answer to the one before.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
  * time. A struct gpu_message_limit of the agent is answered with one.
  *
@@ -30,13 +31,19 @@ enum gpu_message_type {
     GPU_MESSAGE_EVENT,
     GPU_MESSAGE_LIMIT,
     GPU_MESSAGE_LINKS,
+    GPU_MESSAGE_READING,
 };
 
 struct gpu_message_header {
     uint32_t magic;
     uint32_t type;
     uint32_t sequence; /* of the poll that is answered */
-    uint32_t index;    /* of the device, for DEVICE, LINKS and PROCESSES */
+    uint32_t index;    /* of the device, for DEVICE, LINKS, PROCESSES and READING */
+};
+
+struct gpu_message_poll {
+    struct gpu_message_header header;
+    uint64_t left_out; /* cards (bits, by index) for which no call may be made */
 };
 
 struct gpu_message_text { /* DRIVER: its version; FAILED: why, for a person */
@@ -108,9 +115,10 @@ struct gpu_message_event {
     uint32_t reserved;
 };
 
-/* POLL and END are a bare header. */
+/* END and READING are a bare header. */
 union gpu_message {
     struct gpu_message_header header;
+    struct gpu_message_poll poll;
     struct gpu_message_text text;
     struct gpu_message_device device;
     struct gpu_message_processes processes;

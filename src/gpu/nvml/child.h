@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One NVML child as a process and a channel: its start, messages, one timer, and its end. What is
+ * asked and when is the monitor's. One thread, on a libuv loop. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "gpu/nvml/worker_protocol.h"
+
+struct gpu_child;
+
+struct gpu_child_options {
+    const char *program; /* see struct gpu_monitor_options */
+    const char *library; /* path of the NVML library */
+    bool measure;        /* what a context costs, too */
+    /* A message that gpu_message_check() has passed, of the type that it returned. */
+    void (*on_message)(const union gpu_message *msg, int type, void *userdata);
+    /* No message comes any more: the process has ended, or has sent what is no message. */
+    void (*on_end)(bool malformed, void *userdata);
+    void (*on_timer)(void *userdata);
+    /* The process has ended and the child is freed; follows gpu_child_kill(). */
+    void (*on_freed)(void *userdata);
+    void *userdata;
+};
+
+/* Negative errno when there is no process; no callback comes then. */
+int gpu_child_start(uv_loop_t *loop, const struct gpu_child_options *options,
+                    struct gpu_child **ret);
+
+/* -EAGAIN and others: the child does not take it now. */
+int gpu_child_send(struct gpu_child *c, const void *message, size_t size);
+
+/* One on_timer() in `ms`, in place of the one that is due. */
+void gpu_child_arm(struct gpu_child *c, uint64_t ms);
+
+int gpu_child_pid(const struct gpu_child *c);
+
+/* Kills the process, whatever it does. No callback comes any more but on_freed(), when it has
+ * ended: late, or never, if it is stuck in the kernel. */
+void gpu_child_kill(struct gpu_child *c);
