@@ -51,6 +51,7 @@ void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
     to->index = from->index;
     to->minor = from->minor;
     to->memory = from->memory;
+    to->traits = from->traits;
     to->context_bytes = from->context_bytes;
     to->mig = from->mig;
     memcpy(to->uuid, from->uuid, sizeof(to->uuid));

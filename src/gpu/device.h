@@ -86,6 +86,14 @@ struct gpu_xid {
     uint32_t xid;
 };
 
+/* What a program can expect of a card; 0 where the driver does not report it. The NVML child sends
+ * this struct as it is. */
+struct gpu_traits {
+    uint32_t cuda_version;                 /* of the driver: 12040 for 12.4 */
+    uint32_t compute_major, compute_minor; /* CUDA compute capability */
+    uint32_t mig_capable;                  /* not 0: it can be in MIG mode */
+};
+
 struct gpu_device {
     enum gpu_kind kind; /* the NVML child reports cards and their MIG instances */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
@@ -98,6 +106,7 @@ struct gpu_device {
     uint64_t memory;
     uint64_t context_bytes; /* what a CUDA context costs; 0: not known */
     struct gpu_mig mig;     /* of a MIG instance; else 0 */
+    struct gpu_traits traits;
     struct gpu_connections links;
     /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
      * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */

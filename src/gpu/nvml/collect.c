@@ -53,6 +53,7 @@ static void add_device(struct gpu_collect *c, const struct gpu_snapshot *now,
                            .minor = msg->minor,
                            .memory = msg->memory,
                            .mig = msg->mig,
+                           .traits = msg->traits,
                            .recovery_action = msg->recovery_action};
 
     c->receiving = NULL;

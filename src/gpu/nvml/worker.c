@@ -194,6 +194,24 @@ static bool check_call(struct worker *w, struct gpu_message_device *d, nvmlRetur
     return false;
 }
 
+/* A card without these figures is as healthy as any. */
+static void read_traits(const struct nvml *n, nvmlDevice_t device, struct gpu_traits *ret) {
+    unsigned int current = 0, pending = 0;
+    int cuda = 0, major = 0, minor = 0;
+
+    if (n->nvmlSystemGetCudaDriverVersion_v2 &&
+        n->nvmlSystemGetCudaDriverVersion_v2(&cuda) == NVML_SUCCESS && cuda > 0)
+        ret->cuda_version = (uint32_t) cuda;
+    if (n->nvmlDeviceGetCudaComputeCapability &&
+        n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor) == NVML_SUCCESS &&
+        major > 0 && minor >= 0) {
+        ret->compute_major = (uint32_t) major;
+        ret->compute_minor = (uint32_t) minor;
+    }
+    ret->mig_capable = n->nvmlDeviceGetMigMode &&
+                       n->nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS;
+}
+
 static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     const struct nvml *n = &w->nvml;
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
@@ -212,6 +230,7 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
     d->minor = (int32_t) minor;
     if (n->nvmlDeviceGetPciInfo_v3 && n->nvmlDeviceGetPciInfo_v3(device, &pci) == NVML_SUCCESS)
         (void) snprintf(d->pci, sizeof(d->pci), "%.*s", (int) sizeof(pci.busId) - 1, pci.busId);
+    read_traits(n, device, &d->traits);
     return true;
 }
 

@@ -66,6 +66,7 @@ struct gpu_message_device {
     uint64_t memory;
     struct gpu_mig mig;       /* of a MIG instance */
     uint32_t recovery_action; /* see struct gpu_device */
+    struct gpu_traits traits;
     struct gpu_sample sample;
 };
 
