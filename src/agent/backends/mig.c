@@ -12,20 +12,6 @@
 #define MIG_PREFIX "nvidia.com/mig-"
 #define SINGLE_NAME "nvidia.com/gpu"
 
-int mig_strategy_parse(const char *text, enum mig_strategy *ret) {
-    static const char *const names[] = {[MIG_STRATEGY_NONE] = "none",
-                                        [MIG_STRATEGY_SINGLE] = "single",
-                                        [MIG_STRATEGY_MIXED] = "mixed"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(text, names[i]) != 0)
-            continue;
-        *ret = (enum mig_strategy) i;
-        return 0;
-    }
-    return -EINVAL;
-}
-
 void mig_row_make(struct mig_row *row, enum mig_strategy strategy, const char *profile) {
     *row = (struct mig_row){.strategy = strategy};
     if (strategy == MIG_STRATEGY_SINGLE) {

@@ -11,17 +11,9 @@
 
 #include "agent/backends/resource.h"
 #include "gpu/device.h"
+#include "model/mig_strategy.h"
 
 struct err;
-
-enum mig_strategy {
-    MIG_STRATEGY_NONE, /* no instance is offered */
-    MIG_STRATEGY_SINGLE,
-    MIG_STRATEGY_MIXED,
-};
-
-/* "none", "single" or "mixed"; -EINVAL. */
-int mig_strategy_parse(const char *text, enum mig_strategy *ret);
 
 /* A resource of instances. */
 struct mig_row {
