@@ -142,6 +142,16 @@ static int parse_rules(const char *value, void *target, struct err *err) {
     return 0;
 }
 
+static int parse_labels(const char *value, void *target, struct err *err) {
+    const char **ret = target;
+
+    if (strcmp(value, "node") != 0 && strcmp(value, "off") != 0 && value[0] != '/')
+        return err_set(err, EINVAL,
+                       "--labels is node, off or the absolute path of a file, not '%s'", value);
+    *ret = value;
+    return 0;
+}
+
 static int parse_scaling(const char *value, void *target, struct err *err) {
     uint32_t *ret = target;
 
@@ -227,6 +237,12 @@ static const struct opt options[] = {
     {"memory-scaling", 0, "FACTOR",
      "offer FACTOR times the cards' memory (default: as gpu-manager-config says, or 1)",
      parse_scaling, &given.shares.memory_scaling},
+    {"labels", 0, "PLACE",
+     "where the labels of GPU feature discovery go: node (default), off, or a file of node feature "
+     "discovery, such as /etc/kubernetes/node-feature-discovery/features.d/gfd",
+     parse_labels, &given.labels.place},
+    {"sys-dir", 0, "DIR", "where sysfs is mounted here (default /sys)", opt_string,
+     &given.labels.sys_dir},
     {"served-elsewhere", 0, "NAMES",
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
      "between: they and those of the same project ask nothing here (give it to the scheduler, too)",
@@ -266,6 +282,7 @@ static void set_defaults(struct config *c) {
         .shares.mps_dir = "",
         .served_elsewhere = "",
         .shares.compute_policy = SHARE_FIXED,
+        .labels = {.place = "node", .sys_dir = "/sys"},
     };
     (void) compute_policies_parse("all", &c->shares.pod_policies);
 }

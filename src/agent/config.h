@@ -6,6 +6,7 @@
 
 #include "agent/audit/audit_internal.h"
 #include "agent/backends/mig.h"
+#include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
 struct err;
@@ -14,6 +15,7 @@ struct err;
 struct config {
     struct share_options shares;
     struct audit_options audit;
+    struct labeler_options labels;
     const char *listen;      /* "" or "off": no HTTP */
     const char *health;      /* directory for base/health.h; NULL: no marks */
     const char *probe;       /* not NULL: only check that mark, and nothing else */

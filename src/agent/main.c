@@ -466,6 +466,8 @@ static void join_rooms(struct agent *a) {
     a->prestarts.on_granted = on_granted;
     a->prestarts.userdata = a;
     a->report.listen = a->config.listen;
+    a->report.labels = a->config.labels;
+    a->report.labels.strategy = a->config.mig_strategy;
     a->report.kubelet_dir = a->config.kubelet_dir;
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;

@@ -205,6 +205,7 @@ static int setup(void **state) {
     w->prestarts.shares = &w->shares;
     w->report = (struct report){.listen = "127.0.0.1:0",
                                 .kubelet_dir = w->dir,
+                                .labels = {.place = "off", .sys_dir = w->dir},
                                 .shares = &w->shares,
                                 .audit = &w->audit,
                                 .prestarts = &w->prestarts,

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "agent/audit/card_audit.h"
+#include "agent/report/labeler.h"
 #include "agent/report/publish.h"
 #include "agent/report/report.h"
 #include "base/buf.h"
@@ -60,6 +61,7 @@ struct publisher {
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
     struct node_object node;
+    struct labeler labeler;
     uint64_t capacity[SUMS]; /* in the Node's status; UINT64_MAX: not present */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
@@ -114,6 +116,7 @@ static void remember_node(struct publisher *p, struct json object) {
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
     p->node_known = true;
+    labeler_see_node(&p->labeler, object);
     for (size_t i = 0; i < SUMS; i++) {
         const char *text = json_string(json_get(capacity, sums[i].name));
 
@@ -373,6 +376,19 @@ static bool mend_condition(struct publisher *p) {
     return true;
 }
 
+static bool mend_labels(struct publisher *p, const struct gpu_snapshot *s) {
+    _cleanup_buf_ struct buf body = BUF_INIT(256 << 10);
+    char path[KUBE_NAME_MAX + 64];
+
+    if (!labeler_update(&p->labeler, s, &body))
+        return false;
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's labels");
+    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
+                    p->report->shares->options.node_name);
+    request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
+    return true;
+}
+
 /* A GPU object without a card: deleted if the card has another name now; reported if the card is
  * missing, because it may come back and pods may have allocations on it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
@@ -427,6 +443,8 @@ static void reconcile(struct publisher *p) {
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))
             return;
+    if (mend_labels(p, s))
+        return;
     p->trouble[0] = 0; /* nothing is left to write */
     p->writes = 0;
 }
@@ -530,6 +548,7 @@ int publisher_start(struct report *report, struct publisher **ret, struct err *e
     if (!p)
         return err_set(err, ENOMEM, "out of memory");
     p->report = report;
+    p->labeler.options = &report->labels;
     p->retry_ms = RETRY_MIN_MS;
     (void) uv_timer_init(report->shares->loop, &p->timer);
     p->timer.data = p;
@@ -543,6 +562,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     void (*on_closed)(void *) = p->on_closed;
     void *userdata = p->closed_userdata;
 
+    labeler_done(&p->labeler);
     free(p);
     if (on_closed)
         on_closed(userdata);

@@ -10,6 +10,7 @@
 #include "agent/backends/mig_rows.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
+#include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
 struct http_server;
@@ -21,6 +22,7 @@ struct report {
     const char *listen; /* "" or "off": no HTTP */
     const char *kubelet_dir;
     const char *signing_namespace; /* of ConfigMap aliquot-signing */
+    struct labeler_options labels;
     struct shares *shares;
     struct audit *audit;
     const struct prestarts *prestarts;
