@@ -71,6 +71,7 @@ enum sim_op {
     SIM_MIG,          /* minor, a = enum sim_mig, token: its arguments; answer: a or a list */
     SIM_LIMITS,       /* minor, a = enum sim_limits, for SET token = soft, hard; all but MINE carry
                        * a control group's directory; answer: a = hard, b = soft, token[0] = used */
+    SIM_OPEN,         /* minor; the process uses this card, which cannot be reset meanwhile */
     SIM_OP_END,
 };
 

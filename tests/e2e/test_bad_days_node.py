@@ -255,7 +255,7 @@ def test_a_card_falls_ill_and_is_healed(world, space):
             assert device["uuid"] != ill["spec"]["uuid"]
             assert tenant.alloc(9 * GiB) == OUT_OF_MEMORY
         finally:
-            world.aliquot("sim", "inject", "reset", *card)
+            world.aliquot("sim", "inject", "reset", "--force", *card)
         told("Healthy")
         (device,) = check_view(space, space.running("whole"))
         assert device["uuid"] == ill["spec"]["uuid"]

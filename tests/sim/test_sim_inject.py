@@ -4,6 +4,8 @@
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 
@@ -121,9 +123,54 @@ def test_a_card_that_needs_a_reset(node, nvml):
     assert node.hold(GIB, 1)[1] == 0  # the other card is another card
     assert "in use" in node.inject("reset", "--gpu", 0, expect=1)
     q.communicate()
-    node.inject("reset", "--gpu", 0)
+    node.inject("reset", "--gpu", 0, "--force")
     assert node.hold(GIB)[1] == 0
     assert nvml.nvmlDeviceGetMemoryInfo(gpu).used > GIB
+
+
+NVML_CLIENT = """
+import pynvml, sys
+pynvml.nvmlInit()
+for line in sys.stdin:
+    if line == "close\\n":
+        pynvml.nvmlShutdown()
+    else:
+        pynvml.nvmlDeviceGetHandleByIndex(int(line))
+    print("done", flush=True)
+"""
+
+
+def test_a_reset_needs_all_clients_to_let_go(node):
+    """As nvidia-smi --gpu-reset: also of NVML, which opens a card with its first handle."""
+    monitor = subprocess.Popen([sys.executable, "-c", NVML_CLIENT], env=node.env(), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    node.children.append(monitor)
+
+    def tell(line):
+        monitor.stdin.write(f"{line}\n")
+        monitor.stdin.flush()
+        assert monitor.stdout.readline() == "done\n"
+
+    node.inject("persistence", "off", "--gpu", 0)
+    tell(1)
+    node.inject("reset", "--gpu", 0)
+    tell(0)
+    assert f"in use by another client: process {monitor.pid}" in node.inject("reset", "--gpu", 0, expect=1)
+    node.inject("reset", "--gpu", 0, "--force")
+    tell("close")
+    node.inject("reset", "--gpu", 0)
+    user, _, _ = node.hold(GIB)
+    assert f"process {user.pid}" in node.inject("reset", "--gpu", 0, expect=1)
+    user.communicate()
+    node.inject("reset", "--gpu", 0)
+    node.inject("persistence", "on", "--gpu", 0)
+    assert "persistence mode is on" in node.inject("reset", "--gpu", 0, expect=1)
+
+
+def test_drivers_before_570_tell_no_recovery_action(node_of, nvml_of):
+    nvml = nvml_of(node_of("--machine", "old-driver"))
+    (field,) = nvml.nvmlDeviceGetFieldValues(nvml.nvmlDeviceGetHandleByIndex(0), [230])
+    assert field.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
 
 
 def test_a_card_falls_off_the_bus_and_returns(node, nvml):
@@ -309,6 +356,8 @@ def test_memory_pressure(node, nvml):
     (["lose", "--gpu", "0", "--pid", "1"], "--pid has no effect"),
     (["hang", "alloc", "--nth", "2"], "--nth has no effect"),
     (["hang", "alloc", "--times", "1"], "--times has no effect"),
+    (["lose", "--gpu", "0", "--force"], "--force has no effect"),
+    (["persistence", "maybe", "--gpu", "0"], "neither on nor off"),
 ])
 def test_wrong_use_is_told(node, args, what):
     said = node.inject(*args, expect=2)

@@ -246,7 +246,7 @@ def test_what_happens_to_a_card_happens_to_its_parts(on, action, state):
     if state != "lost":
         assert "in use" in node.inject("reset", "--gpu", 0, expect=1)
     user.communicate()
-    node.inject("return" if state == "lost" else "reset", "--gpu", 0)
+    node.inject(*(["return"] if state == "lost" else ["reset", "--force"]), "--gpu", 0)
     assert {x["state"] for x in node.show() if "uuid" in x} == {"healthy"}
     user = node.start("hold", GIB, CUDA_VISIBLE_DEVICES=part)
     assert user.stdout.readline().split()[0] == "0"

@@ -29,12 +29,15 @@ static uint32_t arg_pid;
 static uint32_t arg_nth = NOT_GIVEN;
 static uint32_t arg_times = NOT_GIVEN;
 
+static bool arg_force;
+
 static const struct opt inject_options[] = {
     {"dir", 'd', "DIR", "the machine's directory (default $ALIQUOT_SIM_DIR or /run/aliquot-sim)",
      opt_string, &arg_dir},
     {"gpu", 'g', "N", "the card's minor number", opt_u32, &arg_gpu},
     {"pid", 'p', "PID", "xid, error, hang: only this process (default: all)", opt_u32, &arg_pid},
     {"nth", 0, "N", "error: from the N-th matching call (default 1)", opt_u32, &arg_nth},
+    {"force", 0, NULL, "reset: whatever has the card open", opt_flag, &arg_force},
     {"times", 0, "N", "error: number of calls that fail; 0: until `release` (default 1)", opt_u32,
      &arg_times},
     OPT_END,
@@ -52,7 +55,11 @@ static const struct opt_usage inject_usage = {
         "                          count memory errors\n"
         "  lose --gpu N            the card falls off the bus\n"
         "  return --gpu N          the card comes back\n"
-        "  reset --gpu N           reset the card; no process may use it\n"
+        "  reset --gpu N [--force] reset the card; no process may have it open, and persistence\n"
+        "                          mode must be off. --force: as the host of a virtual machine\n"
+        "                          does, while no process computes there\n"
+        "  persistence on|off --gpu N\n"
+        "                          its persistence mode\n"
         "  memory SIZE --gpu N     memory in use that belongs to no process (0: none)\n"
         "  unload | load | reload  the driver; its processes lose it\n"
         "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
@@ -136,6 +143,20 @@ static int parse_ecc(struct sim_control *c, char **args, struct err *err) {
     int r = args[1] ? parse_number(args[1], UINT32_MAX, &count, err) : 0;
     c->amount = count;
     return r;
+}
+
+static int parse_reset(struct sim_control *c, char **args, struct err *err) {
+    (void) args;
+    (void) err;
+    c->code = arg_force;
+    return 0;
+}
+
+static int parse_persistence(struct sim_control *c, char **args, struct err *err) {
+    c->code = strcmp(args[0], "on") == 0;
+    if (!c->code && strcmp(args[0], "off") != 0)
+        return err_set(err, EINVAL, "'%s' is neither on nor off", args[0]);
+    return 0;
 }
 
 static int parse_memory(struct sim_control *c, char **args, struct err *err) {
@@ -223,7 +244,8 @@ static const struct action {
     {"ecc", SIM_DO_ECC, 0, 1, 2, GPU_REQUIRED, parse_ecc, false, false},
     {"lose", SIM_DO_LOSE, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
     {"return", SIM_DO_RETURN, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
-    {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
+    {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, parse_reset, false, false},
+    {"persistence", SIM_DO_PERSISTENCE, 0, 1, 1, GPU_REQUIRED, parse_persistence, false, false},
     {"memory", SIM_DO_PRESSURE, 0, 1, 1, GPU_REQUIRED, parse_memory, false, false},
     {"unload", SIM_DO_UNLOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
     {"load", SIM_DO_LOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
@@ -260,7 +282,8 @@ static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], st
 
 /* An option without effect is an error. */
 static int check_options(const struct action *a, struct err *err) {
-    const char *stray = !a->of_a_process && arg_pid             ? "--pid"
+    const char *stray = arg_force && a->op != SIM_DO_RESET      ? "--force"
+                        : !a->of_a_process && arg_pid           ? "--pid"
                         : !a->counted && arg_nth != NOT_GIVEN   ? "--nth"
                         : !a->counted && arg_times != NOT_GIVEN ? "--times"
                                                                 : NULL;

@@ -52,6 +52,7 @@ static bool add_device(uint32_t i) {
         if (cuda_device[k].page == page)
             return false;
     cuda_device[cuda_ndevices++] = (struct cuda_device){.page = page, .minor = page->minor};
+    (void) client_do(&cuda_client, SIM_OPEN, page->parent, 0);
     return true;
 }
 

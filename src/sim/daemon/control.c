@@ -147,10 +147,28 @@ static int do_reset(struct daemon *d, const struct sim_control *c, struct buf *o
         buf_printf(out, "GPU %u is off the bus; `return` brings it back", c->minor);
         return -EINVAL;
     }
+    pid_t opener = fault_opener(&d->machine, c->minor);
+    bool forced = c->code != 0;
+    if (opener && !forced) {
+        buf_printf(out, "GPU %u is in use by another client: process %d has it open", c->minor,
+                   (int) opener);
+        return -EBUSY;
+    }
+    struct sim_page *page = d->machine.gpu[c->minor].page;
+    if (!forced && atomic_load(&page->setting[SIM_SETTING_PERSISTENCE])) {
+        buf_printf(out, "GPU %u is in use by another client: its persistence mode is on", c->minor);
+        return -EBUSY;
+    }
     int r = fault_reset(&d->machine, c->minor);
     if (r < 0)
         buf_printf(out, "GPU %u is in use", c->minor);
     return r;
+}
+
+static int do_persistence(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    (void) out;
+    atomic_store(&d->machine.gpu[c->minor].page->setting[SIM_SETTING_PERSISTENCE], c->code != 0);
+    return 0;
 }
 
 static int do_pressure(struct daemon *d, const struct sim_control *c, struct buf *out) {
@@ -241,7 +259,7 @@ static const struct {
     [SIM_DO_PRESSURE] = {do_pressure, true}, [SIM_DO_UNLOAD] = {do_unload, false},
     [SIM_DO_LOAD] = {do_load, false},        [SIM_DO_FAIL] = {do_fail, false},
     [SIM_DO_ADVANCE] = {do_advance, false},  [SIM_DO_HANG] = {do_hang, false},
-    [SIM_DO_RELEASE] = {do_release, false},
+    [SIM_DO_RELEASE] = {do_release, false},  [SIM_DO_PERSISTENCE] = {do_persistence, true},
 };
 
 int control_serve(struct daemon *d, int fd, const struct sim_control *c) {

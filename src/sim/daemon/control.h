@@ -21,15 +21,17 @@ enum sim_control_op {
     SIM_DO_ECC,      /* minor, code: 0 corrected, 1 uncorrected, amount = errors */
     SIM_DO_LOSE,     /* minor falls off the bus */
     SIM_DO_RETURN,   /* minor is back */
-    SIM_DO_RESET,    /* minor is reset; -EBUSY while a process has a context there */
-    SIM_DO_PRESSURE, /* minor, amount = bytes in use that belong to no process */
-    SIM_DO_UNLOAD,   /* unloads the driver: disconnects all clients */
-    SIM_DO_LOAD,     /* loads it again */
-    SIM_DO_FAIL,     /* names, minor (SIM_ALL: any call), code = status, nth (1: the next),
-                      * times (0: for ever), pid */
-    SIM_DO_HANG,     /* names, minor, pid: calls wait until they are released */
-    SIM_DO_RELEASE,  /* names as given before, or empty: all; ends FAIL and HANG */
-    SIM_DO_ADVANCE,  /* amount = nanoseconds by which a stepped clock moves on */
+    SIM_DO_RESET, /* minor is reset; -EBUSY while a process has it open or persistence mode is on,
+                   * with code 1 only while a process has a context there */
+    SIM_DO_PRESSURE,    /* minor, amount = bytes in use that belong to no process */
+    SIM_DO_UNLOAD,      /* unloads the driver: disconnects all clients */
+    SIM_DO_LOAD,        /* loads it again */
+    SIM_DO_FAIL,        /* names, minor (SIM_ALL: any call), code = status, nth (1: the next),
+                         * times (0: for ever), pid */
+    SIM_DO_HANG,        /* names, minor, pid: calls wait until they are released */
+    SIM_DO_RELEASE,     /* names as given before, or empty: all; ends FAIL and HANG */
+    SIM_DO_ADVANCE,     /* amount = nanoseconds by which a stepped clock moves on */
+    SIM_DO_PERSISTENCE, /* minor, code: 1 on, 0 off */
     SIM_DO_END,
 };
 

@@ -97,6 +97,13 @@ int fault_reset(struct sim_machine *m, uint32_t minor) {
     return 0;
 }
 
+pid_t fault_opener(const struct sim_machine *m, uint32_t minor) {
+    for (const struct sim_session *s = m->sessions; s; s = s->next)
+        if (s->opened >> minor & 1)
+            return s->pid;
+    return 0;
+}
+
 int fault_pressure(struct sim_machine *m, uint32_t minor, uint64_t bytes) {
     struct sim_gpu *g = &m->gpu[minor];
     uint64_t others = g->used - g->pressure;

@@ -25,6 +25,9 @@ bool fault_in_use(const struct sim_machine *m, uint32_t minor, pid_t pid);
 /* Healthy again, as after a reset. -EBUSY while a process has a context there. */
 int fault_reset(struct sim_machine *m, uint32_t minor);
 
+/* A process that has the card open, 0: none. */
+pid_t fault_opener(const struct sim_machine *m, uint32_t minor);
+
 /* Marks `bytes` of a card as used by no process. -ENOMEM when fewer are free. */
 int fault_pressure(struct sim_machine *m, uint32_t minor, uint64_t bytes);
 

@@ -125,6 +125,7 @@ struct sim_session {
     int proc;           /* its directory in /proc, which outlives it; -1: not needed */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
+    uint64_t opened;                            /* cards that it uses, by bits */
     uint64_t monitored[SIM_MAX_UNITS / 64];     /* instances of which it reads the figures only */
     uint32_t broken[SIM_MAX_UNITS];             /* CUresult that ended its contexts, 0: none */
     struct sim_channel *channel[SIM_MAX_UNITS]; /* made when first used */

@@ -357,6 +357,8 @@ int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *q,
         serve_fault(d, w->session, q, &a);
     else if (q->op >= SIM_SHARE && q->op <= SIM_EVENT_CLOSE)
         r = serve_share(d, w->session, q, fd, &a);
+    else if (q->op == SIM_OPEN && q->minor < SIM_MAX_GPUS)
+        w->session->opened |= 1ull << q->minor;
     else if (q->op == SIM_LIMITS)
         a.reply.status = serve_limits(d, w, q, fd, &a);
     else

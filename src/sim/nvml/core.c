@@ -17,6 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int references;
 static bool reconnect; /* in a forked child: the connection is the parent's */
 static bool registered;
+static _Atomic uint64_t opened; /* devices, by index */
 static struct nvmlDevice_st devices[SIM_MAX_GPUS];
 static unsigned int ndevices;
 static struct nvmlDevice_st parts[SIM_MAX_UNITS]; /* MIG devices, by unit */
@@ -43,6 +44,7 @@ static nvmlReturn_t connect_driver(void) {
     }
     ndevices = client.ndevices;
     memset(parts, 0, sizeof(parts));
+    opened = 0;
     for (unsigned int i = 0; i < ndevices; i++)
         devices[i] = (struct nvmlDevice_st){i, client.device[i].page};
     return NVML_SUCCESS;
@@ -136,6 +138,11 @@ unsigned int nvml_device_count(void) {
 
 nvmlDevice_t nvml_device_at(unsigned int index) {
     return index < ndevices ? &devices[index] : NULL;
+}
+
+void nvml_open(nvmlDevice_t device) {
+    if (!(atomic_fetch_or(&opened, 1ull << device->index) >> device->index & 1))
+        (void) client_do(&client, SIM_OPEN, device->page->minor, 0);
 }
 
 nvmlReturn_t nvml_part(nvmlDevice_t card, unsigned int unit, nvmlDevice_t *ret) {

@@ -2,6 +2,7 @@
 
 /* Field values: one table from NVML's field numbers to the functions that know. */
 
+#include <stdio.h>
 #include <time.h>
 
 #include "sim/nvml/nvml.h"
@@ -111,10 +112,13 @@ static nvmlReturn_t link_bytes(nvmlDevice_t device, unsigned int which, nvmlFiel
     return as_long(device->page->nvlink_max ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED, 0, out);
 }
 
-/* NVML's numbers: 0 nothing to do, 1 reset the card, 2 reboot. */
+/* NVML's numbers: 0 nothing to do, 1 reset the card, 2 reboot. The field came with driver 570. */
 static nvmlReturn_t recovery(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
+    unsigned int driver = 0;
     (void) which;
-    return as_int(NVML_SUCCESS, atomic_load(&device->page->state) == SIM_NEEDS_RESET, out);
+    (void) sscanf(nvml_client()->host->driver, "%u", &driver);
+    return as_int(driver >= 570 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED,
+                  atomic_load(&device->page->state) == SIM_NEEDS_RESET, out);
 }
 
 static const struct {

@@ -22,6 +22,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     if (!device || index >= nvml_device_count())
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = nvml_device_at(index);
+    nvml_open(*device);
     return nvml_enter(*device);
 }
 

@@ -43,6 +43,9 @@ uint32_t nvml_card_at(unsigned int index);
 unsigned int nvml_device_count(void);
 nvmlDevice_t nvml_device_at(unsigned int index);
 
+/* From the first handle of a card on, the process has it open. */
+void nvml_open(nvmlDevice_t device);
+
 /* A MIG device that exists or existed. */
 bool nvml_is_part(nvmlDevice_t device);
 /* The handle of the MIG device that is this unit of the card. */
