@@ -130,7 +130,7 @@ def test_agent_killed_for_good(world, space, no_image):
     for gpu in world.gpus():
         world.until(lambda: kube_free(world, gpu) == "0", 10, "GPU objects show that nothing can be had")
     assert not is_running(space.get(late))
-    space.begin_delete(*load.names)     # those that wait do not start once the agent is back
+    space.api.delete(space.path, gracePeriodSeconds=1)      # those that wait do not start once the agent is back
 
 
 def test_gpu_objects_belong_to_their_node(world):

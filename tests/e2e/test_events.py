@@ -29,9 +29,9 @@ def test_one_event_for_each_waiting_pod(world, space):
     for i in range(8):
         space.start(pod(f"comes{i}", container(core=5 + i % 3)))
         space.delete(f"comes{i}", grace=0)
-    world.until(lambda: len(no_fits(world, space)) == WAITING, 120, "each pod has its Event", pause=1)
+    world.until(lambda: len(no_fits(world, space)) == WAITING, 120, "each pod has its Event", pause=0.3)
     world.until(lambda: sum(e["count"] for es in no_fits(world, space).values() for e in es) > 2 * WAITING, 120,
-                "they are seen again", pause=1)
+                "they are seen again", pause=0.3)
     found = no_fits(world, space)
     assert {len(events) for events in found.values()} == {1} and len(found) == WAITING
     (event,) = found[space.get("waits0")["metadata"]["uid"]]
