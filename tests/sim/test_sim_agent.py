@@ -22,14 +22,14 @@ MAGIC, POLL, DRIVER, DEVICE, PROCESSES, END, FAILED, CONTEXT, EVENT = 0x414c5147
 
 
 class Worker:
-    def __init__(self, node):
+    def __init__(self, node, *mode):
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.settimeout(10)
         fd = theirs.fileno()
         # The child expects it as descriptor 3.
         command = 'exec 3<&"$1"; shift; exec "$@"'
         self.process = subprocess.Popen(
-            ["bash", "-c", command, "bash", str(fd), AGENT, "nvml-worker", f"{node.dir}/lib/libnvidia-ml.so.1"],
+            ["bash", "-c", command, "bash", str(fd), AGENT, "nvml-worker", f"{node.dir}/lib/libnvidia-ml.so.1", *mode],
             pass_fds=[fd], env=node.env())
         theirs.close()
         self.sequence = 0
@@ -99,6 +99,27 @@ def test_a_programs_own_fault_takes_no_card(node, worker):
     assert worker.receive()[:2] == (EVENT, 0)
     assert worker.poll() == {0: "", 1: ""}
     assert os.path.exists(f"/proc/{worker.process.pid}")
+
+
+def test_a_probe_tells_whether_a_card_takes_work(node, nvml):
+    """Which drivers before 570 do not say."""
+    uuids = [nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(2)]
+
+    def probe(uuid):
+        w = Worker(node, "probe", uuid)
+        try:
+            kind, _, body = w.receive()
+            return kind, body.split(b"\0")[0].decode()
+        finally:
+            w.close()
+
+    assert probe(uuids[1]) == (END, "")
+    node.inject("xid", 48, "--gpu", 1)
+    assert probe(uuids[1]) == (FAILED, "cuDevicePrimaryCtxRetain: error 46")
+    assert probe(uuids[0]) == (END, "")
+    node.inject("reset", "--gpu", 1, "--force")
+    assert probe(uuids[1]) == (END, "")
+    assert probe("GPU-00000000-0000-0000-0000-000000000000")[0] == FAILED
 
 
 def start_agent(node, path, descriptors=None, listen="off"):

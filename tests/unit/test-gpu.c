@@ -41,6 +41,8 @@ struct fixture {
     unsigned updates;
     struct gpu_xid xid; /* the last one; uuid is in `xid_uuid` */
     char xid_uuid[GPU_UUID_MAX];
+    unsigned probes;
+    char probe_error[160]; /* of the last one */
 };
 
 static const char *own_dir;
@@ -77,6 +79,14 @@ static void on_xid(const struct gpu_xid *xid, void *userdata) {
     (void) snprintf(f->xid_uuid, sizeof(f->xid_uuid), "%s", xid->uuid);
 }
 
+static void on_probe(const char *uuid, const char *error, void *userdata) {
+    struct fixture *f = userdata;
+
+    assert_string_equal(uuid, "GPU-fake-1");
+    f->probes++;
+    (void) snprintf(f->probe_error, sizeof(f->probe_error), "%s", error ? error : "");
+}
+
 static void on_limit(const struct gpu_limit_answer *answer, void *userdata) {
     struct fixture *f = userdata;
 
@@ -93,6 +103,7 @@ static int setup(void **state) {
                                                 .on_update = on_update,
                                                 .on_limit = on_limit,
                                                 .on_xid = on_xid,
+                                                .on_probe = on_probe,
                                                 .userdata = f,
                                                 .interval_ms = 20,
                                                 .deadline_ms = 500};
@@ -563,6 +574,54 @@ static void crash_and_driver_reload(void **state) {
     RUN_UNTIL(f, status(f).polls > polls);
 }
 
+/* A probe as its process ends: with a context, without, too late, and not at all. */
+static int child_that_probes(void) {
+    union gpu_message m = {0};
+
+    m.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC,
+                                           .type = is_switched("probe-fails") ? GPU_MESSAGE_FAILED
+                                                                              : GPU_MESSAGE_END};
+    (void) snprintf(m.text.text, sizeof(m.text.text), "cuInit: error 999");
+    if (is_switched("probe-dies"))
+        return EXIT_FAILURE;
+    while (is_switched("probe-hangs"))
+        (void) usleep(2000);
+    (void) send(GPU_WORKER_FD, &m,
+                m.header.type == GPU_MESSAGE_FAILED ? sizeof(m.text) : sizeof(m.header),
+                MSG_NOSIGNAL);
+    return EXIT_SUCCESS;
+}
+
+static void expect_probe(struct fixture *f, const char *fault, const char *error) {
+    unsigned before = f->probes;
+
+    if (fault)
+        switch_fault(f, fault, true);
+    assert_int_equal(gpu_monitor_probe(f->monitor, "GPU-fake-1"), 0);
+    RUN_UNTIL(f, f->probes == before + 1);
+    assert_string_equal(f->probe_error, error);
+    if (fault)
+        switch_fault(f, fault, false);
+}
+
+static void probes(void **state) {
+    struct fixture *f = *state;
+    unsigned running = 0;
+
+    f->no_driver = true;
+    assert_int_equal(gpu_monitor_probe(f->monitor, "GPU-fake-1"), -EAGAIN);
+    f->no_driver = false;
+    expect_probe(f, NULL, "");
+    expect_probe(f, "probe-fails", "cuInit: error 999");
+    expect_probe(f, "probe-dies", "the process that made it has ended");
+    expect_probe(f, "probe-hangs", "a call of the driver did not return in time");
+    switch_fault(f, "probe-hangs", true);
+    while (gpu_monitor_probe(f->monitor, "GPU-fake-1") == 0)
+        running++;
+    assert_in_range(running, 1, 16); /* which the end of the test cancels */
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+}
+
 static void driver_comes_later(void **state) {
     struct fixture *f = *state;
 
@@ -631,6 +690,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(waiting_process_is_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_is_unloaded_below_a_hang, setup, teardown),
         cmocka_unit_test_setup_teardown(crash_and_driver_reload, setup, teardown),
+        cmocka_unit_test_setup_teardown(probes, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
@@ -638,6 +698,8 @@ int main(int argc, char **argv) {
     static char dir[512];
     ssize_t n;
 
+    if (argc > 3 && strcmp(argv[3], GPU_WORKER_PROBE) == 0)
+        return child_that_probes();
     if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
         return is_switched("parts") ? child_with_parts() : gpu_worker_main(argc, argv);
     n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);

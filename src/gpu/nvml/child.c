@@ -97,9 +97,9 @@ int gpu_child_pid(const struct gpu_child *c) {
 /* ---- start ---- */
 
 static int spawn(struct gpu_child *c, uv_loop_t *loop, int fd) {
-    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg3[] = GPU_WORKER_MEASURE;
-    char arg2[512];
-    char *args[] = {arg0, arg1, arg2, c->options.measure ? arg3 : NULL, NULL};
+    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg2[512], arg3[16], arg4[64];
+    char *args[] = {
+        arg0, arg1, arg2, c->options.mode ? arg3 : NULL, c->options.visible ? arg4 : NULL, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},
@@ -113,6 +113,8 @@ static int spawn(struct gpu_child *c, uv_loop_t *loop, int fd) {
                                     .stdio_count = 4};
 
     text_copy(arg2, sizeof(arg2), c->options.library);
+    text_copy(arg3, sizeof(arg3), c->options.mode ? c->options.mode : "");
+    text_copy(arg4, sizeof(arg4), c->options.visible ? c->options.visible : "");
     return uv_spawn(loop, &c->process, &options);
 }
 

@@ -16,7 +16,8 @@ struct gpu_child;
 struct gpu_child_options {
     const char *program; /* see struct gpu_monitor_options */
     const char *library; /* path of the NVML library */
-    bool measure;        /* what a context costs, too */
+    const char *mode;    /* of worker.h, NULL: none */
+    const char *visible; /* UUID of the only device that CUDA shows to it, NULL: all */
     /* A message that gpu_message_check() has passed, of the type that it returned. */
     void (*on_message)(const union gpu_message *msg, int type, void *userdata);
     /* No message comes any more: the process has ended, or has sent what is no message. */

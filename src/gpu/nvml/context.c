@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "abi/cuda.h"
+#include "base/err.h"
 #include "gpu/nvml/nvml.h"
 
 #define PROCESSES_MAX 256
@@ -114,4 +115,25 @@ int gpu_context_measure(const char *nvml_library,
             report(text, bytes, userdata);
     }
     return 0;
+}
+
+static int check_cuda(CUresult code, const char *call, struct err *err) {
+    return code == CUDA_SUCCESS ? 0 : err_set(err, EIO, "%s: error %d", call, (int) code);
+}
+
+int gpu_context_probe(const char *nvml_library, struct err *err) {
+    struct cuda cuda;
+    CUcontext context;
+    int count = 0, r;
+
+    if (load_cuda(nvml_library, &cuda) < 0)
+        return err_set(err, EIO, "cannot load libcuda.so.1");
+    r = check_cuda(cuda.cuInit(0), "cuInit", err);
+    if (r == 0)
+        r = check_cuda(cuda.cuDeviceGetCount(&count), "cuDeviceGetCount", err);
+    if (r == 0 && count == 0)
+        r = err_set(err, EIO, "CUDA does not show the device");
+    if (r == 0)
+        r = check_cuda(cuda.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain", err);
+    return r;
 }

@@ -12,6 +12,8 @@
 #include "base/text.h"
 #include "gpu/nvml/child.h"
 #include "gpu/nvml/collect.h"
+#include "gpu/nvml/probe.h"
+#include "gpu/nvml/worker.h"
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000
@@ -22,6 +24,7 @@
 #define SLOW_PARTS 8   /* a card is slow after this part of the deadline */
 #define PROMPT_POLLS 3 /* a card that was slow is no longer: so many prompt answers */
 #define NO_CARD UINT32_MAX
+#define PROBES_MAX 4
 
 /* A child and its polls. */
 struct poller {
@@ -47,8 +50,9 @@ struct gpu_monitor {
     struct poller *main; /* reads all cards but those of the watchers; NULL: to be started */
     struct poller *watchers[WATCHERS_MAX]; /* each reads one card that was slow; NULL: none */
     struct poller *dying; /* a former main child that was killed in a call, not yet dead */
-    uv_timer_t timer;     /* the next start of the main child */
-    unsigned handles;     /* children that are not freed, and the timer */
+    struct gpu_probe *probes[PROBES_MAX]; /* NULL: none */
+    uv_timer_t timer;                     /* the next start of the main child */
+    unsigned handles; /* children and probes that are not freed, and the timer */
     bool poll_again;
     unsigned backoff_ms;
     uint32_t sequence;
@@ -496,13 +500,50 @@ static void on_child_end(bool malformed, void *userdata) {
                                   : "the NVML process ended");
 }
 
+/* ---- probes ---- */
+
+static void on_probe_done(struct gpu_probe *probe, const char *uuid, const char *error,
+                          void *userdata) {
+    struct gpu_monitor *m = userdata;
+
+    for (size_t i = 0; i < PROBES_MAX; i++)
+        if (m->probes[i] == probe)
+            m->probes[i] = NULL;
+    if (m->options.on_probe)
+        m->options.on_probe(uuid, error, m->options.userdata);
+}
+
+static void on_probe_freed(void *userdata) {
+    release(userdata);
+}
+
+int gpu_monitor_probe(struct gpu_monitor *m, const char *uuid) {
+    const struct gpu_probe_options options = {.program = m->program,
+                                              .library = m->options.library(m->options.userdata),
+                                              .uuid = uuid,
+                                              .deadline_ms = m->options.deadline_ms,
+                                              .on_done = on_probe_done,
+                                              .on_freed = on_probe_freed,
+                                              .userdata = m};
+
+    for (size_t i = 0; i < PROBES_MAX && options.library; i++) {
+        if (m->probes[i])
+            continue;
+        if (gpu_probe_start(m->loop, &options, &m->probes[i]) < 0)
+            break;
+        m->handles++;
+        return 0;
+    }
+    return -EAGAIN;
+}
+
 /* ---- starting ---- */
 
 static int start_poller(struct gpu_monitor *m, const char *library, struct poller **ret) {
     struct poller *p = calloc(1, sizeof(*p));
     const struct gpu_child_options options = {.program = m->program,
                                               .library = library,
-                                              .measure = must_measure(m),
+                                              .mode = must_measure(m) ? GPU_WORKER_MEASURE : NULL,
                                               .on_message = on_message,
                                               .on_end = on_child_end,
                                               .on_timer = on_child_timer,
@@ -594,6 +635,9 @@ void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata),
     for (size_t i = 0; i < WATCHERS_MAX; i++)
         if (m->watchers[i])
             kill_poller(m->watchers[i]);
+    for (size_t i = 0; i < PROBES_MAX; i++)
+        if (m->probes[i])
+            gpu_probe_cancel(m->probes[i]);
     gpu_snapshot_done(&m->now);
     uv_close((uv_handle_t *) &m->timer, on_timer_closed);
 }

@@ -45,6 +45,9 @@ struct gpu_monitor_options {
     void (*on_poll)(void *userdata);
     /* The driver's answer to gpu_monitor_limit(). May be NULL. */
     void (*on_limit)(const struct gpu_limit_answer *answer, void *userdata);
+    /* The end of a probe: see gpu_monitor_probe(). `error`: why no context could be made, or NULL.
+     * May be NULL. */
+    void (*on_probe)(const char *uuid, const char *error, void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
     unsigned deadline_ms; /* for the calls of one card, and for the child's start; 0: 4 s */
@@ -70,6 +73,11 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m);
  * `bytes` of a card; UINT64_MAX: no limit. on_limit() gets the result, in the order of the calls; a
  * restart of the child drops pending ones. -EAGAIN: no child takes a request for the card now. */
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
+
+/* Makes a context on a card or instance, in a process of its own: whether it takes work. on_probe()
+ * gets the result, at the latest after the deadline. -EAGAIN: too many probes run, or there is no
+ * driver. */
+int gpu_monitor_probe(struct gpu_monitor *m, const char *uuid);
 
 /* From the next poll on. */
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);

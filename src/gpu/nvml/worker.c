@@ -617,12 +617,24 @@ static void measure_contexts(struct worker *w, const char *library) {
     _exit(EXIT_SUCCESS);
 }
 
+/* Of this process, CUDA opens no other device. */
+static int probe(struct worker *w, const char *library, const char *uuid) {
+    union gpu_message msg = {0};
+    struct err err;
+
+    (void) prctl(PR_SET_NAME, "aliquot-probe");
+    if (setenv("CUDA_VISIBLE_DEVICES", uuid, 1) < 0 || gpu_context_probe(library, &err) < 0)
+        return fail(w, err.text);
+    return send_message(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)) ? EXIT_SUCCESS
+                                                                         : EXIT_FAILURE;
+}
+
 int gpu_worker_main(int argc, char **argv) {
     static struct worker w;
     struct err err;
     nvmlReturn_t code;
 
-    if (argc < 3 || argc > 4 || fcntl(GPU_WORKER_FD, F_GETFD) < 0) {
+    if (argc < 3 || argc > 5 || fcntl(GPU_WORKER_FD, F_GETFD) < 0) {
         (void) fprintf(stderr, "%s is started by the agent itself\n", GPU_WORKER_COMMAND);
         return EXIT_FAILURE;
     }
@@ -630,6 +642,8 @@ int gpu_worker_main(int argc, char **argv) {
      * hangs. */
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void) prctl(PR_SET_NAME, "aliquot-nvml");
+    if (argc == 5 && strcmp(argv[3], GPU_WORKER_PROBE) == 0)
+        return probe(&w, argv[2], argv[4]);
     if (argc == 4 && strcmp(argv[3], GPU_WORKER_MEASURE) == 0)
         measure_contexts(&w, argv[2]);
     if (nvml_load(argv[2], &w.nvml, &err) < 0)

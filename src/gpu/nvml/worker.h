@@ -11,6 +11,10 @@
 /* Last argument: measure contexts too (a process of its own does it, and ends). */
 #define GPU_WORKER_MEASURE "measure"
 
-/* argv: program, GPU_WORKER_COMMAND, path of the NVML library, perhaps GPU_WORKER_MEASURE. Serves
+/* Last but one argument, before a UUID: only make a context on that device, and say END, or FAILED
+ * and why. */
+#define GPU_WORKER_PROBE "probe"
+
+/* argv: program, GPU_WORKER_COMMAND, path of the NVML library, perhaps one of the above. Serves
  * until the agent is gone or the driver fails; returns the exit status. */
 int gpu_worker_main(int argc, char **argv);
