@@ -8,6 +8,7 @@
  *
  *     pid                     this process in its container
  *     started                 CLOCK_REALTIME in nanoseconds when main() of `serve` began
+ *     visible LIST            CUDA_VISIBLE_DEVICES of this process, before the driver is used
  *     driver                  the CUDA driver's devices
  *     nvml                    NVML's devices and the processes on them
  *     info DEVICE             cuMemGetInfo
@@ -311,6 +312,8 @@ static void obey(char *line, const char *started) {
         fprintf(out, "{\"pid\":%d}", getpid());
     else if (!strcmp(word, "started"))
         fprintf(out, "{\"ns\":%s}", started);
+    else if (first && !strcmp(word, "visible"))
+        fprintf(out, "{\"result\":%d}", setenv("CUDA_VISIBLE_DEVICES", first, 1));
     else if (!strcmp(word, "driver"))
         print_driver();
     else if (!strcmp(word, "nvml"))

@@ -270,13 +270,14 @@ static void preferred_is_quick_and_right(void **state) {
 /* The computed size is an upper bound, and exact when all are unhealthy. */
 static void list_size_is_computed(void **state) {
     static const bool all[200] = {[0 ... 199] = true};
+    static const struct gpu_snapshot none;
     _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
 
     (void) state;
-    message_list(&resources[0], NULL, 200, all, &out);
+    message_list(&resources[0], &none, 200, all, &out);
     assert_int_equal(out.len, resource_message_size(&resources[0], 200));
     buf_reset(&out);
-    message_list(&resources[0], NULL, 200, NULL, &out);
+    message_list(&resources[0], &none, 200, NULL, &out);
     assert_int_equal(out.len, resource_message_size(&resources[0], 200) - 200 * 2);
 }
 

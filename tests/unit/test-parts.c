@@ -28,6 +28,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "fake-monitor.h"
 #include "kube/api/client.h"
@@ -342,6 +343,56 @@ static void usage(void **state) {
     assert_true(memory == 2 * CARD && capacity == CARD);
 }
 
+static void no_bad(const char *nonce, const char *why, void *userdata) {
+    (void) userdata;
+    fail_msg("%s: %s", nonce, why);
+}
+
+static void expect_text(struct json v, const char *key, const char *text) {
+    assert_string_equal(json_string(json_get(v, key)), text);
+}
+
+/* The instances of a divided card, and the pods that have them whole. */
+static void usage_of_instances(void **state) {
+    static const char *const mine = "MIG-1";
+    const struct pod pod = {.uid = "u1", .namespace = "ns", .name = "p"};
+    struct world *w = *state;
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct slot_grant grant;
+    struct slot *slot;
+    struct json root, instance, holder;
+    struct json_iter it, cards;
+
+    assert_int_equal(slot_store_load(&w->shares.slots, w->dir, no_bad, NULL, NULL), 0);
+    assert_int_equal(slot_grant_whole(&pod, "main", &mine, 1, &grant, NULL), 0);
+    assert_int_equal(
+        slot_fill(&w->shares.slots, "00000000000000000000000000000001", &grant, &slot, NULL), 0);
+    text_copy(snapshot.devices[2].mig.profile, sizeof(snapshot.devices[2].mig.profile), "1g.10gb");
+    get(w, "/usage", &out);
+    slot_store_done(&w->shares.slots);
+    assert_int_equal(json_open(strstr(buf_str(&out), "\r\n\r\n"),
+                               strlen(strstr(buf_str(&out), "\r\n\r\n")), &parser, &root, NULL),
+                     0);
+    cards = json_iter(json_get(root, "gpus"));
+    assert_true(json_next(&cards, NULL, &root));
+    assert_int_equal(json_size(json_get(root, "instances")), 2);
+    it = json_iter(json_get(root, "instances"));
+    assert_true(json_next(&it, NULL, &instance));
+    expect_text(instance, "uuid", "MIG-0");
+    assert_int_equal(json_size(json_get(instance, "holders")), 0);
+    assert_true(json_next(&it, NULL, &instance));
+    expect_text(instance, "uuid", "MIG-1");
+    expect_text(instance, "profile", "1g.10gb");
+    it = json_iter(json_get(instance, "holders"));
+    assert_true(json_next(&it, NULL, &holder));
+    expect_text(holder, "namespace", "ns");
+    expect_text(holder, "pod", "p");
+    expect_text(holder, "container", "main");
+    assert_true(json_next(&cards, NULL, &root));
+    assert_false(json_valid(json_get(root, "instances")));
+}
+
 /* An unhealthy instance is a problem of the node, under its own name. */
 static void health(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
@@ -445,6 +496,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shares_are_of_whole_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics, setup, teardown),
         cmocka_unit_test_setup_teardown(usage, setup, teardown),
+        cmocka_unit_test_setup_teardown(usage_of_instances, setup, teardown),
         cmocka_unit_test_setup_teardown(health, setup, teardown),
         cmocka_unit_test_setup_teardown(objects, setup, teardown),
         cmocka_unit_test_setup_teardown(audit, setup, teardown),

@@ -102,6 +102,8 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
         hash = hash_bytes(hash, &d->mig.gi_slices, sizeof(d->mig.gi_slices));
         hash = hash_bytes(hash, &d->mig.ci_slices, sizeof(d->mig.ci_slices));
         hash = hash_bytes(hash, &d->kind, sizeof(d->kind));
+        hash = hash_bytes(hash, &d->links.known, sizeof(d->links.known));
+        hash = hash_bytes(hash, &d->links.numa, sizeof(d->links.numa));
         hash = hash_bytes(hash, &d->divided, sizeof(d->divided));
         hash = hash_bytes(hash, &d->healthy, sizeof(d->healthy));
     }

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "deviceplugin.pb-c.h"
+#include "gpu/device.h"
 
 /* protobuf-c writes through char *, and changes nothing. */
 #define PB_TEXT(s) ((char *) (uintptr_t) (s))
@@ -43,21 +44,43 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
     pack(&m.base, out);
 }
 
+/* The NUMA node of the device that has this ID; of a part of a card, the card's. -1: not known, or
+ * the ID is of no device. */
+static int64_t numa_of(const struct gpu_snapshot *devices, const char *id) {
+    const struct gpu_device *d = gpu_find(devices, id);
+
+    if (d && gpu_is_part(d))
+        d = gpu_find(devices, d->parent);
+    return d && d->links.known > 0 ? d->links.numa : -1;
+}
+
+static void put_device(const char *id, const char *health, int64_t numa, struct buf *out) {
+    Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
+    Deviceplugin__Device d = DEVICEPLUGIN__DEVICE__INIT, *one = &d;
+    Deviceplugin__TopologyInfo topology = DEVICEPLUGIN__TOPOLOGY_INFO__INIT;
+    Deviceplugin__NUMANode node = DEVICEPLUGIN__NUMANODE__INIT, *nodes = &node;
+
+    d.id = PB_TEXT(id);
+    d.health = PB_TEXT(health);
+    node.id = numa;
+    topology.n_nodes = 1;
+    topology.nodes = &nodes;
+    if (numa >= 0)
+        d.topology = &topology;
+    m.n_devices = 1;
+    m.devices = &one;
+    pack(&m.base, out);
+}
+
 /* Thousands of devices need no thousands of allocations: the message is the devices one after the
  * other. */
 void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
                   const bool *sick, struct buf *out) {
     for (uint32_t i = 0; i < count; i++) {
-        Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
-        Deviceplugin__Device d = DEVICEPLUGIN__DEVICE__INIT, *one = &d;
         char id[BACKEND_ID_SIZE];
 
         r->backend->id(r, devices, i, id);
-        d.id = id;
-        d.health = PB_TEXT(sick && sick[i] ? "Unhealthy" : "Healthy");
-        m.n_devices = 1;
-        m.devices = &one;
-        pack(&m.base, out);
+        put_device(id, sick && sick[i] ? "Unhealthy" : "Healthy", numa_of(devices, id), out);
     }
 }
 

@@ -239,6 +239,49 @@ static void put_candidates(struct report *report, struct json_writer *w,
     json_array_end(w);
 }
 
+/* Who has the instance whole. */
+static void put_owners(struct report *report, struct json_writer *w, const char *uuid) {
+    json_array_begin(w, "holders");
+    for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        if (!slot_has_whole(slot, uuid))
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "namespace", slot->grant.namespace);
+        json_put_string(w, "pod", slot->grant.pod);
+        json_put_string(w, "podUID", slot->grant.pod_uid);
+        json_put_string(w, "container", slot->grant.container);
+        json_put_bool(w, "ending", slot->releasing);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_instances(struct report *report, struct json_writer *w,
+                          const struct gpu_device *card) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+
+    json_array_begin(w, "instances");
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+
+        if (strcmp(d->parent, card->uuid) != 0)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_u64(w, "index", d->index);
+        json_put_string(w, "uuid", d->uuid);
+        json_put_string(w, "profile", d->mig.profile);
+        json_put_u64(w, "gpuInstance", d->mig.gi);
+        json_put_u64(w, "computeInstance", d->mig.ci);
+        json_put_bool(w, "healthy", d->healthy);
+        json_put_string(w, "reason", d->reason);
+        json_put_u64(w, "memory", d->memory);
+        json_put_u64(w, "memoryUsed", d->sample.memory_used);
+        put_owners(report, w, d->uuid);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void put_gpu(struct report *report, struct json_writer *w, const struct gpu_device *d,
                     uint64_t outside, const struct card_audit *audit) {
     struct slot_total granted;
@@ -265,6 +308,8 @@ static void put_gpu(struct report *report, struct json_writer *w, const struct g
     json_put_u64(w, "utilization",
                  d->sample.gpu_percent == GPU_NOT_TOLD ? 0 : d->sample.gpu_percent);
     put_holders(report, w, d->uuid);
+    if (d->divided)
+        put_instances(report, w, d);
     json_object_end(w);
 }
 

@@ -529,7 +529,7 @@ void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod
 
 /* ---- whole devices ---- */
 
-static bool has_whole(const struct slot *slot, const char *uuid) {
+bool slot_has_whole(const struct slot *slot, const char *uuid) {
     for (uint32_t i = 0; i < slot->grant.nwhole; i++)
         if (strcmp(slot->grant.whole[i].uuid, uuid) == 0)
             return true;
@@ -541,7 +541,7 @@ const struct slot *slot_whole_holder(const struct slot_store *s, const char *uui
     const struct slot *holder = NULL;
 
     for (const struct slot *slot = s->slots; slot; slot = slot->hh.next)
-        if (strcmp(slot->grant.pod_uid, pod_uid) != 0 && has_whole(slot, uuid) &&
+        if (strcmp(slot->grant.pod_uid, pod_uid) != 0 && slot_has_whole(slot, uuid) &&
             (!holder || (slot->releasing && !holder->releasing)))
             holder = slot;
     return holder;

@@ -195,6 +195,8 @@ uint32_t slot_card_account(const struct slot *slot, uint32_t n);
 void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
                    struct slot_total *ret, const struct slot **ret_holder);
 
+bool slot_has_whole(const struct slot *slot, const char *uuid);
+
 /* A slot of another pod than `pod_uid` that has the device whole, preferring one that is being
  * released; NULL: there is none. */
 const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
