@@ -126,6 +126,8 @@ static const struct backend backend_named = {
 static const struct resource named = {
     .name = "example.com/mig-10gb", .socket = "mig-10gb", .backend = &backend_named};
 
+static const struct mig_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
+
 /* ---- what every back end has to do ---- */
 
 /* A device of each kind, of all of which every row must list some IDs. */
@@ -259,7 +261,7 @@ static void every_row_is_whole(void **state) {
     for (size_t i = 0; i < resources_count; i++)
         check_row(&resources[i]);
     check_row(&named);
-    mig_row_make(&mig, MIG_STRATEGY_MIXED, "1g.10gb");
+    mig_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
     check_row(&mig.resource);
 }
 
@@ -279,6 +281,34 @@ static void a_list_of_shares_is_cut(void **state) {
     message_list(&row, &many, lists, NULL, &out);
     assert_int_equal(buf_error(&out), 0);
     assert_true(resource_message_size(&row, lists + row.per_card) > RESOURCE_MESSAGE_MAX);
+}
+
+/* kubelet aligns CPUs with the node of the card; of an ID that is no device it knows nothing. */
+static void devices_have_a_numa_node(void **state) {
+    static struct gpu_snapshot zoo;
+    struct mig_row mig;
+    const struct resource *rows[] = {&mig.resource, &resources[0]};
+
+    (void) state;
+    mig_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
+    make_zoo(&zoo, true);
+    for (int32_t numa = -1; numa < 2; numa++) {
+        zoo.devices[1].links = (struct gpu_connections){.known = 2, .numa = numa};
+        for (size_t i = 0; i < 2; i++) {
+            _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
+            Deviceplugin__ListAndWatchResponse *m;
+
+            message_list(rows[i], &zoo, 2, NULL, &out);
+            m = deviceplugin__list_and_watch_response__unpack(NULL, out.len,
+                                                              (const uint8_t *) buf_str(&out));
+            assert_non_null(m);
+            assert_int_equal(m->n_devices, 2);
+            assert_int_equal(m->devices[1]->topology != NULL, numa >= 0 && i == 0);
+            if (m->devices[1]->topology)
+                assert_int_equal(m->devices[1]->topology->nodes[0]->id, numa);
+            deviceplugin__list_and_watch_response__free_unpacked(m, NULL);
+        }
+    }
 }
 
 /* ---- a row that is added at run time ---- */
@@ -652,6 +682,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_whole),
         cmocka_unit_test(a_list_of_shares_is_cut),
+        cmocka_unit_test(devices_have_a_numa_node),
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(data_of_a_row_changes, setup, teardown),

@@ -247,6 +247,53 @@ static void one_profile_is_left_to_another_plugin(void **state) {
     mig_rows_done(&m);
 }
 
+static const char *by_configuration(const char *profile, void *userdata) {
+    assert_ptr_equal(userdata, &node);
+    return profile[0] == '1' ? "nvidia.com/small" : NULL;
+}
+
+/* The configuration names resources, of any kind of instance. */
+static void resources_by_configuration(void **state) {
+    struct gpu_device *d;
+    struct mig_rows m;
+
+    (void) state;
+    begin(&m, MIG_STRATEGY_MIXED);
+    m.named = by_configuration;
+    m.userdata = &node;
+    make_mixed_node();
+    d = add_instance("GPU-2", "MIG-e", "1c.3g.40gb");
+    d->mig.gi_slices = 3;
+    d->mig.ci_slices = 1;
+    assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-a; "
+                                   "nvidia.com/small: MIG-b MIG-c MIG-d MIG-e; ");
+    mig_rows_done(&m);
+}
+
+/* Also while they are served. */
+static void settings_change(void **state) {
+    struct mig_rows m;
+
+    (void) state;
+    begin(&m, MIG_STRATEGY_NONE);
+    add_card("GPU-0", true);
+    add_instance("GPU-0", "MIG-a", "3g.40gb");
+    assert_string_equal(offer(&m), "");
+    m.strategy = MIG_STRATEGY_MIXED;
+    assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-a; ");
+    m.strategy = MIG_STRATEGY_SINGLE;
+    assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a; ");
+    m.strategy = MIG_STRATEGY_MIXED;
+    m.elsewhere = "nvidia.com/mig-3g.40gb";
+    assert_string_equal(offer(&m), "");
+    m.elsewhere = "nvidia.com/gpu";
+    assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-a; ");
+    m.strategy = MIG_STRATEGY_NONE;
+    assert_string_equal(offer(&m), "");
+    assert_int_equal(taken.n, 2);
+    mig_rows_done(&m);
+}
+
 /* kubelet's plugins were full, or there was no memory. */
 static void a_row_is_added_later(void **state) {
     struct mig_rows m;
@@ -264,6 +311,7 @@ static void a_row_is_added_later(void **state) {
 
 /* ---- one resource ---- */
 
+static const struct mig_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
 static struct mig_row row;
 
 static void expect_sick(bool a, bool b, bool c) {
@@ -278,7 +326,7 @@ static void expect_sick(bool a, bool b, bool c) {
 
 static void health_is_the_instances_own(void **state) {
     (void) state;
-    mig_row_make(&row, MIG_STRATEGY_MIXED, "1g.10gb");
+    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     add_card("GPU-0", true);
     add_instance("GPU-0", "MIG-a", "1g.10gb");
     add_instance("GPU-0", "MIG-b", "1g.10gb");
@@ -318,7 +366,7 @@ static void expect_choice(const char *available, const char *must, size_t want,
 /* The card with the fewest free instances first. */
 static void the_choice_keeps_cards_idle(void **state) {
     (void) state;
-    mig_row_make(&row, MIG_STRATEGY_MIXED, "1g.10gb");
+    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     for (unsigned card = 0; card < 3; card++) {
         char uuid[16], instance[16];
 
@@ -343,7 +391,7 @@ static void allocate_knows_its_devices(void **state) {
     struct backend_ids ids = {.resource = &row.resource, .devices = &node, .ids = mine, .n = 1};
 
     (void) state;
-    mig_row_make(&row, MIG_STRATEGY_MIXED, "1g.10gb");
+    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     add_card("GPU-0", true);
     add_instance("GPU-0", "MIG-a", "1g.10gb");
     add_instance("GPU-0", "MIG-b", "3g.40gb");
@@ -364,6 +412,8 @@ int main(void) {
         cmocka_unit_test_setup(single_on_an_uneven_node, empty_node),
         cmocka_unit_test_setup(single_without_mig, empty_node),
         cmocka_unit_test_setup(one_profile_is_left_to_another_plugin, empty_node),
+        cmocka_unit_test_setup(resources_by_configuration, empty_node),
+        cmocka_unit_test_setup(settings_change, empty_node),
         cmocka_unit_test_setup(a_row_is_added_later, empty_node),
         cmocka_unit_test_setup(health_is_the_instances_own, empty_node),
         cmocka_unit_test_setup(the_choice_keeps_cards_idle, empty_node),

@@ -12,24 +12,52 @@
 #define MIG_PREFIX "nvidia.com/mig-"
 #define SINGLE_NAME "nvidia.com/gpu"
 
-void mig_row_make(struct mig_row *row, enum mig_strategy strategy, const char *profile) {
-    *row = (struct mig_row){.strategy = strategy};
-    if (strategy == MIG_STRATEGY_SINGLE) {
-        text_copy(row->name, sizeof(row->name), SINGLE_NAME);
-    } else {
-        text_copy(row->profile, sizeof(row->profile), profile);
-        (void) snprintf(row->name, sizeof(row->name), MIG_PREFIX "%s", profile);
-        /* A plus sign is not allowed in the name of a resource. */
-        for (char *c = row->name; (c = strchr(c, '+'));)
-            *c = '.';
+/* ---- names ---- */
+
+static bool is_elsewhere(const struct mig_rows *m, const char *name) {
+    const char *at = m->elsewhere ? m->elsewhere : "";
+    size_t len;
+
+    for (; *at; at += len + (at[len] == ',')) {
+        len = strcspn(at, ",");
+        if (strlen(name) == len && strncmp(at, name, len) == 0)
+            return true;
     }
+    return false;
+}
+
+static void name_profile(const char *profile, char ret[static MIG_NAME_MAX]) {
+    (void) snprintf(ret, MIG_NAME_MAX, MIG_PREFIX "%s", profile);
+    /* A plus sign is not allowed in the name of a resource. */
+    for (char *c = ret; (c = strchr(c, '+'));)
+        *c = '.';
+}
+
+void mig_resource_of(const struct mig_rows *m, const struct gpu_device *d,
+                     char ret[static MIG_NAME_MAX]) {
+    const char *named;
+
+    ret[0] = 0;
+    if (d->kind != GPU_MIG_INSTANCE || !d->mig.profile[0] || m->strategy == MIG_STRATEGY_NONE)
+        return;
+    named = m->named ? m->named(d->mig.profile, m->userdata) : NULL;
+    if (named)
+        text_copy(ret, MIG_NAME_MAX, named);
+    else if (d->mig.gi_slices == d->mig.ci_slices && m->strategy == MIG_STRATEGY_MIXED)
+        name_profile(d->mig.profile, ret);
+    else if (d->mig.gi_slices == d->mig.ci_slices)
+        text_copy(ret, MIG_NAME_MAX, SINGLE_NAME);
+    /* With `single` the name of all cards is left out of the shares, and is the agent's here. */
+    if (strcmp(ret, SINGLE_NAME) != 0 && is_elsewhere(m, ret))
+        ret[0] = 0;
+}
+
+void mig_row_make(struct mig_row *row, const struct mig_rows *m, const char *name) {
+    *row = (struct mig_row){.rows = m};
+    text_copy(row->name, sizeof(row->name), name);
     resource_socket(row->name, row->socket);
     row->resource = (struct resource){
         .name = row->name, .socket = row->socket, .backend = &backend_mig, .data = row};
-}
-
-bool mig_is_offered(const struct gpu_device *d) {
-    return d->kind == GPU_MIG_INSTANCE && d->mig.profile[0] && d->mig.gi_slices == d->mig.ci_slices;
 }
 
 /* ---- single ---- */
@@ -86,14 +114,16 @@ static const struct mig_row *row_of(const struct resource *r) {
 }
 
 static bool is_in(const struct resource *r, const struct gpu_device *d) {
-    return mig_is_offered(d) && (row_of(r)->strategy == MIG_STRATEGY_SINGLE ||
-                                 strcmp(d->mig.profile, row_of(r)->profile) == 0);
+    char name[MIG_NAME_MAX];
+
+    mig_resource_of(row_of(r)->rows, d, name);
+    return strcmp(name, r->name) == 0;
 }
 
 static uint32_t list(const struct resource *r, const struct gpu_snapshot *s) {
     uint32_t n = 0;
 
-    if (row_of(r)->strategy == MIG_STRATEGY_SINGLE && mig_check_single(s, NULL) < 0)
+    if (row_of(r)->rows->strategy == MIG_STRATEGY_SINGLE && mig_check_single(s, NULL) < 0)
         return 0;
     for (uint32_t i = 0; i < s->ndevices; i++)
         n += is_in(r, &s->devices[i]);

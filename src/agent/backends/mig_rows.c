@@ -7,56 +7,33 @@
 
 #include "base/log.h"
 
-struct mig_entry {
-    struct mig_row row;
-    bool added, failed; /* taken by `add`; a failure is logged */
-    struct mig_entry *next;
-};
+static bool has_row(const struct mig_rows *m, const char *name) {
+    const struct mig_row *row;
 
-static bool is_elsewhere(const struct mig_rows *m, const char *name) {
-    const char *at = m->strategy == MIG_STRATEGY_MIXED && m->elsewhere ? m->elsewhere : "";
-    size_t len;
-
-    for (; *at; at += len + (at[len] == ',')) {
-        len = strcspn(at, ",");
-        if (strlen(name) == len && strncmp(at, name, len) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool has_row(const struct mig_rows *m, const char *profile) {
-    const struct mig_entry *e;
-
-    LL_FOREACH(m->list, e)
-        if (m->strategy == MIG_STRATEGY_SINGLE || strcmp(e->row.profile, profile) == 0)
+    LL_FOREACH(m->list, row)
+        if (strcmp(row->name, name) == 0)
             return true;
     return false;
 }
 
-static void make_row(struct mig_rows *m, const char *profile) {
-    struct mig_entry *e;
+/* Without memory the next call tries again. */
+static void make_row(struct mig_rows *m, const char *name) {
+    struct mig_row *row = has_row(m, name) ? NULL : calloc(1, sizeof(*row));
 
-    if (has_row(m, profile))
+    if (!row)
         return;
-    e = calloc(1, sizeof(*e));
-    if (!e)
-        return; /* the next call tries again */
-    mig_row_make(&e->row, m->strategy, profile);
-    e->added = is_elsewhere(m, e->row.name);
-    if (e->added)
-        log_info("%s is left to the plugin that --served-elsewhere names", e->row.name);
-    LL_APPEND(m->list, e);
+    mig_row_make(row, m, name);
+    LL_APPEND(m->list, row);
 }
 
-static void add_row(struct mig_entry *e, int (*add)(const struct resource *r, void *userdata),
+static void add_row(struct mig_row *row, int (*add)(const struct resource *r, void *userdata),
                     void *userdata) {
-    int r = add(&e->row.resource, userdata);
+    int r = add(&row->resource, userdata);
 
-    e->added = r == 0;
-    if (r < 0 && !e->failed)
-        log_error("%s is not offered to kubelet: %s", e->row.name, strerror(-r));
-    e->failed = r < 0;
+    row->added = r == 0;
+    if (r < 0 && !row->failed)
+        log_error("%s is not offered to kubelet: %s", row->name, strerror(-r));
+    row->failed = r < 0;
 }
 
 static void check(struct mig_rows *m, const struct gpu_snapshot *s) {
@@ -72,14 +49,17 @@ static void check(struct mig_rows *m, const struct gpu_snapshot *s) {
 
 void mig_rows_update(struct mig_rows *m, const struct gpu_snapshot *s,
                      int (*add)(const struct resource *r, void *userdata), void *userdata) {
-    struct mig_entry *e;
+    char name[MIG_NAME_MAX];
+    struct mig_row *row;
 
-    for (uint32_t i = 0; i < s->ndevices && m->strategy != MIG_STRATEGY_NONE; i++)
-        if (mig_is_offered(&s->devices[i]))
-            make_row(m, s->devices[i].mig.profile);
-    LL_FOREACH(m->list, e)
-        if (!e->added)
-            add_row(e, add, userdata);
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        mig_resource_of(m, &s->devices[i], name);
+        if (name[0])
+            make_row(m, name);
+    }
+    LL_FOREACH(m->list, row)
+        if (!row->added)
+            add_row(row, add, userdata);
     check(m, s);
 }
 
@@ -88,9 +68,9 @@ const char *mig_rows_trouble(const struct mig_rows *m) {
 }
 
 void mig_rows_done(struct mig_rows *m) {
-    struct mig_entry *e, *next;
+    struct mig_row *row, *next;
 
-    LL_FOREACH_SAFE(m->list, e, next)
-        free(e);
+    LL_FOREACH_SAFE(m->list, row, next)
+        free(row);
     m->list = NULL;
 }

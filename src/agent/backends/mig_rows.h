@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The resources of the node's MIG instances: a row is made when the first instance for it appears,
- * and stays. A row whose instances are destroyed lists none, so kubelet is not offered it. */
+/* The rows of the resources of MIG instances: one is made when the first instance for it appears,
+ * and stays. A row without instances lists none, so kubelet is not offered it. */
 
 #include "agent/backends/mig.h"
-#include "base/err.h"
-
-struct mig_rows {
-    enum mig_strategy strategy;
-    const char *elsewhere; /* names with commas between that another plugin serves; NULL: none */
-    struct mig_entry *list;
-    struct err trouble; /* code 0: none */
-};
 
 /* Makes the rows that the devices need and calls `add` with each new one, which lives as long as
  * `m`. A row that `add` does not take (negative errno) is tried again at the next call. */
