@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi/nvml-licence.h"
+
 #define NVML_STATUS(name, value) name = value,
 typedef enum {
 #include "abi/nvml-errors.def"

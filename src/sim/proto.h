@@ -36,7 +36,7 @@
 #define SIM_DRIVER_VERSION "570.124.06"
 #define SIM_CUDA_VERSION 12080
 
-#define SIM_PROTO 2u
+#define SIM_PROTO 3u
 #define SIM_MAGIC 0x51414c41u
 #define SIM_MAX_GPUS 64u
 #define SIM_MAX_UNITS 256u /* cards, then the instances that they are divided into */
@@ -182,6 +182,14 @@ enum sim_setting {
     SIM_SETTINGS,
 };
 
+/* Of a vGPU in a guest. */
+enum sim_licence {
+    SIM_LICENSED,
+    SIM_UNLICENSED,      /* was never licensed */
+    SIM_LICENCE_EXPIRED, /* was not renewed */
+    SIM_LICENCES,
+};
+
 enum sim_state {
     SIM_HEALTHY,
     SIM_NEEDS_RESET, /* answers, but takes no work until it is reset */
@@ -242,6 +250,8 @@ struct sim_page {
     _Atomic uint64_t memory_used; /* of all processes */
     _Atomic uint64_t busy_ns;     /* since the daemon started */
     _Atomic uint32_t clients;     /* processes with a context */
+    _Atomic uint32_t licence;     /* enum sim_licence; only in a guest */
+    _Atomic uint64_t licence_end; /* seconds since the epoch; 0: there is none */
 };
 static_assert(sizeof(struct sim_page) <= 4096, "one page");
 
@@ -293,6 +303,8 @@ struct sim_host {
     uint32_t numa_nodes;
     uint32_t cpus_per_node; /* 0: all CPUs are near to every card */
     uint32_t nvswitches;
+    uint32_t vgpu;                             /* the machine is a guest with vGPUs */
+    char host_driver[11], host_branch[11];     /* of its host */
     uint32_t fork_closes;                      /* a forked child closes its parent's descriptors */
     uint8_t level[SIM_MAX_GPUS][SIM_MAX_GPUS]; /* NVML's nvmlGpuTopologyLevel_t */
     struct sim_position position[SIM_MAX_GPUS];

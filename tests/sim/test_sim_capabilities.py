@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from sim_kit import ALIQUOT, wait_until
-from test_sim_garbage import ATTACH, HELLO, connect, reply, request, session
+from test_sim_garbage import ATTACH, HELLO, PROTO, connect, reply, request, session
 
 READER = Path(__file__).with_name("mig_reader.py")
 # A container's process has user 0 and not CAP_SYS_ADMIN. The daemon takes the processes of its own user for
@@ -207,7 +207,7 @@ def test_a_node_is_a_number_and_not_an_instance(node, nvml_of, container):
 def test_garbage_on_a_node(node):
     kept = session(node, 0)     # open until the end
     token = kept[2]
-    for packet in (request(ATTACH, token=(1, 2)), request(HELLO, a=2), b"x", request(ATTACH, token=token) + b"x"):
+    for packet in (request(ATTACH, token=(1, 2)), request(HELLO, a=PROTO), b"x", request(ATTACH, token=token) + b"x"):
         sender = connect(node, cap(1))
         sender.send(packet)
         assert reply(sender) is None

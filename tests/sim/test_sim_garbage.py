@@ -14,7 +14,7 @@ import pytest
 from sim_kit import GIB, wait_until
 
 MAGIC = 0x51414C41
-PROTO = 2
+PROTO = 3
 HELLO, ATTACH, QUEUE, CTX_CREATE, CTX_DESTROY, ALLOC, FREE, PROCESSES = range(1, 9)
 
 

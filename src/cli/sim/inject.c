@@ -61,6 +61,7 @@ static const struct opt_usage inject_usage = {
         "  persistence on|off --gpu N\n"
         "                          its persistence mode\n"
         "  memory SIZE --gpu N     memory in use that belongs to no process (0: none)\n"
+        "  licence STATE --gpu N   licence of a vGPU: licensed, unlicensed or expired\n"
         "  unload | load | reload  the driver; its processes lose it\n"
         "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
         "                          of alloc, launch, cuda, nvml; STATUS: a name or a number\n"
@@ -231,6 +232,13 @@ static int parse_advance(struct sim_control *c, char **args, struct err *err) {
     return config_parse_duration(args[0], 1, UINT64_MAX, &c->amount, err);
 }
 
+static int parse_licence(struct sim_control *c, char **args, struct err *err) {
+    enum sim_licence licence = SIM_LICENSED;
+    int r = config_parse_licence(args[0], &licence, err);
+    c->code = licence;
+    return r;
+}
+
 static const struct action {
     const char *name;
     uint32_t op;
@@ -253,6 +261,7 @@ static const struct action {
     {"error", SIM_DO_FAIL, 0, 2, 2, GPU_OPTIONAL, parse_error, true, true},
     {"hang", SIM_DO_HANG, 0, 1, 1, GPU_OPTIONAL, parse_call, true, false},
     {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false},
+    {"licence", SIM_DO_LICENCE, 0, 1, 1, GPU_REQUIRED, parse_licence, false, false},
     {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false},
 };
 

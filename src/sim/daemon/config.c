@@ -128,6 +128,23 @@ static int set_numa_nodes(struct sim_config *c, const char *value, struct err *e
     return r;
 }
 
+/* The guest finds ten bytes each in PCI config space. */
+static int set_host_text(char ret[static 11], const char *value, struct err *err) {
+    size_t n = strlen(value);
+    if (n == 0 || n > 10)
+        return bad_value(err, value, "a text of 1 to 10 characters");
+    memcpy(ret, value, n + 1);
+    return 0;
+}
+
+static int set_host_driver(struct sim_config *c, const char *value, struct err *err) {
+    return set_host_text(c->host_driver, value, err);
+}
+
+static int set_host_branch(struct sim_config *c, const char *value, struct err *err) {
+    return set_host_text(c->host_branch, value, err);
+}
+
 static int set_cpus(struct sim_config *c, const char *value, struct err *err) {
     return parse_number(value, CPUS_MAX, &c->cpus_per_node, err);
 }
@@ -136,10 +153,8 @@ static const struct {
     const char *key;
     int (*set)(struct sim_config *c, const char *value, struct err *err);
 } machine_keys[] = {
-    {"driver", set_driver},
-    {"memory-limits", set_limits},
-    {"numa", set_numa_nodes},
-    {"cpus-per-node", set_cpus},
+    {"driver", set_driver},      {"memory-limits", set_limits},    {"numa", set_numa_nodes},
+    {"cpus-per-node", set_cpus}, {"host-driver", set_host_driver}, {"host-branch", set_host_branch},
 };
 
 /* Keys that choose between two words; the second sets the bool at `at`. */
@@ -150,6 +165,7 @@ static const struct {
     {"pids", "namespace", "host", offsetof(struct sim_config, host_pids)},
     {"kernels", "built-in", "timing-only", offsetof(struct sim_config, timing_only)},
     {"clock", "real", "stepped", offsetof(struct sim_config, stepped)},
+    {"virtualization", "none", "vgpu", offsetof(struct sim_config, vgpu)},
     {"accounting", "off", "on", offsetof(struct sim_config, accounting)},
     {"fork", "keep", "close", offsetof(struct sim_config, fork_closes)},
     {"dead-pids", "hidden", "listed", offsetof(struct sim_config, lists_dead)},
@@ -263,6 +279,23 @@ static int set_mig(struct sim_gpu_config *g, const char *value, struct err *err)
     return 0;
 }
 
+int config_parse_licence(const char *value, enum sim_licence *ret, struct err *err) {
+    static const char *const names[] = {[SIM_LICENSED] = "licensed",
+                                        [SIM_UNLICENSED] = "unlicensed",
+                                        [SIM_LICENCE_EXPIRED] = "expired"};
+    for (size_t i = 0; i < SIM_LICENCES; i++)
+        if (strcmp(value, names[i]) == 0) {
+            *ret = (enum sim_licence) i;
+            return 0;
+        }
+    return bad_value(err, value, "licensed, unlicensed or expired");
+}
+
+static int set_licence(struct sim_gpu_config *g, const char *value, struct err *err) {
+    g->has_licence = true;
+    return config_parse_licence(value, &g->licence, err);
+}
+
 static const struct {
     const char *key;
     int (*set)(struct sim_gpu_config *g, const char *value, struct err *err);
@@ -271,7 +304,7 @@ static const struct {
     {"model", set_model, false}, {"memory", set_memory, false},  {"context", set_context, false},
     {"uuid", set_uuid, true},    {"serial", set_serial, true},   {"pci", set_pci, true},
     {"numa", set_numa, false},   {"pcie-root", set_root, false}, {"pcie-switch", set_bridge, false},
-    {"ecc", set_ecc, false},     {"mig", set_mig, false},
+    {"ecc", set_ecc, false},     {"mig", set_mig, false},        {"licence", set_licence, false},
 };
 
 void config_init(struct sim_config *ret) {
@@ -528,10 +561,26 @@ static int check_names(const struct sim_config *c, uint32_t gpu, struct err *err
     return 0;
 }
 
+static int check_guest(const struct sim_config *c, struct err *err) {
+    if (!c->vgpu && (c->host_driver[0] || c->host_branch[0]))
+        return err_set(err, EINVAL, "only a guest has a host: virtualization = vgpu is missing");
+    for (uint32_t i = 0; i < c->ngpus; i++) {
+        if (c->vgpu && c->gpu[i].mig[0])
+            return err_set(err, EINVAL, "GPU %u: a vGPU has no MIG mode", i);
+        if (!c->vgpu && c->gpu[i].has_licence)
+            return err_set(err, EINVAL,
+                           "GPU %u: only a vGPU has a licence: virtualization = vgpu is missing",
+                           i);
+    }
+    return 0;
+}
+
 /* What can only be judged when all is read. */
 static int check_config(const struct sim_config *c, struct err *err) {
     if (c->ngpus == 0)
         return err_set(err, EINVAL, "no [gpu]");
+    if (check_guest(c, err) < 0)
+        return -EINVAL;
     for (uint32_t i = 0; i < c->ngpus; i++) {
         const struct sim_gpu_config *g = &c->gpu[i];
         if (!g->model)
@@ -587,7 +636,20 @@ static uint8_t level_between(const struct sim_gpu_config *a, const struct sim_gp
     return a->numa == b->numa ? 40 : 50; /* NODE, SYSTEM */
 }
 
+static void describe_hypervisor(const struct sim_config *c, struct sim_host *h) {
+    h->vgpu = c->vgpu;
+    if (!c->vgpu)
+        return;
+    (void) snprintf(h->host_driver, sizeof(h->host_driver), "%.10s",
+                    c->host_driver[0] ? c->host_driver : c->driver);
+    if (c->host_branch[0])
+        memcpy(h->host_branch, c->host_branch, sizeof(h->host_branch));
+    else
+        (void) snprintf(h->host_branch, sizeof(h->host_branch), "r%.3s_00", h->host_driver);
+}
+
 void config_describe_host(const struct sim_config *c, struct sim_host *h) {
+    describe_hypervisor(c, h);
     h->magic = SIM_MAGIC;
     h->ngpus = c->ngpus;
     memcpy(h->driver, c->driver, sizeof(h->driver));

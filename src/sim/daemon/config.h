@@ -40,6 +40,8 @@ struct sim_gpu_config {
     bool ecc;
     char mig[128]; /* "1g.10gb,3g.40gb": divided from the start; "-": MIG mode without any; "": off
                     */
+    enum sim_licence licence;
+    bool has_licence;
 };
 
 struct sim_config {
@@ -49,9 +51,12 @@ struct sim_config {
     enum sim_memory_accounting limits;
     bool timing_only;
     bool accounting;
-    bool fork_closes; /* a forked child closes its parent's descriptors */
-    bool lists_dead;  /* process lists name processes that have ended, too */
-    bool stepped;     /* the clock stops; SIM_DO_ADVANCE moves it */
+    bool fork_closes;     /* a forked child closes its parent's descriptors */
+    bool lists_dead;      /* process lists name processes that have ended, too */
+    bool vgpu;            /* a guest with vGPUs */
+    char host_driver[11]; /* of its host; empty: the same as `driver` */
+    char host_branch[11];
+    bool stepped; /* the clock stops; SIM_DO_ADVANCE moves it */
     uint64_t slice_ns;
     uint64_t switch_ns; /* cost of a context switch between processes */
     uint64_t sample_ns;
@@ -72,6 +77,9 @@ int config_add_gpu(struct sim_config *c, const struct sim_model *model);
 /* "166ms", with a unit of ns, us, ms or s: between `min` and `max` nanoseconds. */
 int config_parse_duration(const char *value, uint64_t min, uint64_t max, uint64_t *ret,
                           struct err *err);
+
+/* "licensed", "unlicensed" or "expired". */
+int config_parse_licence(const char *value, enum sim_licence *ret, struct err *err);
 
 /* Reads a machine file of `len` bytes. `name` is for messages: "NAME:LINE: what is wrong". On
  * failure `ret` is untouched. */

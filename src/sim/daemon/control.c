@@ -28,18 +28,25 @@ int control_parse(const void *data, size_t len, struct sim_control *ret) {
 
 static const char *const state_names[] = {"healthy", "needs-reset", "lost"};
 
+static const char *const licence_names[] = {[SIM_LICENSED] = "licensed",
+                                            [SIM_UNLICENSED] = "unlicensed",
+                                            [SIM_LICENCE_EXPIRED] = "expired"};
+
 static void show_gpu(const struct sim_machine *m, uint32_t minor, struct buf *out) {
     const struct sim_gpu *g = &m->gpu[minor];
     const struct sim_page *p = g->page;
     uint32_t state = atomic_load(&p->state);
     buf_printf(out,
                "gpu=%u uuid=%s state=%s memory_total=%llu memory_used=%llu pressure=%llu "
-               "busy_ns=%llu switching_ns=%llu clock_ns=%llu clients=%u model=%s\n",
+               "busy_ns=%llu switching_ns=%llu clock_ns=%llu clients=%u ",
                minor, p->uuid, state < 3 ? state_names[state] : "?",
                (unsigned long long) p->memory_total, (unsigned long long) g->used,
                (unsigned long long) g->pressure, (unsigned long long) g->meter.total,
                (unsigned long long) g->switching, (unsigned long long) g->now,
-               atomic_load(&p->clients), p->name);
+               atomic_load(&p->clients));
+    if (m->host->vgpu)
+        buf_printf(out, "licence=%s ", licence_names[atomic_load(&p->licence)]);
+    buf_printf(out, "model=%s\n", p->name);
 }
 
 static void show_processes(const struct sim_machine *m, struct buf *out) {
@@ -149,6 +156,10 @@ static int do_reset(struct daemon *d, const struct sim_control *c, struct buf *o
     }
     pid_t opener = fault_opener(&d->machine, c->minor);
     bool forced = c->code != 0;
+    if (d->machine.host->vgpu && !forced) {
+        buf_printf(out, "GPU %u is a vGPU: only its host can reset it", c->minor);
+        return -EOPNOTSUPP;
+    }
     if (opener && !forced) {
         buf_printf(out, "GPU %u is in use by another client: process %d has it open", c->minor,
                    (int) opener);
@@ -249,6 +260,16 @@ static int do_advance(struct daemon *d, const struct sim_control *c, struct buf 
     return 0;
 }
 
+static int do_licence(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    if (!d->machine.host->vgpu || c->code >= SIM_LICENCES) {
+        buf_puts(out, "only the vGPUs of a guest have a licence; see `virtualization = vgpu`");
+        return -EINVAL;
+    }
+    machine_license(d->machine.gpu[c->minor].page, (enum sim_licence) c->code,
+                    daemon_wall_us() / 1000000u);
+    return 0;
+}
+
 static const struct {
     int (*run)(struct daemon *d, const struct sim_control *c, struct buf *out);
     bool about_a_gpu;
@@ -260,6 +281,7 @@ static const struct {
     [SIM_DO_LOAD] = {do_load, false},        [SIM_DO_FAIL] = {do_fail, false},
     [SIM_DO_ADVANCE] = {do_advance, false},  [SIM_DO_HANG] = {do_hang, false},
     [SIM_DO_RELEASE] = {do_release, false},  [SIM_DO_PERSISTENCE] = {do_persistence, true},
+    [SIM_DO_LICENCE] = {do_licence, true},
 };
 
 int control_serve(struct daemon *d, int fd, const struct sim_control *c) {

@@ -32,6 +32,7 @@ enum sim_control_op {
     SIM_DO_RELEASE,     /* names as given before, or empty: all; ends FAIL and HANG */
     SIM_DO_ADVANCE,     /* amount = nanoseconds by which a stepped clock moves on */
     SIM_DO_PERSISTENCE, /* minor, code: 1 on, 0 off */
+    SIM_DO_LICENCE,     /* minor, code: enum sim_licence, of a vGPU */
     SIM_DO_END,
 };
 

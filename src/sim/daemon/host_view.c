@@ -32,12 +32,12 @@ static int put_number(const char *dir, const char *device, const char *name, uin
     return put_text(dir, device, name, text, err);
 }
 
-static int put_files(const char *dir, const char *device, const struct sim_page *p,
-                     struct err *err) {
+static int put_files(const char *dir, const char *device, const struct sim_host *host,
+                     const struct sim_page *p, struct err *err) {
     char path[128], numa[16];
     uint8_t config[PCI_CONFIG_BYTES];
     _cleanup_buf_ struct buf space = BUF_INIT(4096), resources = BUF_INIT(4096);
-    pci_config(p, config);
+    pci_config(host, p, config);
     buf_append(&space, config, sizeof(config));
     pci_resources(p, &resources);
     (void) snprintf(path, sizeof(path), PCI "/devices/%s/config", device);
@@ -60,7 +60,8 @@ static int put_driver(const char *dir, const char *device, struct err *err) {
     return r;
 }
 
-static int put_device(const char *dir, const struct sim_page *p, struct err *err) {
+static int put_device(const char *dir, const struct sim_host *host, const struct sim_page *p,
+                      struct err *err) {
     char device[PCI_ADDRESS_CHARS];
     pci_address(p, device);
     const struct {
@@ -73,7 +74,7 @@ static int put_device(const char *dir, const struct sim_page *p, struct err *err
                    {"subsystem_device", p->pci_subsystem >> 16, 4},
                    {"class", pci_class(p), 6},
                    {"revision", 0xa1, 2}};
-    int r = put_files(dir, device, p, err);
+    int r = put_files(dir, device, host, p, err);
     for (size_t i = 0; r == 0 && i < sizeof(numbers) / sizeof(numbers[0]); i++)
         r = put_number(dir, device, numbers[i].name, numbers[i].value, numbers[i].digits, err);
     return r < 0 ? r : put_driver(dir, device, err);
@@ -121,6 +122,6 @@ int host_view_write(const char *dir, const struct sim_machine *m, struct err *er
     host_view_remove(dir);
     int r = put_driver_files(dir, m, err);
     for (uint32_t i = 0; r == 0 && i < m->ngpus; i++)
-        r = put_device(dir, m->gpu[i].page, err);
+        r = put_device(dir, m->host, m->gpu[i].page, err);
     return r;
 }

@@ -31,7 +31,7 @@ struct sim_gpu_instance *instance_at(struct sim_machine *m, uint32_t minor, uint
 int instance_set_mode(struct sim_machine *m, uint32_t minor, bool on) {
     struct sim_gpu *g = &m->gpu[minor];
     size_t n;
-    if (!g->model || !mig_profiles(g->model, &n))
+    if (!g->model || !mig_profiles(g->model, &n) || m->host->vgpu)
         return -EOPNOTSUPP;
     if (on == (g->division != NULL))
         return 0;

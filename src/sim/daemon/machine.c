@@ -7,6 +7,7 @@
 #include "base/units.h"
 
 #define PCI_BUSES 32u /* cards of one domain */
+#define LEASE_S 86400u
 
 /* splitmix64's output function: spreads a counter over 64 bits. */
 static uint64_t mix(uint64_t x) {
@@ -74,4 +75,11 @@ void machine_describe(struct sim_page *p, uint32_t minor, const struct sim_model
     p->parent = minor;
     p->setting[SIM_SETTING_PERSISTENCE] = 1;
     p->setting[SIM_SETTING_POWER_LIMIT] = p->power_limit_mw;
+}
+
+void machine_license(struct sim_page *page, enum sim_licence licence, uint64_t now) {
+    const uint64_t ends[] = {
+        [SIM_LICENSED] = now + LEASE_S, [SIM_UNLICENSED] = 0, [SIM_LICENCE_EXPIRED] = now};
+    atomic_store(&page->licence_end, ends[licence]);
+    atomic_store(&page->licence, licence);
 }

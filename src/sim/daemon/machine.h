@@ -158,3 +158,6 @@ static inline void session_attach(struct sim_session *s, uint32_t minor) {
 /* Fills in a GPU's page, which the caller has mapped (zeroed) and keeps. */
 void machine_describe(struct sim_page *page, uint32_t minor, const struct sim_model *model,
                       const char *seed);
+
+/* The licence of a vGPU from now on: `now` in seconds since the epoch. A lease lasts a day. */
+void machine_license(struct sim_page *page, enum sim_licence licence, uint64_t now);

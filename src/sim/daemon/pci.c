@@ -19,6 +19,8 @@
 #define ID_VENDOR 0x09u
 #define ID_EXPRESS 0x10u
 #define VENDOR_BYTES 0x14u
+#define VGPU_BYTES 27u        /* with "VF" and one record, */
+#define VGPU_RECORD_BYTES 22u /* of two texts */
 
 #define REGISTERS_BYTES 0x1000000ull
 #define SMALL_APERTURE_BYTES 0x2000000ull
@@ -73,7 +75,23 @@ static void put_capability(uint8_t *config, uint8_t at, uint8_t id, uint8_t next
     config[at + 1] = next;
 }
 
-void pci_config(const struct sim_page *page, uint8_t ret[static PCI_CONFIG_BYTES]) {
+static void put_vendor(const struct sim_host *host, uint8_t *at) {
+    if (!host->vgpu) {
+        at[2] = VENDOR_BYTES;
+        at[3] = 0x01;
+        return;
+    }
+    at[2] = VGPU_BYTES;
+    at[3] = 'V';
+    at[4] = 'F';
+    at[5] = 0; /* the record's id */
+    at[6] = VGPU_RECORD_BYTES;
+    memcpy(at + 7, host->host_driver, 10);
+    memcpy(at + 17, host->host_branch, 10);
+}
+
+void pci_config(const struct sim_host *host, const struct sim_page *page,
+                uint8_t ret[static PCI_CONFIG_BYTES]) {
     struct region regions[REGIONS];
     regions_of(page, regions);
     memset(ret, 0, PCI_CONFIG_BYTES);
@@ -91,6 +109,5 @@ void pci_config(const struct sim_page *page, uint8_t ret[static PCI_CONFIG_BYTES
     put_capability(ret, AT_MSI, ID_MSI, AT_EXPRESS);
     put_capability(ret, AT_EXPRESS, ID_EXPRESS, AT_VENDOR);
     put_capability(ret, AT_VENDOR, ID_VENDOR, 0);
-    ret[AT_VENDOR + 2] = VENDOR_BYTES;
-    ret[AT_VENDOR + 3] = 0x01;
+    put_vendor(host, ret + AT_VENDOR);
 }

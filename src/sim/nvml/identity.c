@@ -113,11 +113,6 @@ nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *
     NVML_GIVE(device, is_active, NVML_FEATURE_DISABLED);
 }
 
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device,
-                                             nvmlGpuVirtualizationMode_t *virtual_mode) {
-    NVML_GIVE(device, virtual_mode, NVML_GPU_VIRTUALIZATION_MODE_NONE);
-}
-
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *curr_link_gen) {
     NVML_GIVE(device, curr_link_gen, device->page->pcie_gen);
 }

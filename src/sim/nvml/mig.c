@@ -50,12 +50,13 @@ static nvmlReturn_t status_of(int r) {
     }
 }
 
-/* A whole card of a model that can be divided. */
+/* A whole card of a model that can be divided; no vGPU can. */
 static nvmlReturn_t enter_card(nvmlDevice_t device, const struct mig_profile **ret, size_t *ret_n) {
     NVML_TRY(nvml_enter(device));
     if (device->page->compute_slices > 0)
         return NVML_ERROR_INVALID_ARGUMENT;
-    const struct mig_profile *rows = mig_profiles_by_name(device->page->name, ret_n);
+    const struct mig_profile *rows =
+        nvml_client()->host->vgpu ? NULL : mig_profiles_by_name(device->page->name, ret_n);
     if (ret)
         *ret = rows;
     return rows ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
