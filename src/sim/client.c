@@ -110,19 +110,27 @@ static int send_and_receive(int fd, const struct sim_request *request, int passe
     return a->reply.status;
 }
 
-static int attach(struct client *c, const char *dir, uint32_t minor, const uint64_t token[2]) {
-    int node, fd = connect_socket(dir, SIM_DEVICE_NAME, minor, &node);
+/* Puts it where its card belongs: that with the lowest number need not be the first. */
+static void add_device(struct client *c, const struct client_device *new) {
+    uint32_t at = c->ndevices++;
+    for (; at > 0 && c->device[at - 1].minor > new->minor; at--)
+        c->device[at] = c->device[at - 1];
+    c->device[at] = *new;
+}
+
+static int attach(struct client *c, const char *dir, uint32_t number, const uint64_t token[2]) {
+    int node, fd = connect_socket(dir, SIM_DEVICE_NAME, number, &node);
     if (fd < 0)
         return fd;
     struct sim_request q = {
-        .magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = minor, .token = {token[0], token[1]}};
+        .magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = number, .token = {token[0], token[1]}};
     struct client_answer a = {.fds = {-1, -1}};
     int r = send_and_receive(fd, &q, -1, &a);
     if (r == 0 && a.fds[0] >= 0) {
-        void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
+        const struct sim_page *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
         (void) close(a.fds[0]);
         if (page != MAP_FAILED) {
-            c->device[c->ndevices++] = (struct client_device){fd, node, minor, page};
+            add_device(c, &(struct client_device){fd, node, page->minor, page});
             return 0;
         }
         r = -ENOMEM;

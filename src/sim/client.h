@@ -33,7 +33,7 @@ struct client {
     bool lost;                   /* the daemon closed the connection; every call fails */
     const struct sim_host *host; /* read-only; stays mapped */
     uint32_t ndevices;
-    struct client_device device[SIM_MAX_GPUS]; /* in minor order */
+    struct client_device device[SIM_MAX_GPUS]; /* in the machine's order */
     uint32_t ncapabilities;
     struct client_capability capability[2 * SIM_MAX_UNITS];
 };

@@ -199,7 +199,7 @@ enum sim_state {
 /* One page a device, mapped read-only by its clients: its properties and counters. */
 struct sim_page {
     uint32_t magic;
-    uint32_t minor;
+    uint32_t minor; /* in requests, and in the order of the cards */
     char name[96];
     char uuid[48]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
     uint8_t uuid_bytes[16];
@@ -233,9 +233,10 @@ struct sim_page {
     uint32_t passive; /* no fan of its own */
     uint32_t numa;    /* nearest node */
     uint32_t nvlink_version;
-    uint32_t nvlink_max; /* of the model */
-    uint32_t nvlinks;    /* that lead somewhere */
-    uint32_t parent;     /* minor of the card that it is part of: its own, for a card */
+    uint32_t nvlink_max;     /* of the model */
+    uint32_t nvlinks;        /* that lead somewhere */
+    _Atomic uint32_t number; /* of its device node, which a reset may change */
+    uint32_t parent;         /* minor of the card that it is part of: its own, for a card */
     uint32_t gpu_instance, compute_instance; /* of a part */
     uint32_t gpu_slices, compute_slices;     /* of a part; 0 for a card */
     uint8_t engines[8];                      /* of a part: copy, decode, encode, JPEG, flow */

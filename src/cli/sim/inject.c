@@ -34,7 +34,7 @@ static bool arg_force;
 static const struct opt inject_options[] = {
     {"dir", 'd', "DIR", "the machine's directory (default $ALIQUOT_SIM_DIR or /run/aliquot-sim)",
      opt_string, &arg_dir},
-    {"gpu", 'g', "N", "the card's minor number", opt_u32, &arg_gpu},
+    {"gpu", 'g', "N", "the card's number in the machine", opt_u32, &arg_gpu},
     {"pid", 'p', "PID", "xid, error, hang: only this process (default: all)", opt_u32, &arg_pid},
     {"nth", 0, "N", "error: from the N-th matching call (default 1)", opt_u32, &arg_nth},
     {"force", 0, NULL, "reset: whatever has the card open", opt_flag, &arg_force},
@@ -61,6 +61,8 @@ static const struct opt_usage inject_usage = {
         "  persistence on|off --gpu N\n"
         "                          its persistence mode\n"
         "  memory SIZE --gpu N     memory in use that belongs to no process (0: none)\n"
+        "  destroy GI --gpu N      a GPU instance is gone, with its contexts\n"
+        "  swap-minors M --gpu N   both cards are reset and exchange their minor numbers\n"
         "  licence STATE --gpu N   licence of a vGPU: licensed, unlicensed or expired\n"
         "  unload | load | reload  the driver; its processes lose it\n"
         "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
@@ -232,6 +234,11 @@ static int parse_advance(struct sim_control *c, char **args, struct err *err) {
     return config_parse_duration(args[0], 1, UINT64_MAX, &c->amount, err);
 }
 
+/* The number of a GPU instance, or of another card. */
+static int parse_index(struct sim_control *c, char **args, struct err *err) {
+    return parse_number(args[0], SIM_MAX_GPUS - 1, &c->code, err);
+}
+
 static int parse_licence(struct sim_control *c, char **args, struct err *err) {
     enum sim_licence licence = SIM_LICENSED;
     int r = config_parse_licence(args[0], &licence, err);
@@ -262,6 +269,8 @@ static const struct action {
     {"hang", SIM_DO_HANG, 0, 1, 1, GPU_OPTIONAL, parse_call, true, false},
     {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false},
     {"licence", SIM_DO_LICENCE, 0, 1, 1, GPU_REQUIRED, parse_licence, false, false},
+    {"destroy", SIM_DO_DESTROY, 0, 1, 1, GPU_REQUIRED, parse_index, false, false},
+    {"swap-minors", SIM_DO_SWAP, 0, 1, 1, GPU_REQUIRED, parse_index, false, false},
     {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false},
 };
 

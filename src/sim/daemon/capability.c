@@ -85,10 +85,11 @@ int capability_start(struct daemon *d, struct err *err) {
 static int update_one(struct daemon *d, uint32_t minor, uint32_t gi, uint32_t ci, bool exists,
                       struct err *err) {
     char part[32] = "", name[160];
-    uint32_t number = sim_cap_number(minor, gi, ci);
+    uint32_t card = atomic_load(&d->machine.gpu[minor].page->number);
+    uint32_t number = sim_cap_number(card, gi, ci);
     if (ci != UINT32_MAX)
         (void) snprintf(part, sizeof(part), "/ci%u", ci);
-    (void) snprintf(name, sizeof(name), CAPABILITIES "/gpu%u/mig/gi%u%s/access", minor, gi, part);
+    (void) snprintf(name, sizeof(name), CAPABILITIES "/gpu%u/mig/gi%u%s/access", card, gi, part);
     if (!exists) {
         host_file_remove(d->dir, name);
         return 0;
@@ -109,6 +110,17 @@ int capability_update(struct daemon *d, uint32_t minor, struct err *err) {
             return r;
     }
     return 0;
+}
+
+int capability_swap(struct daemon *d, uint32_t a, uint32_t b, struct err *err) {
+    for (int i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        (void) snprintf(path, sizeof(path), "%s/" CAPABILITIES "/gpu%u", d->dir,
+                        atomic_load(&d->machine.gpu[i ? a : b].page->number));
+        (void) dir_remove(path, NULL);
+    }
+    int r = capability_update(d, a, err);
+    return r < 0 ? r : capability_update(d, b, err);
 }
 
 static bool has(const struct daemon *d, const struct sim_session *s, uint32_t number) {

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/fault.h"
+#include "sim/daemon/host_view.h"
 
 #define ADVANCE_MAX_NS (86400ull * 1000000000ull)
 
@@ -193,6 +194,7 @@ static int do_unload(struct daemon *d, const struct sim_control *c, struct buf *
     (void) c;
     (void) out;
     daemon_unload(d);
+    daemon_forget_instances(d);
     return 0;
 }
 
@@ -260,6 +262,42 @@ static int do_advance(struct daemon *d, const struct sim_control *c, struct buf 
     return 0;
 }
 
+static int do_destroy(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    int r = daemon_end_instance(d, c->minor, c->code);
+    if (r == -ENOENT)
+        buf_printf(out, "GPU %u has no GPU instance %u", c->minor, c->code);
+    else if (r == -EBUSY)
+        buf_printf(out, "a descriptor keeps memory of GPU instance %u of GPU %u", c->code,
+                   c->minor);
+    return r;
+}
+
+static int do_swap(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    uint32_t other = c->code;
+    if (other >= d->machine.ngpus || other == c->minor) {
+        buf_printf(out, "there is no other GPU %u", other);
+        return -ENODEV;
+    }
+    const struct sim_control one = {.minor = c->minor}, two = {.minor = other};
+    int r = do_reset(d, &one, out);
+    if (r == 0)
+        r = do_reset(d, &two, out);
+    if (r < 0)
+        return r;
+    struct err err;
+    struct sim_page *a = d->machine.gpu[c->minor].page, *b = d->machine.gpu[other].page;
+    atomic_store(&b->number, atomic_exchange(&a->number, atomic_load(&b->number)));
+    listener_swap(d, c->minor, other);
+    r = capability_swap(d, c->minor, other, &err);
+    if (r == 0)
+        r = host_view_renumber(d->dir, &d->machine, c->minor, &err);
+    if (r == 0)
+        r = host_view_renumber(d->dir, &d->machine, other, &err);
+    if (r < 0)
+        buf_puts(out, err.text);
+    return r;
+}
+
 static int do_licence(struct daemon *d, const struct sim_control *c, struct buf *out) {
     if (!d->machine.host->vgpu || c->code >= SIM_LICENCES) {
         buf_puts(out, "only the vGPUs of a guest have a licence; see `virtualization = vgpu`");
@@ -281,7 +319,8 @@ static const struct {
     [SIM_DO_LOAD] = {do_load, false},        [SIM_DO_FAIL] = {do_fail, false},
     [SIM_DO_ADVANCE] = {do_advance, false},  [SIM_DO_HANG] = {do_hang, false},
     [SIM_DO_RELEASE] = {do_release, false},  [SIM_DO_PERSISTENCE] = {do_persistence, true},
-    [SIM_DO_LICENCE] = {do_licence, true},
+    [SIM_DO_LICENCE] = {do_licence, true},   [SIM_DO_DESTROY] = {do_destroy, true},
+    [SIM_DO_SWAP] = {do_swap, true},
 };
 
 int control_serve(struct daemon *d, int fd, const struct sim_control *c) {

@@ -33,6 +33,8 @@ enum sim_control_op {
     SIM_DO_ADVANCE,     /* amount = nanoseconds by which a stepped clock moves on */
     SIM_DO_PERSISTENCE, /* minor, code: 1 on, 0 off */
     SIM_DO_LICENCE,     /* minor, code: enum sim_licence, of a vGPU */
+    SIM_DO_DESTROY,     /* minor, code: GPU instance that ends, with its contexts */
+    SIM_DO_SWAP, /* minor, code: the other card of two that exchange their numbers in a reset */
     SIM_DO_END,
 };
 

@@ -160,6 +160,9 @@ struct listener {
     mode_t mode;
 };
 
+/* The device nodes of two cards lead to the other one each. */
+void listener_swap(struct daemon *d, uint32_t a, uint32_t b);
+
 /* A socket whose name appears when connections are taken, not before. */
 int listener_add(struct daemon *d, const struct listener *l, struct err *err);
 
@@ -169,6 +172,9 @@ int listener_add(struct daemon *d, const struct listener *l, struct err *err);
  * that was killed left. */
 int capability_start(struct daemon *d, struct err *err);
 void capability_end(struct daemon *d);
+
+/* Two cards have exchanged the numbers of their device nodes. */
+int capability_swap(struct daemon *d, uint32_t a, uint32_t b, struct err *err);
 
 /* Brings both in line with the instances of a card. Device nodes stay when an instance has gone:
  * only the files say which exist. */
@@ -197,6 +203,14 @@ int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q,
 /* SIM_MIG. Returns the answer's `a` or, negative, its status. */
 int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q,
               struct answer *a);
+
+/* Ends a GPU instance with its compute instances, also while processes use them. -ENOENT; -EBUSY
+ * while a descriptor keeps memory of it. */
+int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi);
+
+/* The driver has been unloaded: no instance is left. MIG mode is in the InfoROM of cards before
+ * Hopper, and stays there. */
+void daemon_forget_instances(struct daemon *d);
 
 /* Divides a card as a machine file says. */
 int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);

@@ -91,7 +91,7 @@ static int put_information(const char *dir, const struct sim_page *p, const char
                "Bus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n"
                "Bus Location: \t %s\nDevice Minor: \t %u\nGPU Firmware: \t %s\n"
                "GPU Excluded:\t No\n",
-               p->name, 64 + p->minor, p->uuid, p->vbios, device, p->minor, driver);
+               p->name, 120 + p->minor, p->uuid, p->vbios, device, atomic_load(&p->number), driver);
     return host_file_put(dir, path, &text, err);
 }
 
@@ -106,6 +106,11 @@ static int put_driver_files(const char *dir, const struct sim_machine *m, struct
     for (uint32_t i = 0; r == 0 && i < m->ngpus; i++)
         r = put_information(dir, m->gpu[i].page, m->host->driver, err);
     return r;
+}
+
+int host_view_renumber(const char *dir, const struct sim_machine *m, uint32_t minor,
+                       struct err *err) {
+    return put_information(dir, m->gpu[minor].page, m->host->driver, err);
 }
 
 void host_view_remove(const char *dir) {

@@ -11,4 +11,8 @@
 /* Writes all of them. */
 int host_view_write(const char *dir, const struct sim_machine *m, struct err *err);
 
+/* After a change of the number of a card's device node. */
+int host_view_renumber(const char *dir, const struct sim_machine *m, uint32_t minor,
+                       struct err *err);
+
 void host_view_remove(const char *dir);

@@ -29,3 +29,9 @@ int listener_add(struct daemon *d, const struct listener *l, struct err *err) {
     (void) take_fd(&fd);
     return 0;
 }
+
+void listener_swap(struct daemon *d, uint32_t a, uint32_t b) {
+    for (struct watch *w = d->watches; w; w = w->next)
+        if (w->kind == WATCH_LISTENER && (w->minor == a || w->minor == b))
+            w->minor = w->minor == a ? b : a;
+}

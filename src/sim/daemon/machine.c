@@ -43,6 +43,7 @@ void machine_describe(struct sim_page *p, uint32_t minor, const struct sim_model
                       const char *seed) {
     p->magic = SIM_MAGIC;
     p->minor = minor;
+    atomic_store(&p->number, minor);
     (void) snprintf(p->name, sizeof(p->name), "%s", m->name);
     describe_identity(p, seed);
     p->memory_total = m->memory;

@@ -8,9 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "abi/cuda.h"
 #include "base/cleanup.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/instance.h"
+
+#define HOPPER 9u /* compute capability */
 
 static int create_compute(struct daemon *d, uint32_t minor, uint32_t gi, uint32_t slices) {
     int unit = instance_free_unit(&d->machine);
@@ -57,6 +60,38 @@ static int set_mode(struct daemon *d, uint32_t minor, bool on) {
     return instance_set_mode(&d->machine, minor, on);
 }
 
+/* The contexts on it die, as those of a lost card. */
+static int end_compute(struct daemon *d, uint32_t minor, uint32_t gi, uint32_t ci) {
+    uint32_t unit = instance_at(&d->machine, minor, gi)->ci[ci].unit;
+    for (struct sim_session *s = d->machine.sessions; s; s = s->next)
+        session_break(s, unit, CUDA_ERROR_DEVICE_UNAVAILABLE, true);
+    return destroy_compute(d, minor, gi, ci);
+}
+
+int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi) {
+    const struct sim_gpu_instance *i = instance_at(&d->machine, minor, gi);
+    int r = i ? 0 : -ENOENT;
+    for (uint32_t k = 0; r == 0 && k < COMPUTE_INSTANCES_MAX; k++)
+        if (i->ci[k].unit)
+            r = end_compute(d, minor, gi, k);
+    if (r == 0)
+        r = instance_destroy(&d->machine, minor, gi);
+    int updated = capability_update(d, minor, NULL);
+    return r < 0 ? r : updated;
+}
+
+void daemon_forget_instances(struct daemon *d) {
+    for (uint32_t minor = 0; minor < d->machine.ngpus; minor++) {
+        const struct sim_gpu *g = &d->machine.gpu[minor];
+        if (!g->division)
+            continue;
+        for (uint32_t gi = 0; gi < SIM_GPU_INSTANCES_MAX; gi++)
+            (void) daemon_end_instance(d, minor, gi);
+        if (g->page->cc_major >= HOPPER)
+            (void) instance_set_mode(&d->machine, minor, false);
+    }
+}
+
 /* One entry a GPU instance, and one for each of its compute instances. */
 static void list_instances(struct daemon *d, uint32_t minor, struct answer *a) {
     struct sim_mig_entry *out = d->list.mig;
@@ -92,12 +127,13 @@ static int attach_instance(struct daemon *d, struct sim_session *s, const struct
         d->machine.gpu[unit].page->parent != minor)
         return -ENODEV;
     const struct sim_page *page = d->machine.gpu[unit].page;
+    uint32_t card = atomic_load(&d->machine.gpu[minor].page->number);
     bool monitor = q->token[1] == SIM_CAP_MONITOR;
     int r = capability_check(
-        d, s, monitor ? SIM_CAP_MONITOR : sim_cap_number(minor, page->gpu_instance, UINT32_MAX), a);
+        d, s, monitor ? SIM_CAP_MONITOR : sim_cap_number(card, page->gpu_instance, UINT32_MAX), a);
     if (r == 0 && !monitor)
-        r = capability_check(d, s,
-                             sim_cap_number(minor, page->gpu_instance, page->compute_instance), a);
+        r = capability_check(d, s, sim_cap_number(card, page->gpu_instance, page->compute_instance),
+                             a);
     if (r < 0)
         return r;
     if (monitor)

@@ -28,7 +28,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor_number) {
-    NVML_GIVE(device, minor_number, device->page->minor);
+    NVML_GIVE(device, minor_number, atomic_load(&device->page->number));
 }
 
 nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *board_id) {
