@@ -55,7 +55,7 @@ static const char *as_prefix(const char *root) {
 }
 
 static int require_absolute(const char *option, const char *path, struct err *err) {
-    if (path[0] == 0 || path[0] == '/')
+    if (!path || path[0] == 0 || path[0] == '/')
         return 0;
     return err_set(err, EINVAL, "--%s %s: give an absolute path, containers get it as a mount",
                    option, path);
@@ -80,6 +80,8 @@ static int check_config(const struct config *c, struct err *err) {
         r = require_absolute("sim-dir", c->sim_dir, err);
     if (r == 0)
         r = require_absolute("driver-root", c->driver_root, err);
+    if (r == 0)
+        r = require_absolute("dev-root", c->dev_root, err);
     if (r == 0)
         r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
@@ -193,8 +195,15 @@ static const struct opt options[] = {
      &given.probe},
     {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
      &given.shares.host_root},
-    {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
-     &given.driver_root},
+    {"driver-root", 0, "DIR",
+     "where the driver is on the host (default $NVIDIA_DRIVER_ROOT, or the first of / and "
+     "/run/nvidia/driver that has one)",
+     opt_string, &given.driver_root},
+    {"dev-root", 0, "DIR",
+     "where the driver's device nodes are on the host, in DIR/dev (default $NVIDIA_DEV_ROOT, or "
+     "the "
+     "first of / and the driver's root that has them)",
+     opt_string, &given.dev_root},
     {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
      &given.sim_dir},
     {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
@@ -270,7 +279,8 @@ static void set_defaults(struct config *c) {
         .shares.node_name = getenv("NODE_NAME"),
         .listen = ":9400",
         .shares.host_root = "",
-        .driver_root = "",
+        .driver_root = getenv("NVIDIA_DRIVER_ROOT"),
+        .dev_root = getenv("NVIDIA_DEV_ROOT"),
         .sim_dir = env_or("ALIQUOT_SIM_DIR", "/run/aliquot-sim"),
         .kubelet_dir = "/var/lib/kubelet",
         .shares.state_dir = "/run/aliquot",
@@ -311,7 +321,6 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     }
     given.audit.namespace = given.namespace;
     given.shares.host_root = as_prefix(given.shares.host_root);
-    given.driver_root = as_prefix(given.driver_root);
     r = check_config(&given, err);
     if (r == 0)
         *ret = given;

@@ -19,7 +19,8 @@ struct config {
     const char *listen;      /* "" or "off": no HTTP */
     const char *health;      /* directory for base/health.h; NULL: no marks */
     const char *probe;       /* not NULL: only check that mark, and nothing else */
-    const char *driver_root; /* "" for / */
+    const char *driver_root; /* NULL: to be found */
+    const char *dev_root;    /* NULL: to be found */
     const char *sim_dir;
     const char *kubelet_dir;
     const char *library;

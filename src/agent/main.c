@@ -452,8 +452,10 @@ static void on_signal(uv_signal_t *handle, int number) {
 static void join_rooms(struct agent *a) {
     a->shares.loop = a->loop;
     a->shares.options = a->config.shares;
-    a->shares.places = (struct gpu_driver_places){a->config.shares.host_root, a->config.driver_root,
-                                                  a->config.sim_dir};
+    a->shares.places = (struct gpu_driver_places){.host_root = a->config.shares.host_root,
+                                                  .driver_root = a->config.driver_root,
+                                                  .dev_root = a->config.dev_root,
+                                                  .sim_dir = a->config.sim_dir};
     a->shares.gc.on_remove = on_remove;
     a->shares.gc.on_removed = on_removed;
     a->shares.gc.userdata = a;

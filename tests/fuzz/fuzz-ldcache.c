@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/hook/ldcache.h"
+#include "gpu/driver/ldcache.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,9 +16,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t len, more;
     uint32_t extension;
     void *made = ldcache_merge(data, size, add, 2, &len), *again;
+    char path[64];
 
+    (void) ldcache_find(data, size, "libc.so.6", path, sizeof(path));
     if (!made)
         return 0;
+    if (!ldcache_find(made, len, add[0].name, path, sizeof(path)))
+        abort();
     again = ldcache_merge(made, len, add, 2, &more);
     memcpy(&extension, (const char *) made + 32, sizeof(extension));
     if (again ? more <= len : extension == 0)

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "gpu/device.h"
 #include "gpu/driver/driver.h"
+#include "gpu/driver/ldcache.h"
 #include "model/driver_capability.h"
 
 static void touch(const char *dir, const char *name) {
@@ -334,6 +335,161 @@ static void simulated_driver(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
+/* ---- where distributions have it ---- */
+
+static void link_to(const char *dir, const char *target, const char *name) {
+    char path[256];
+
+    touch(dir, name);
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+/* A row is a node with nothing given: where its libraries, nvidia-smi and device nodes are. */
+static const struct platform {
+    const char *name, *libraries, *programs, *dev;
+} platforms[] = {
+    {"Debian", "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/bin", ""},
+    {"Ubuntu", "/usr/lib/x86_64-linux-gnu", "/usr/bin", ""},
+    {"RHEL", "/usr/lib64", "/usr/bin", ""},
+    {"GPU operator", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/run/nvidia/driver/usr/bin",
+     ""},
+    {"GPU operator, older", "/run/nvidia/driver/usr/lib64", "/run/nvidia/driver/usr/bin",
+     "/run/nvidia/driver"},
+    {"GKE", "/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/nvidia/bin", ""},
+    {"Talos", "/usr/local/glibc/usr/lib", "/usr/local/bin", ""},
+    {"Talos, older", "/usr/local/lib", "/usr/local/bin", ""},
+    {"Flatcar", "/opt/nvidia/current/usr/lib64", "/opt/nvidia/current/usr/bin", ""},
+    {"Bottlerocket", "/x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia",
+     "/x86_64-bottlerocket-linux-gnu/sys-root/usr/bin", ""},
+    {"NixOS", "/run/opengl-driver/lib", "/run/current-system/sw/bin", ""},
+};
+
+static void put_driver(const char *dir, const struct platform *p) {
+    static const char *const stems[] = {"libcuda.so", "libnvidia-ml.so",
+                                        "libnvidia-ptxjitcompiler.so"};
+    char name[256], target[64];
+
+    for (size_t i = 0; i < sizeof(stems) / sizeof(stems[0]); i++) {
+        (void) snprintf(target, sizeof(target), "%s.535.261.03", stems[i]);
+        (void) snprintf(name, sizeof(name), "%s/%s", p->libraries, target);
+        touch(dir, name);
+        (void) snprintf(name, sizeof(name), "%s/%s.1", p->libraries, stems[i]);
+        link_to(dir, target, name);
+    }
+    (void) snprintf(name, sizeof(name), "%s/nvidia-smi", p->programs);
+    touch(dir, name);
+    (void) snprintf(name, sizeof(name), "%s/dev/nvidiactl", p->dev);
+    touch(dir, name);
+    (void) snprintf(name, sizeof(name), "%s/dev/nvidia3", p->dev);
+    touch(dir, name);
+}
+
+static void assert_edit(const struct gpu_edits *e, const struct platform *p,
+                        enum gpu_edit_kind kind, const char *dir, const char *file,
+                        const char *container) {
+    char host[256];
+
+    (void) snprintf(host, sizeof(host), "%s/%s", dir, file);
+    if (!has_edit(e, kind, host, container))
+        fail_msg("%s: the container has no %s from %s", p->name, container, host);
+}
+
+static void check_platform(const char *dir, const struct platform *p) {
+    const struct gpu_driver_places places = {.host_root = dir, .sim_dir = "/nonexistent"};
+    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device *cards[] = {&card};
+    static struct gpu_edits edits;
+    const struct gpu_driver *driver;
+    char found[512], want[512];
+    struct err err;
+
+    driver = gpu_driver_find(&places, found);
+    if (!driver)
+        fail_msg("%s: no driver", p->name);
+    (void) snprintf(want, sizeof(want), "%s%s/libnvidia-ml.so.535.261.03", dir, p->libraries);
+    assert_string_equal(found, want);
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, &err),
+        0);
+    assert_edit(&edits, p, GPU_EDIT_MOUNT, p->libraries, "libcuda.so.535.261.03",
+                "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
+    assert_edit(&edits, p, GPU_EDIT_MOUNT, p->libraries, "libnvidia-ptxjitcompiler.so.535.261.03",
+                "/usr/lib/x86_64-linux-gnu/libnvidia-ptxjitcompiler.so.1");
+    assert_edit(&edits, p, GPU_EDIT_MOUNT, p->programs, "nvidia-smi",
+                strcmp(p->programs, "/usr/local/bin") == 0 ? "/usr/local/bin/nvidia-smi"
+                                                           : "/usr/bin/nvidia-smi");
+    assert_edit(&edits, p, GPU_EDIT_NODE, p->dev, "dev/nvidiactl", "/dev/nvidiactl");
+    assert_edit(&edits, p, GPU_EDIT_NODE, p->dev, "dev/nvidia3", "/dev/nvidia3");
+}
+
+static void distributions(void **state) {
+    (void) state;
+    for (size_t i = 0; i < sizeof(platforms) / sizeof(platforms[0]); i++) {
+        char dir[] = "/tmp/aliquot-driver-XXXXXX";
+
+        assert_non_null(mkdtemp(dir));
+        put_driver(dir, &platforms[i]);
+        check_platform(dir, &platforms[i]);
+        (void) dir_remove(dir, NULL);
+    }
+}
+
+/* In a directory that only the linker's cache of the root names. */
+static void by_the_cache_of_the_linker(void **state) {
+    static const struct platform odd = {"odd", "/opt/odd", "/usr/bin", ""};
+    static const struct ldcache_library libraries[] = {
+        {"libcuda.so.1", "/opt/odd/libcuda.so.1"},
+        {"libnvidia-ml.so.1", "/opt/odd/libnvidia-ml.so.1"}};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[256];
+    struct gpu_driver_places places = {.sim_dir = "/nonexistent"};
+    size_t len;
+    void *cache = ldcache_merge(NULL, 0, libraries, 2, &len);
+
+    (void) state;
+    assert_non_null(cache);
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    put_driver(dir, &odd);
+    assert_null(gpu_driver_find(&places, found));
+    touch(dir, "/etc/ld.so.cache");
+    assert_null(gpu_driver_find(&places, found));
+    (void) snprintf(path, sizeof(path), "%s/etc/ld.so.cache", dir);
+    assert_int_equal(file_replace(path, cache, len, 0644, NULL), 0);
+    check_platform(dir, &odd);
+    free(cache);
+    (void) dir_remove(dir, NULL);
+}
+
+static void nodes_in_a_given_place(void **state) {
+    static const struct platform given = {"given", "/drv/usr/lib64", "/drv/usr/bin", "/nodes"};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[64];
+    struct gpu_driver_places places = {
+        .driver_root = "/drv", .dev_root = "/nodes", .sim_dir = "/nonexistent"};
+    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device *cards[] = {&card};
+    static struct gpu_edits edits;
+    const struct gpu_driver *driver;
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    put_driver(dir, &given);
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    gpu_driver_path(driver, &places, &card, path);
+    assert_string_equal(path, "/nodes/dev/nvidia3");
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, &err),
+        0);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/nodes/dev/nvidia3", "/dev/nvidia3"));
+    places.dev_root = "/";
+    assert_null(gpu_driver_find(&places, found));
+    (void) dir_remove(dir, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_driver),
@@ -342,6 +498,9 @@ int main(void) {
         cmocka_unit_test(driver_behind_absolute_links),
         cmocka_unit_test(new_driver_library),
         cmocka_unit_test(simulated_driver),
+        cmocka_unit_test(distributions),
+        cmocka_unit_test(by_the_cache_of_the_linker),
+        cmocka_unit_test(nodes_in_a_given_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 
-#include "agent/hook/ldcache.h"
+#include "gpu/driver/ldcache.h"
 
 static const struct ldcache_library some[] = {
     {"libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"},
@@ -106,6 +106,32 @@ static void damage(void **state) {
     free(old);
 }
 
+/* Of two entries of a name the linker takes the first; entries for 32-bit programs are none. */
+static void finding(void **state) {
+    static const struct ldcache_library newer = {"libcuda.so.1", "/new/libcuda.so.1"};
+    char path[64], small[8] = "as was";
+    size_t len, more;
+    char *old = ldcache_merge(NULL, 0, some, SOME, &len);
+    char *made = ldcache_merge(old, len, &newer, 1, &more);
+
+    (void) state;
+    assert_true(ldcache_find(old, len, "libz9.so.10", path, sizeof(path)));
+    assert_string_equal(path, "/a");
+    assert_false(ldcache_find(old, len, "libz9.so", path, sizeof(path)));
+    assert_true(ldcache_find(made, more, "libcuda.so.1", path, sizeof(path)));
+    assert_string_equal(path, "/new/libcuda.so.1");
+    assert_false(ldcache_find(made, more, "libcuda.so.1", small, sizeof(small)));
+    assert_string_equal(small, "as was");
+    for (size_t i = 0; i < SOME; i++)
+        old[48 + i * 24] = 0x01;
+    assert_false(ldcache_find(old, len, "libz9.so.10", path, sizeof(path)));
+    for (size_t i = 0; i < more; i++)
+        (void) ldcache_find(made, i, "libcuda.so.1", path, sizeof(path));
+    assert_false(ldcache_find(NULL, 0, "libcuda.so.1", path, sizeof(path)));
+    free(made);
+    free(old);
+}
+
 /* No file has such a name or path. Without a bound each of the entries could have one string of
  * many MiB, and reading them would hold up the start of the container. */
 static void long_strings(void **state) {
@@ -135,10 +161,8 @@ static void long_strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_cache),
-        cmocka_unit_test(into_another),
-        cmocka_unit_test(damage),
-        cmocka_unit_test(long_strings),
+        cmocka_unit_test(a_new_cache), cmocka_unit_test(into_another), cmocka_unit_test(damage),
+        cmocka_unit_test(finding),     cmocka_unit_test(long_strings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/hook/ldcache.h"
 #include "agent/shares/library_store.h"
+#include "gpu/driver/ldcache.h"
 
 #define LIBRARY_DIR "/usr/lib/x86_64-linux-gnu/"
 #define MARK SHARE_IN_CONTAINER /* a mount of each container with a share */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/driver/driver.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "gpu/driver/capabilities.h"
+#include "gpu/driver/driver_tables.h"
 #include "gpu/driver/driver_tree.h"
 
 struct gpu_driver {
@@ -41,27 +43,71 @@ static const struct gpu_driver drivers[] = {
      .node_kind = GPU_EDIT_NODE},
 };
 
-/* A node's path in the host's view; the agent sees it below host_root, except the simulated one. */
-static void node_path(const struct gpu_driver *d, const struct gpu_driver_places *p,
-                      const char *name, char *ret, size_t size) {
-    (void) snprintf(ret, size, "%s%s", d->simulated ? p->sim_dir : "", name);
+static const char *as_prefix(const char *root) {
+    return strcmp(root, "/") == 0 ? "" : root;
+}
+
+static bool has_node_below(const struct gpu_driver_places *p, const char *dev_root,
+                           const char *name) {
+    char path[PATH_MAX];
+
+    (void) snprintf(path, sizeof(path), "%s%s%s", p->host_root, dev_root, name);
+    return access(path, F_OK) == 0;
+}
+
+static bool has_library(const struct gpu_driver_places *p, const char *driver_root) {
+    char root[512], path[PATH_MAX];
+    struct driver_tree tree = {.root = root};
+
+    (void) snprintf(root, sizeof(root), "%s%s", p->host_root, driver_root);
+    return driver_tree_library(&tree, "libnvidia-ml.so.1", path, sizeof(path)) == 0;
+}
+
+/* In the host's view; "" is its root. */
+static const char *driver_root_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
+    if (d->simulated)
+        return p->sim_dir;
+    if (p->driver_root)
+        return as_prefix(p->driver_root);
+    for (const char *const *root = driver_roots; *root; root++)
+        if (has_library(p, *root))
+            return *root;
+    return "";
+}
+
+static const char *dev_root_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
+    const char *driver_root;
+
+    if (d->simulated)
+        return p->sim_dir;
+    if (p->dev_root)
+        return as_prefix(p->dev_root);
+    if (has_node_below(p, "", d->control))
+        return "";
+    driver_root = driver_root_of(d, p);
+    return has_node_below(p, driver_root, d->control) ? driver_root : "";
+}
+
+/* Where the agent sees the host's root: the simulated driver is at the same path for both. */
+static const char *view_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
+    return d->simulated ? "" : p->host_root;
 }
 
 static bool is_here(const struct gpu_driver *d, const struct gpu_driver_places *p,
                     const char *host) {
     char path[512];
 
-    (void) snprintf(path, sizeof(path), "%s%s", d->simulated ? "" : p->host_root, host);
+    (void) snprintf(path, sizeof(path), "%s%s", view_of(d, p), host);
     return access(path, F_OK) == 0;
 }
 
 /* Where the files of the driver are; `root` is kept in the caller's. */
 static struct driver_tree tree_of(const struct gpu_driver *d, const struct gpu_driver_places *p,
                                   char root[static 512]) {
-    (void) snprintf(root, 512, "%s%s", d->simulated ? p->sim_dir : p->host_root,
-                    d->simulated ? "" : p->driver_root);
-    return (struct driver_tree){
-        .name = d->name, .root = root, .host = d->simulated ? p->sim_dir : p->driver_root};
+    const char *host = driver_root_of(d, p);
+
+    (void) snprintf(root, 512, "%s%s", view_of(d, p), host);
+    return (struct driver_tree){.name = d->name, .root = root, .host = host};
 }
 
 const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
@@ -71,7 +117,7 @@ const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
         char control[256], root[512];
         struct driver_tree tree = tree_of(d, places, root);
 
-        node_path(d, places, d->control, control, sizeof(control));
+        (void) snprintf(control, sizeof(control), "%s%s", dev_root_of(d, places), d->control);
         if (is_here(d, places, control) &&
             driver_tree_library(&tree, "libnvidia-ml.so.1", ret_library, 512) == 0)
             return d;
@@ -93,8 +139,7 @@ const char *gpu_driver_name(const struct gpu_driver *driver) {
 
 void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *device, char ret[static 64]) {
-    (void) snprintf(ret, 64, "%s%s%d", driver->simulated ? places->sim_dir : "", driver->device,
-                    device->minor);
+    (void) snprintf(ret, 64, "%s%s%d", dev_root_of(driver, places), driver->device, device->minor);
 }
 
 static bool has_node(const struct gpu_edits *edits, const char *path) {
@@ -104,16 +149,19 @@ static bool has_node(const struct gpu_edits *edits, const char *path) {
     return false;
 }
 
-/* Several instances have one card, and compute instances one GPU instance. */
-static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p, const char *path,
+/* `name` ("/dev/nvidia0") is the node's path in the container. Several instances have one card, and
+ * compute instances one GPU instance. */
+static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p, const char *name,
                     bool required, struct gpu_edits *edits, struct err *err) {
+    char host[256];
     int r;
 
-    if (!is_here(d, p, path))
-        return required ? err_set(err, ENOENT, "%s is not on this node", path) : 0;
-    if (has_node(edits, path))
+    (void) snprintf(host, sizeof(host), "%s%s", dev_root_of(d, p), name);
+    if (!is_here(d, p, host))
+        return required ? err_set(err, ENOENT, "%s is not on this node", host) : 0;
+    if (has_node(edits, host))
         return 0;
-    r = gpu_edits_add(edits, d->node_kind, path, path);
+    r = gpu_edits_add(edits, d->node_kind, host, d->simulated ? host : name);
     return r < 0 ? err_set(err, -r, "too many device nodes") : 0;
 }
 
@@ -121,8 +169,7 @@ static int add_capability(const struct gpu_driver *d, const struct gpu_driver_pl
                           uint32_t number, struct gpu_edits *edits, struct err *err) {
     char path[256];
 
-    (void) snprintf(path, sizeof(path), "%s%s%u", d->simulated ? p->sim_dir : "", d->capability,
-                    number);
+    (void) snprintf(path, sizeof(path), "%s%u", d->capability, number);
     return add_node(d, p, path, true, edits, err);
 }
 
@@ -147,7 +194,7 @@ static int add_device(const struct gpu_driver *d, const struct gpu_driver_places
     char node[64];
     int r;
 
-    gpu_driver_path(d, p, device, node);
+    (void) snprintf(node, sizeof(node), "%s%d", d->device, device->minor);
     r = add_node(d, p, node, true, edits, err);
     return r == 0 && device->kind == GPU_MIG_INSTANCE ? add_instance(d, p, device, edits, err) : r;
 }
@@ -155,13 +202,10 @@ static int add_device(const struct gpu_driver *d, const struct gpu_driver_places
 static int add_nodes(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices,
                      struct gpu_edits *edits, struct err *err) {
-    char path[256];
     int r = 0;
 
-    for (const char *const *node = driver->nodes; *node && r == 0; node++) {
-        node_path(driver, places, *node, path, sizeof(path));
-        r = add_node(driver, places, path, node == driver->nodes, edits, err);
-    }
+    for (const char *const *node = driver->nodes; *node && r == 0; node++)
+        r = add_node(driver, places, *node, node == driver->nodes, edits, err);
     for (size_t i = 0; i < ndevices && r == 0; i++)
         r = add_device(driver, places, devices[i], edits, err);
     return r;

@@ -16,8 +16,12 @@ struct err;
 
 struct gpu_driver_places {
     const char *host_root; /* where the host's / is in the agent's view: "" or "/host" */
-    const char
-        *driver_root;    /* where the driver is below the host's /: "" or "/run/nvidia/driver" */
+    /* Where the driver is on the host: "/run/nvidia/driver", "/". NULL: in the first place of
+     * driver_roots that has one. */
+    const char *driver_root;
+    /* Below which directory of the host the device nodes are: "/" or "/run/nvidia/driver". NULL:
+     * the host's /dev if it has the control node, or that of the driver's root. */
+    const char *dev_root;
     const char *sim_dir; /* of the simulated driver, the same path on the host and here */
 };
 
@@ -35,7 +39,8 @@ int gpu_driver_program(const struct gpu_driver *driver, const struct gpu_driver_
 
 const char *gpu_driver_name(const struct gpu_driver *driver);
 
-/* "/dev/nvidia0": the card's own node; of a MIG instance the one of its card. */
+/* "/dev/nvidia0": the card's own node, in the host's view; of a MIG instance the one of its card.
+ */
 void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *device, char ret[static 64]);
 

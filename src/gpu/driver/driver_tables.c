@@ -10,6 +10,8 @@
 #define VIDEO DRIVER_VIDEO
 #define SCREEN (DRIVER_GRAPHICS | DRIVER_DISPLAY)
 
+const char *const driver_roots[] = {"", "/run/nvidia/driver", NULL};
+
 /* "/lib" alone is where the simulated driver has them. */
 const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1] = {
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
@@ -23,6 +25,12 @@ const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1] = {
     "/usr/lib/x86_64-linux-gnu/vdpau",
     "/usr/lib64/vdpau",
     "/usr/lib/vdpau",
+    "/home/kubernetes/bin/nvidia/lib64",                      /* Google's node images */
+    "/usr/local/glibc/usr/lib",                               /* Talos */
+    "/usr/local/lib",                                         /* Talos, older */
+    "/opt/nvidia/current/usr/lib64",                          /* Flatcar */
+    "/x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia", /* Bottlerocket */
+    "/run/opengl-driver/lib",                                 /* NixOS */
     NULL,
 };
 
@@ -70,7 +78,18 @@ const struct driver_library driver_libraries[] = {
 };
 
 const char *const driver_program_dirs[] = {
-    "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", NULL};
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/home/kubernetes/bin/nvidia/bin",
+    "/opt/nvidia/current/usr/bin",
+    "/x86_64-bottlerocket-linux-gnu/sys-root/usr/bin",
+    "/run/current-system/sw/bin", /* NixOS */
+    NULL,
+};
 static const char *const sockets[] = {"/run", "/var/run", NULL};
 static const char *const modules[] = {"/usr/lib/x86_64-linux-gnu/nvidia/xorg",
                                       "/usr/lib64/nvidia/xorg",

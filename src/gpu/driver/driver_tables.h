@@ -7,12 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DRIVER_LIBRARY_DIRS 11
+#define DRIVER_LIBRARY_DIRS 17
+
+/* Where a driver is looked for if no place is given: on the host, and where NVIDIA's GPU operator
+ * has the root of its driver container. */
+extern const char *const driver_roots[];
 
 /* Where distributions put the driver's libraries; one directory may have several of the names. */
 extern const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1];
 
-/* Where programs are, in the order of PATH. */
+/* Where programs are, in the order of PATH; behind the first DRIVER_PATH_DIRS where distributions
+ * have them that images do not know. */
+#define DRIVER_PATH_DIRS 6
 extern const char *const driver_program_dirs[];
 
 /* The two libraries of which the limits hold, and which every container gets. */

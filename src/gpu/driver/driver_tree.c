@@ -13,8 +13,10 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "gpu/driver/driver_tables.h"
 #include "gpu/driver/edits.h"
+#include "gpu/driver/ldcache.h"
 #include "gpu/driver/root_path.h"
 #include "model/driver_capability.h"
 
@@ -25,6 +27,7 @@ struct search {
     uint8_t wanted;            /* capabilities; DRIVER_CAPABILITIES_ALL if the pod sets none */
     bool unknown;              /* files of unknown capabilities are included */
     char version[VERSION_MAX]; /* "535.261.03"; "": the files carry none */
+    char dir[PATH_MAX];        /* where libcuda.so.1 is */
     struct gpu_edits *edits;
 };
 
@@ -64,23 +67,52 @@ static const char *find_in_dirs(const struct driver_tree *t, const char *const *
     return NULL;
 }
 
-static int find_in_root(const struct driver_tree *t, const char *const *dirs, const char *name,
-                        char *ret, size_t size) {
-    char path[PATH_MAX];
+/* The library's path by the cache of the linker of that root. */
+static bool find_in_cache(const struct driver_tree *t, const char *name,
+                          char ret[static PATH_MAX]) {
+    _cleanup_buf_ struct buf cache = BUF_INIT(2 * LDCACHE_MAX);
+    char path[PATH_MAX], file[2 * PATH_MAX];
+
+    if (root_path_resolve(t->root, "/etc/ld.so.cache", path, sizeof(path)) < 0)
+        return false;
+    (void) snprintf(file, sizeof(file), "%s%s", t->root, path);
+    return file_read(file, LDCACHE_MAX, &cache, NULL) == 0 &&
+           ldcache_find(buf_str(&cache), cache.len, name, ret, PATH_MAX);
+}
+
+/* The directory that has the library; its own path, links resolved, goes to `ret`. */
+static bool find_library(const struct driver_tree *t, const char *name,
+                         char ret_dir[static PATH_MAX], char ret[static PATH_MAX]) {
+    const char *dir = find_in_dirs(t, driver_library_dirs, name, ret);
+
+    if (dir) {
+        text_copy(ret_dir, PATH_MAX, dir);
+        return true;
+    }
+    if (!find_in_cache(t, name, ret_dir) || ret_dir[0] != '/' ||
+        root_path_resolve(t->root, ret_dir, ret, PATH_MAX) < 0)
+        return false;
+    *strrchr(ret_dir, '/') = 0;
+    return true;
+}
+
+static int in_root(const struct driver_tree *t, const char *path, char *ret, size_t size) {
     int n;
 
-    if (!find_in_dirs(t, dirs, name, path))
-        return -ENOENT;
     n = snprintf(ret, size, "%s%s", t->root, path);
     return n < 0 || (size_t) n >= size ? -ENAMETOOLONG : 0;
 }
 
 int driver_tree_library(const struct driver_tree *t, const char *name, char *ret, size_t size) {
-    return find_in_root(t, driver_library_dirs, name, ret, size);
+    char path[PATH_MAX], dir[PATH_MAX];
+
+    return find_library(t, name, dir, path) ? in_root(t, path, ret, size) : -ENOENT;
 }
 
 int driver_tree_program(const struct driver_tree *t, const char *name, char *ret, size_t size) {
-    return find_in_root(t, driver_program_dirs, name, ret, size);
+    char path[PATH_MAX];
+
+    return find_in_dirs(t, driver_program_dirs, name, path) ? in_root(t, path, ret, size) : -ENOENT;
 }
 
 /* ---- libraries ---- */
@@ -122,10 +154,10 @@ static int cannot_give(int r, struct err *err) {
 static int give_carrier(struct search *s, const struct driver_carrier *c, const char *shadow,
                         struct err *err) {
     const char *names[] = {c->soname, c->link};
-    char path[PATH_MAX];
+    char path[PATH_MAX], dir[PATH_MAX];
     int r = 0;
 
-    if (!find_in_dirs(s->tree, driver_library_dirs, c->soname, path))
+    if (!find_library(s->tree, c->soname, dir, path))
         return err_set(err, ENOENT, "%s of the %s driver is not on this node", c->soname,
                        s->tree->name);
     if (shadow[0])
@@ -142,7 +174,7 @@ static void read_version(struct search *s) {
     char path[PATH_MAX];
     const char *base;
 
-    if (!find_in_dirs(s->tree, driver_library_dirs, "libcuda.so.1", path))
+    if (!find_library(s->tree, "libcuda.so.1", s->dir, path))
         return;
     base = strrchr(path, '/') + 1;
     if (strncmp(base, stem, strlen(stem)) == 0 && strchr(base + strlen(stem), '.') &&
@@ -218,17 +250,20 @@ static int scan(const struct search *s, const char *dir) {
 
 /* Several of the directories may be one. */
 static int give_all_versioned(const struct search *s) {
-    char dirs[DRIVER_LIBRARY_DIRS][PATH_MAX];
+    const char *dirs[DRIVER_LIBRARY_DIRS + 1];
+    char seen[DRIVER_LIBRARY_DIRS + 1][PATH_MAX];
     size_t n = 0;
     int r = 0;
 
-    for (const char *const *dir = driver_library_dirs; *dir && r == 0; dir++) {
-        bool again = root_path_resolve(s->tree->root, *dir, dirs[n], PATH_MAX) < 0;
+    memcpy(dirs, driver_library_dirs, sizeof(dirs) - sizeof(dirs[0]));
+    dirs[DRIVER_LIBRARY_DIRS] = s->dir;
+    for (size_t d = 0; d <= DRIVER_LIBRARY_DIRS && r == 0; d++) {
+        bool again = root_path_resolve(s->tree->root, dirs[d], seen[n], PATH_MAX) < 0;
 
         for (size_t i = 0; i < n && !again; i++)
-            again = strcmp(dirs[i], dirs[n]) == 0;
+            again = strcmp(seen[i], seen[n]) == 0;
         if (!again)
-            r = scan(s, dirs[n++]);
+            r = scan(s, seen[n++]);
     }
     return r;
 }
@@ -249,6 +284,14 @@ static int give_configs(const struct search *s) {
     return r;
 }
 
+/* Whether images search that directory of programs; true for files that are none. */
+static bool is_in_path(const char *const *dirs, const char *dir) {
+    for (size_t i = DRIVER_PATH_DIRS; dirs == driver_program_dirs && dirs[i]; i++)
+        if (strcmp(dirs[i], dir) == 0)
+            return false;
+    return true;
+}
+
 /* Files that are in the container where they are on the host, and in `also`. */
 static int give_places(const struct search *s, const struct driver_place *places) {
     int r = 0;
@@ -267,6 +310,8 @@ static int give_places(const struct search *s, const struct driver_place *places
         dir = find_in_dirs(s->tree, p->dirs, p->name, path);
         if (!dir)
             continue;
+        if (!is_in_path(p->dirs, dir))
+            dir = "/usr/bin";
         (void) snprintf(container, sizeof(container), "%s/%s", dir, p->name);
         r = add_mount(s, path, container);
         if (r == 0 && p->also)

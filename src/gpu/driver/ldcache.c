@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/hook/ldcache.h"
+#include "gpu/driver/ldcache.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -275,4 +275,21 @@ void *ldcache_merge(const void *old, size_t len, const struct ldcache_library *a
     made = merge(&c, add, list, n, ret_len);
     free(list);
     return made;
+}
+
+bool ldcache_find(const void *cache, size_t len, const char *name, char *ret, size_t size) {
+    struct cache c;
+
+    if (!find_cache(cache, len, &c) || !check_entries(&c))
+        return false;
+    for (uint32_t i = 0; i < c.header.entries; i++) {
+        struct entry e = entry_at(&c, i);
+        size_t path = strlen(c.data + e.path);
+
+        if (e.flags != X86_64_LIBRARY || strcmp(c.data + e.name, name) != 0 || path >= size)
+            continue;
+        memcpy(ret, c.data + e.path, path + 1);
+        return true;
+    }
+    return false;
 }

@@ -5,6 +5,7 @@
  * every glibc from 2.2 on reads). Libraries are added to what an image has without running anything
  * of it. libc only: it is part of the runtime's hook. */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ldcache_library {
@@ -20,3 +21,7 @@ struct ldcache_library {
  * EBADMSG when `old` is no such cache or damaged, ENOMEM. `old` may be anything. */
 void *ldcache_merge(const void *old, size_t len, const struct ldcache_library *add, size_t n,
                     size_t *ret_len);
+
+/* Copies the path that the linker of a 64-bit program takes for that name into `ret`; false when
+ * the cache has none, or a longer one. `cache` may be anything. */
+bool ldcache_find(const void *cache, size_t len, const char *name, char *ret, size_t size);
