@@ -25,7 +25,7 @@ NONE = "no library"
 CALLS = ("cuLaunchKernel", "cuMemAlloc+cuMemFree", "cuMemGetInfo")
 CROWDS = (1, 8, 300)
 # {driver: (launches between two waits, rounds)}
-EFFORT = {"null": (20000, 40), "simulated": (200, 150), "real": (200, 60)}
+EFFORT = {"null": (20000, 40), "simulated": (200, 150), "real": (200, 60), "rehearsal": (200, 6)}
 MEMORY = 4 << 30
 
 
