@@ -289,6 +289,22 @@ static void test_many_holders(void **state) {
     assert_true(found > 100);
 }
 
+/* A total order: whichever of two choices is compared with the other. */
+static void test_the_order_of_choices(void **state) {
+    static const struct victims_cost costs[] = {
+        {.highest = 1, .sum = 5},
+        {.highest = 2, .sum = 4, .gain = 9, .since = 7},
+        {.highest = 2, .sum = 4, .gain = 9, .since = 6},
+        {.highest = 2, .sum = 4, .gain = 8, .since = 9},
+        {.highest = 2, .sum = 5},
+        {.highest = 2, .violations = 1},
+    };
+    (void) state;
+    for (size_t a = 0; a < sizeof(costs) / sizeof(costs[0]); a++)
+        for (size_t b = 0; b < sizeof(costs) / sizeof(costs[0]); b++)
+            assert_int_equal(victims_compare(&costs[a], &costs[b]), a < b ? -1 : a > b);
+}
+
 /* Of equal priority the oldest is named first, whatever it holds. */
 static void test_victims_are_named_by_age(void **state) {
     (void) state;
@@ -408,6 +424,7 @@ int main(void) {
         cmocka_unit_test(test_cheapest_goes),
         cmocka_unit_test(test_who_does_not_help_stays),
         cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_the_order_of_choices),
         cmocka_unit_test(test_against_every_subset),
         cmocka_unit_test(test_many_holders),
         cmocka_unit_test(test_holders_of_two_cards_are_searched),
