@@ -82,27 +82,46 @@ static void load_inventory(struct agent *a, struct gpu_snapshot *ret) {
         log_warn("%s is not usable and is ignored: %s", path, err.text);
 }
 
-/* Logs what became of each card since the last snapshot. */
+/* A device as it was when it was last logged. */
+struct logged {
+    enum gpu_kind kind;
+    char uuid[GPU_UUID_MAX];
+    bool healthy;
+};
+
+static bool is_logged(const struct logged *list, size_t n, const struct gpu_device *d) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].uuid, d->uuid) == 0)
+            return list[i].healthy == d->healthy;
+    return false;
+}
+
+/* Logs what became of each device since the last snapshot. */
 static void log_changes(struct agent *a) {
-    static struct {
-        char uuid[GPU_UUID_MAX];
-        bool healthy;
-    } known[GPU_MAX];
+    static struct logged known[GPU_MAX];
+    static size_t n;
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
 
-        if (strcmp(known[i].uuid, d->uuid) == 0 && known[i].healthy == d->healthy)
+        if (is_logged(known, n, d))
             continue;
-        text_copy(known[i].uuid, sizeof(known[i].uuid), d->uuid);
-        known[i].healthy = d->healthy;
         if (d->healthy)
             log_info("%s %u is healthy: %s, %s", gpu_kind_name(d->kind), d->index, d->model,
                      d->uuid);
         else
             log_warn("%s %u (%s) is unhealthy: %s", gpu_kind_name(d->kind), d->index, d->uuid,
                      d->reason);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!gpu_find(s, known[i].uuid))
+            log_info("%s %s is not on this node any more", gpu_kind_name(known[i].kind),
+                     known[i].uuid);
+    for (n = 0; n < s->ndevices; n++) {
+        known[n].kind = s->devices[n].kind;
+        known[n].healthy = s->devices[n].healthy;
+        text_copy(known[n].uuid, sizeof(known[n].uuid), s->devices[n].uuid);
     }
 }
 
