@@ -6,7 +6,7 @@ import pathlib
 import re
 import secrets
 import shutil
-import subprocess
+import signal
 import sys
 
 import kit
@@ -15,6 +15,7 @@ from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import REPOSITORY, Cluster
 from kit import CORE, GiB, container, pod
+from test_oversee import DAEMONS, _rolled_out
 
 MACHINE = pathlib.Path(REPOSITORY) / "src/sim/machines/mig.machine"
 RESOURCE = "nvidia.com/mig-"
@@ -180,6 +181,18 @@ def test_a_container_starts_again_after_the_agent(machine, room):
     wait_offered(machine, OFFERED)
 
 
+def test_kubelet_restarts(machine, room):
+    """It finds every resource again, and the instance is still of its pod."""
+    seen = room.start(pod("stays", one(**{"3g.40gb": 1})))
+    mine = reached(machine, room, seen)
+    machine.restart_kubelet(signal.SIGKILL)
+    wait_offered(machine, OFFERED)
+    assert reached(machine, room, room.get("stays")) == mine
+    assert room.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
+    room.create(pod("second", one(**{"3g.40gb": 1})))
+    assert f"Insufficient {RESOURCE}3g.40gb" in room.unschedulable("second")
+
+
 def test_a_deletion_by_force(machine, room):
     """The next pod starts when every process of the former one has ended."""
     old = room.start(pod("old", one(argv=["probe", "stubborn", str(kit.PORT)], **{"3g.40gb": 1})))
@@ -239,3 +252,32 @@ assert n.nvmlGpuInstanceCreateComputeInstance(gi, cp[0], ctypes.byref(ci)) == 0
     wait_offered(machine, OFFERED)
     assert machine.agent.restarts() == agent
     assert reached(machine, room, seen) == mine
+
+
+def told(machine):
+    """Whether the agent is unwell for the reason that its strategy does not fit the node."""
+    try:
+        machine.agent.http("/healthz")
+    except AssertionError as unwell:
+        return re.search(r"nvidia\.com/gpu is not offered .*the node has MIG instances of profile", str(unwell))
+    return None
+
+
+def test_single_on_an_uneven_node(machine):
+    """Nothing is offered; the agent says why, and is not ready."""
+    path = f"{DAEMONS}/aliquot-agent"
+    args = machine.api.get(path)["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    def set_args(args):
+        machine.api.patch(path, {"spec": {"template": {"spec": {"containers": [{"name": "agent", "args": args}]}}}},
+                          kind="application/strategic-merge-patch+json")
+    set_args([a for a in args if "mig-strategy" not in a] + ["--mig-strategy=single", "--served-elsewhere=nvidia.com/gpu"])
+    try:
+        wait_offered(machine, {}, 60)
+        node = machine.api.get(kube.core("nodes", name=machine.cluster.node))
+        assert "nvidia.com/gpu" not in node["status"]["capacity"]
+        machine.until(lambda: told(machine), 30, "the reason in /healthz")
+    finally:
+        set_args(args)
+        machine.api.wait(DAEMONS, "aliquot-agent", _rolled_out, 60, "the agent with its options")
+    wait_offered(machine, OFFERED)

@@ -5,6 +5,7 @@ import ctypes
 import hashlib
 import json
 import os
+import pathlib
 import struct
 import subprocess
 import time
@@ -153,6 +154,21 @@ def mig_off():
             "max": [nvml.nvmlDeviceGetMaxMigDeviceCount(nvml.card, ctypes.byref(count)), count.value],
             "remaining": [[nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(nvml.card, i, ctypes.byref(count)), count.value]
                           for i in range(17)]}
+
+
+@question("Which capability nodes of MIG does the driver list in /proc, and which are in /dev/nvidia-caps?",
+          "whether the agent finds the nodes of an instance by the files that it reads; the simulator's numbers")
+def mig_capabilities():
+    root = os.environ.get("ALIQUOT_SIM_DIR", "")
+    caps = pathlib.Path(root or "/dev", "nvidia-caps")
+    access = sorted(pathlib.Path(root + "/proc/driver/nvidia/capabilities").rglob("access"))
+    config = pathlib.Path(root + "/proc/driver/nvidia/capabilities/mig/config")
+    minors = pathlib.Path(root + "/proc/driver/nvidia-caps/mig-minors")
+    lines = minors.read_text().splitlines() if minors.exists() else []
+    return {"nodes": sorted(p.name for p in caps.iterdir()) if caps.exists() else None,
+            "config": config.read_text() if config.exists() else None,
+            "access": {str(p): p.read_text() for p in access[:16]},
+            "minors": [len(lines), lines[:24], lines[-2:]]}
 
 
 @question("The NVLink calls for links 0 to 19: which answer NOT_SUPPORTED, which INVALID_ARGUMENT?",
