@@ -10,6 +10,7 @@
 #include "agent/audit/audit_internal.h"
 #include "agent/backends/mig_rows.h"
 #include "agent/config.h"
+#include "agent/config/config_file.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/report/report.h"
 #include "agent/shares/shares.h"
@@ -27,15 +28,27 @@ struct agent {
     struct prestarts prestarts;
     struct kube_client *client;
     struct gpu_manager *gpu_manager;
+    struct config_file *config_file; /* NULL: the node has none */
+    struct node_config *node_config; /* what applies; never NULL */
+    uint32_t gpu_manager_scaling;    /* of its ConfigMap, as gpu_manager_scaling(); 0: not read */
     struct report report;
 
     uv_timer_t leave_timer;
     uint64_t leave_since, leave_quiet; /* loop time */
     void (*on_left)(struct agent *a);
+    void (*on_configured)(struct agent *a); /* the configuration is another one */
 
     unsigned closing; /* parts that have not closed yet; 0: it runs */
     bool failed;      /* it ends to be started again */
 };
+
+/* ---- reconfigure.c: the configuration of the node ---- */
+
+/* Reads the configuration, before the other parts start, and follows its file. */
+int reconfigure_start(struct agent *a, struct err *err);
+void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata));
+/* The factor of oversubscription can have changed. */
+void reconfigure_scaling(struct agent *a);
 
 /* ---- leave.c: the end ---- */
 

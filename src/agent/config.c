@@ -6,13 +6,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/config/node_config.h"
 #include "agent/shares/compute_policy.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/opt.h"
 #include "model/dialect.h"
 #include "model/scaling.h"
 #include "share/compute_policies.h"
+#include "wire/yaml.h"
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",
@@ -86,14 +91,7 @@ static int check_config(const struct config *c, struct err *err) {
         r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
         r = require_absolute("mps-dir", c->shares.mps_dir, err);
-    if (r == 0)
-        r = dialect_leave(c->served_elsewhere, err);
-    if (r < 0 || c->mig_strategy != MIG_STRATEGY_SINGLE || dialect_is_left_name("nvidia.com/gpu"))
-        return r;
-    return err_set(
-        err, EINVAL,
-        "--mig-strategy single offers nvidia.com/gpu to kubelet, which aliquot-scheduler "
-        "reads as a share: add --served-elsewhere nvidia.com/gpu (to the scheduler, too)");
+    return r;
 }
 
 static int parse_level(const char *value, void *target, struct err *err) {
@@ -110,14 +108,6 @@ static int parse_reaction(const char *value, void *target, struct err *err) {
     if (overuse_policy_parse(value, target) == 0)
         return 0;
     return err_set(err, EINVAL, "a policy is report or stop, not '%s'", value);
-}
-
-static int parse_mig_strategy(const char *value, void *target, struct err *err) {
-    if (mig_strategy_parse(value, target) == 0)
-        return 0;
-    return err_set(err, EINVAL,
-                   "a strategy (--mig-strategy, $MIG_STRATEGY) is none, single or mixed, not '%s'",
-                   value);
 }
 
 static int parse_driver_limits(const char *value, void *target, struct err *err) {
@@ -183,6 +173,7 @@ static int parse_policies(const char *value, void *target, struct err *err) {
 /* Filled by the table below, which refers to it. */
 static struct config given;
 static bool given_version;
+static const char *given_check;
 
 static const struct opt options[] = {
     {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string,
@@ -196,13 +187,12 @@ static const struct opt options[] = {
     {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
      &given.shares.host_root},
     {"driver-root", 0, "DIR",
-     "where the driver is on the host (default $NVIDIA_DRIVER_ROOT, or the first of / and "
-     "/run/nvidia/driver that has one)",
+     "where the driver is on the host (default $NVIDIA_DRIVER_ROOT, then the configuration, then "
+     "the first of / and /run/nvidia/driver that has one)",
      opt_string, &given.driver_root},
     {"dev-root", 0, "DIR",
-     "where the driver's device nodes are on the host, in DIR/dev (default $NVIDIA_DEV_ROOT, or "
-     "the "
-     "first of / and the driver's root that has them)",
+     "where the driver's device nodes are on the host, in DIR/dev (default $NVIDIA_DEV_ROOT, then "
+     "the configuration, then the first of / and the driver's root that has them)",
      opt_string, &given.dev_root},
     {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
      &given.sim_dir},
@@ -236,6 +226,17 @@ static const struct opt options[] = {
     {"namespace", 0, "NAME",
      "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
      &given.namespace},
+    {"config-file", 0, "FILE",
+     "configuration of the node, in the format of NVIDIA's device plugin; changes take effect "
+     "within 2 s (default $CONFIG_FILE)",
+     opt_string, &given.config_file},
+    {"check-config", 0, "FILE",
+     "say whether this file is a configuration; end with status 0 if it is, else 1", opt_string,
+     &given_check},
+    {"shared-devices-allocation-policy", 0, "POLICY",
+     "distributed, packed or aligned (default $SHARED_DEVICES_ALLOCATION_POLICY, then the "
+     "configuration)",
+     opt_string, &given.overrides.allocation_policy},
     {"on-overuse", 0, "POLICY", "a container holds more than its share: report (default), stop",
      parse_reaction, &given.audit.on_overuse},
     {"on-escape", 0, "POLICY",
@@ -258,9 +259,10 @@ static const struct opt options[] = {
      opt_string, &given.served_elsewhere},
     {"mig-strategy", 0, "STRATEGY",
      "offer whole MIG instances: none, mixed (as nvidia.com/mig-PROFILE) or single (as "
-     "nvidia.com/gpu, which then is also a name for --served-elsewhere; default $MIG_STRATEGY, or "
-     "none)",
-     parse_mig_strategy, &given.mig_strategy},
+     "nvidia.com/gpu, which then is also a name for --served-elsewhere; default $MIG_STRATEGY, "
+     "then "
+     "the configuration, then none)",
+     opt_string, &given.overrides.mig_strategy},
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
      opt_string, &given.shares.mps_dir},
@@ -290,6 +292,11 @@ static void set_defaults(struct config *c) {
         .shares.hook_dir = "",
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
         .shares.mps_dir = "",
+        .config_file = env_or("CONFIG_FILE", NULL),
+        .overrides = {.mig_strategy = env_or("MIG_STRATEGY", NULL),
+                      .allocation_policy = env_or("SHARED_DEVICES_ALLOCATION_POLICY", NULL),
+                      .disable_health_checks = env_or("DP_DISABLE_HEALTHCHECKS", NULL),
+                      .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL)},
         .served_elsewhere = "",
         .shares.compute_policy = SHARE_FIXED,
         .labels = {.place = "node", .sys_dir = "/sys"},
@@ -297,14 +304,42 @@ static void set_defaults(struct config *c) {
     (void) compute_policies_parse("all", &c->shares.pod_policies);
 }
 
+/* What takes precedence over the configuration of the node, and whether it is valid by itself. */
+static int complete_overrides(struct config *c, struct err *err) {
+    _cleanup_(node_config_freep) struct node_config *empty = node_config_new();
+    int r = dialect_leave(c->served_elsewhere, err);
+
+    if (r < 0)
+        return r;
+    c->overrides.gpu_is_elsewhere = dialect_is_left_name("nvidia.com/gpu");
+    return empty ? node_config_override(empty, &c->overrides, err)
+                 : err_set(err, ENOMEM, "out of memory");
+}
+
+/* Says what the agent would say of the file. */
+static int check_file(const char *path, struct err *err) {
+    _cleanup_(node_config_freep) struct node_config *c = NULL;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    const char *node = given.shares.node_name;
+    int r = file_read(path, YAML_SIZE_MAX, &text, err);
+
+    if (r == 0)
+        r = node_config_parse(buf_str(&text), text.len, node ? node : "", &c, err);
+    if (r == 0)
+        r = node_config_override(c, &given.overrides, err);
+    if (r < 0)
+        return err_wrap(err, "%s", path);
+    (void) printf("%s%s: valid\n", buf_str(&c->notes), path);
+    return 0;
+}
+
 int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     int r;
 
     set_defaults(&given);
     given_version = false;
+    given_check = NULL;
     r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.shares.compute_policy, err);
-    if (r == 0)
-        r = parse_mig_strategy(env_or("MIG_STRATEGY", "none"), &given.mig_strategy, err);
     if (r == 0)
         r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)
@@ -315,6 +350,13 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     }
     if (r < argc)
         return err_set(err, EINVAL, "unexpected argument '%s'; --help lists the options", argv[r]);
+    r = complete_overrides(&given, err);
+    if (r < 0)
+        return r;
+    if (given_check) {
+        r = check_file(given_check, err);
+        return r < 0 ? -ENOEXEC : -ECANCELED;
+    }
     if (given.probe) {
         *ret = given;
         return 0;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "agent/audit/audit_internal.h"
-#include "agent/backends/mig.h"
+#include "agent/config/node_config.h"
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
@@ -29,9 +29,11 @@ struct config {
     const char *token_file;
     const char *ca_file;
     const char *served_elsewhere; /* for dialect_leave() */
-    enum mig_strategy mig_strategy;
+    const char *config_file;      /* of the node; NULL: none */
+    struct config_overrides overrides;
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or
- * --version; -EINVAL with a text that names what is wrong and what to do. */
+ * --version, and after --check-config with a valid file; -ENOEXEC with the text for an invalid one;
+ * -EINVAL with a text that names what is wrong and what to do. */
 int config_parse(int argc, char **argv, struct config *ret, struct err *err);

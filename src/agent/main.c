@@ -15,6 +15,7 @@
 #include "agent/audit/usage.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
+#include "agent/config/node_config.h"
 #include "agent/mps/launch.h"
 #include "agent/os/procfs.h"
 #include "agent/report/http.h"
@@ -154,6 +155,13 @@ static void on_snapshot(void *userdata) {
     pods_repair(a->shares.pods);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
+}
+
+static void on_configured(struct agent *a) {
+    if (a->closing || !a->kubelet)
+        return;
+    kubelet_rows_changed(a->kubelet);
+    on_snapshot(a);
 }
 
 static void on_poll(void *userdata) {
@@ -318,8 +326,8 @@ static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
 static void on_gpu_manager(const struct gpu_manager_config *config, void *userdata) {
     struct agent *a = userdata;
 
-    a->shares.options.memory_scaling =
-        gpu_manager_scaling(a->shares.options.memory_scaling, config);
+    a->gpu_manager_scaling = gpu_manager_scaling(0, config);
+    reconfigure_scaling(a);
     if (config->found)
         log_info(
             "ConfigMap gpu-manager-config: the node offers %u.%03u times its cards' memory; the "
@@ -437,7 +445,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 5;
+    a->closing = 6;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     a->shares.closing = a->shares.events.closing = true;
@@ -451,6 +459,7 @@ static void stop(struct agent *a) {
     pods_stop(a->shares.pods);
     keys_stop(a->shares.keys);
     gpu_manager_stop(a->gpu_manager, on_closed, a);
+    reconfigure_stop(a, on_closed);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->shares.monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);
@@ -488,13 +497,11 @@ static void join_rooms(struct agent *a) {
     a->prestarts.userdata = a;
     a->report.listen = a->config.listen;
     a->report.labels = a->config.labels;
-    a->report.labels.strategy = a->config.mig_strategy;
     a->report.kubelet_dir = a->config.kubelet_dir;
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;
     a->report.audit = &a->audit;
     a->report.mig_rows = &a->mig_rows;
-    a->mig_rows.strategy = a->config.mig_strategy;
     a->mig_rows.elsewhere = a->config.served_elsewhere;
     a->report.prestarts = &a->prestarts;
     a->report.started = uv_now(a->loop);
@@ -547,7 +554,7 @@ int main(int argc, char **argv) {
     if (r < 0) {
         if (r != -ECANCELED)
             (void) fprintf(stderr, "aliquot-agent: %s\n", err.text);
-        return r == -ECANCELED ? EXIT_SUCCESS : 2;
+        return r == -ECANCELED ? EXIT_SUCCESS : r == -ENOEXEC ? EXIT_FAILURE : 2;
     }
     if (a->config.probe)
         return probe(a->config.probe);
@@ -561,12 +568,13 @@ int main(int argc, char **argv) {
     a->loop = uv_default_loop();
     join_rooms(a);
     init_handles(a);
+    a->on_configured = on_configured;
     pod_events_start(&a->shares.events, a->loop);
     if (!a->shares.events.writer) {
         log_error("cannot start: out of memory");
         return EXIT_FAILURE;
     }
-    if (start_parts(a, &err) < 0) {
+    if (reconfigure_start(a, &err) < 0 || start_parts(a, &err) < 0) {
         log_error("cannot start: %s", err.text);
         return EXIT_FAILURE;
     }
@@ -578,6 +586,7 @@ int main(int argc, char **argv) {
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
     mig_rows_done(&a->mig_rows);
+    (void) node_config_free(a->node_config);
     event_writer_free(a->shares.events.writer);
     log_info("stopped");
     return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;

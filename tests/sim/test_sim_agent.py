@@ -10,8 +10,8 @@ import socket
 import struct
 import subprocess
 import tempfile
-import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -122,25 +122,24 @@ def test_a_probe_tells_whether_a_card_takes_work(node, nvml):
     assert probe("GPU-00000000-0000-0000-0000-000000000000")[0] == FAILED
 
 
-def start_agent(node, path, descriptors=None, listen="off"):
-    """An agent without a cluster, which has started."""
+def start_agent(node, path, descriptors=None, **more):
+    """An agent without a cluster, which has started. Its standard error is in path / "log"."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", "-days", "1",
                     "-keyout", path / "key", "-out", path / "ca"], check=True, capture_output=True)
     (path / "token").write_text("t")
     options = {"node-name": "n", "state-dir": path / "state", "cdi-dir": path / "cdi", "kubelet-dir": path / "kubelet",
-               "sim-dir": node.dir, "listen": listen, "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
-               "token-file": path / "token"}
-    agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())],
-                             stderr=subprocess.PIPE, text=True,
-                             preexec_fn=descriptors and
-                             (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)))
-    said = []
-    for line in agent.stderr:
-        said.append(line)
-        if "on node n" in line:
+               "sim-dir": node.dir, "listen": "off", "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
+               "token-file": path / "token", **more}
+    log = path / "log"
+    with log.open("w") as stderr:
+        agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())], stderr=stderr,
+                                 preexec_fn=descriptors and
+                                 (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)))
+    while agent.poll() is None:
+        if "on node n" in log.read_text():
             return agent
-    agent.wait()
-    pytest.fail("".join(said))
+        time.sleep(0.02)
+    pytest.fail(log.read_text())
 
 
 def test_the_agent_raises_its_limit_of_descriptors(node):
@@ -163,8 +162,6 @@ class Agent:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
         self.process = start_agent(node, path, listen=self.address)
-        self.lines = threading.Thread(target=self.process.stderr.read)  # so that it can write
-        self.lines.start()
 
     def cards(self, name):
         """The values of a metric by the number of the card."""
@@ -175,7 +172,6 @@ class Agent:
     def close(self):
         self.process.kill()
         self.process.wait()
-        self.lines.join()
 
 
 @pytest.fixture
@@ -206,3 +202,66 @@ def test_a_card_that_hangs_is_the_only_unhealthy_one(node, agent):
             break
     node.inject("release")
     until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1}, 3)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def healthz(port):
+    """The text of /healthz; the agent here has no kubelet and no API server, so it is never "ok"."""
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10)
+    return answer.value.read().decode()
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def replace(path, text):
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+def test_a_configuration_is_read_again(node):
+    """Good, bad, good: in force within 2 s, without a restart, and a bad file changes nothing."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        file, log = path / "config.yaml", path / "log"
+        file.write_text("version: v1\nflags: {gdsEnabled: true}\n")
+        agent = start_agent(node, path, **{"config-file": file, "listen": f"127.0.0.1:{port}"})
+        try:
+            assert "line 2: gdsEnabled has no effect here" in log.read_text()
+            assert "configuration" not in healthz(port)
+            replace(file, "version: v1\nsharing: {timeslicing: {}}\n")
+            wait_for(lambda: "the configuration does not change: " in healthz(port), 2)
+            assert "line 2, column 11: unknown key 'timeslicing'; did you mean 'timeSlicing'?" in healthz(port)
+            assert "n: ConfigurationInvalid: " in log.read_text()
+            replace(file, "version: v1\naliquot: {cards: [{devices: all, memoryScaling: 1.5}]}\n")
+            wait_for(lambda: "the configuration of the node has changed" in log.read_text(), 2)
+            assert "configuration" not in healthz(port)
+            assert agent.poll() is None
+        finally:
+            agent.kill()
+            agent.wait()
+
+
+def test_a_bad_configuration_at_the_start(node):
+    """The agent serves its pods with what applied before; without anything before, with the defaults."""
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        file, log = path / "config.yaml", path / "log"
+        for text, expected in (("version: v2\n", "the default configuration"), ("version: v1\n", "on node n"),
+                               ("version: v2\n", "the configuration from before the restart")):
+            file.write_text(text)
+            agent = start_agent(node, path, **{"config-file": file})
+            agent.kill()
+            agent.wait()
+            assert expected in log.read_text()

@@ -70,6 +70,20 @@ void pod_events_card(struct pod_events *p, const char *name, const char *uid, co
     note(p, &e);
 }
 
+void pod_events_node(struct pod_events *p, const char *node, const char *reason,
+                     const char *message) {
+    const struct event e = {.namespace = "default",
+                            .name = node,
+                            .uid = node,
+                            .api_version = "v1",
+                            .kind = "Node",
+                            .cluster_scoped = true,
+                            .reason = reason,
+                            .message = message};
+
+    note(p, &e);
+}
+
 void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
                     const char *reason, const char *message) {
     pod_events_container(p, namespace, pod, uid, NULL, reason, message);

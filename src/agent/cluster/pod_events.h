@@ -31,6 +31,10 @@ void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod
 void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                      const char *message);
 
+/* The same about a node; its Events have its name as UID, as kubelet's have. */
+void pod_events_node(struct pod_events *p, const char *node, const char *reason,
+                     const char *message);
+
 /* The same for one container. Events of different containers do not suppress each other. */
 void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                           const char *uid, const char *container, const char *reason,

@@ -109,9 +109,9 @@ static int check_whole(const struct node_config *c, const struct yaml *root, str
 /* Sections that are checked, and that no part of the agent reads yet. */
 static void note_pending(const struct yaml *root, struct node_config *c) {
     static const char *const pending[][2] = {
-        {"resources", NULL},  {"sharing", NULL},          {"aliquot", "health"},
-        {"aliquot", "reset"}, {"aliquot", "mig"},         {"aliquot", "allocationPolicy"},
-        {"flags", "mpsRoot"}, {"flags", "nvidiaDevRoot"},
+        {"resources", NULL},  {"sharing", NULL},  {"aliquot", "health"},
+        {"aliquot", "reset"}, {"aliquot", "mig"}, {"aliquot", "allocationPolicy"},
+        {"flags", "mpsRoot"},
     };
 
     for (size_t i = 0; i < sizeof(pending) / sizeof(pending[0]); i++) {

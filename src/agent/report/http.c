@@ -128,6 +128,8 @@ static void put_problems(struct report *report, struct buf *out) {
     }
     if (mig_rows_trouble(report->mig_rows)[0])
         buf_printf(out, "%s\n", mig_rows_trouble(report->mig_rows));
+    if (report->config_trouble[0])
+        buf_printf(out, "the configuration does not change: %s\n", report->config_trouble);
     if (!pods_synced(report->shares->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",
                    report->api_trouble[0] ? report->api_trouble

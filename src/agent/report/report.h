@@ -31,9 +31,10 @@ struct report {
     struct kube_client *client;
     struct publisher *publisher;
     struct http_server *http;
-    struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
-    bool capacity_known;     /* the factor of oversubscription: the ConfigMap was read */
-    bool leaving;            /* the agent is about to end, see leave.c */
-    uint64_t started;        /* uv_now */
-    char api_trouble[256];   /* last problem with the API server; "" when a watch is up */
+    struct waiting *waiting;  /* HTTP answers that wait for the driver's figures */
+    bool capacity_known;      /* the factor of oversubscription: the ConfigMap was read */
+    bool leaving;             /* the agent is about to end, see leave.c */
+    uint64_t started;         /* uv_now */
+    char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
+    char api_trouble[256];    /* last problem with the API server; "" when a watch is up */
 };

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The configuration of the node takes effect: at the start, and whenever its file has changed. An
+ * option of the agent and a variable of its environment take precedence over the file. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/cluster/gpu_manager.h"
+#include "agent/cluster/pod_events.h"
+#include "agent/config/node_config.h"
+#include "agent/report/publish.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/scaling.h"
+
+#define SAVED_FILE "config.yaml"
+
+/* ---- oversubscription ---- */
+
+/* That of all cards; 0: the configuration has none. */
+static uint32_t file_scaling(const struct node_config *c) {
+    for (size_t i = 0; i < c->ncards; i++)
+        if (!c->cards[i].devices && c->cards[i].memory_scaling > 0)
+            return c->cards[i].memory_scaling;
+    return c->memory_scaling;
+}
+
+void reconfigure_scaling(struct agent *a) {
+    uint32_t option = a->config.shares.memory_scaling, file = file_scaling(a->node_config);
+
+    a->shares.options.memory_scaling = option > 0                   ? option
+                                       : file > 0                   ? file
+                                       : a->gpu_manager_scaling > 0 ? a->gpu_manager_scaling
+                                                                    : SCALING_ONE;
+}
+
+/* ---- the driver ---- */
+
+static void use_root(const char **place, const char *option, const char *file,
+                     char root[static 256]) {
+    if (option || !file)
+        return;
+    text_copy(root, 256, file);
+    *place = root;
+}
+
+static bool is_other(const char *place, const char *option, const char *file) {
+    return !option && strcmp(place ? place : "", file ? file : "") != 0;
+}
+
+/* The driver's files are in containers that run: its roots change with the next start only. */
+static void set_roots(struct agent *a, bool start) {
+    static char driver[256], dev[256];
+    const struct node_config *c = a->node_config;
+    struct gpu_driver_places *p = &a->shares.places;
+
+    if (start) {
+        use_root(&p->driver_root, a->config.driver_root, c->driver_root, driver);
+        use_root(&p->dev_root, a->config.dev_root, c->dev_root, dev);
+    } else if (is_other(p->driver_root, a->config.driver_root, c->driver_root) ||
+               is_other(p->dev_root, a->config.dev_root, c->dev_root)) {
+        log_warn("nvidiaDriverRoot or nvidiaDevRoot has changed, which takes effect when the agent "
+                 "is started again");
+    }
+}
+
+/* ---- events of the file ---- */
+
+static void log_notes(const struct node_config *c) {
+    const char *line = buf_str(&c->notes), *end;
+
+    for (; (end = strchr(line, '\n')); line = end + 1)
+        log_warn("configuration: %.*s", (int) (end - line), line);
+}
+
+static void on_config(struct node_config *config, void *userdata) {
+    struct agent *a = userdata;
+    struct node_config *old = a->node_config;
+
+    a->node_config = config;
+    a->mig_rows.strategy = a->report.labels.strategy = (enum mig_strategy) config->mig_strategy;
+    reconfigure_scaling(a);
+    set_roots(a, !old);
+    log_notes(config);
+    (void) node_config_free(old);
+    if (!old)
+        return;
+    log_info("the configuration of the node has changed");
+    a->on_configured(a);
+}
+
+static void on_trouble(const char *why, void *userdata) {
+    struct agent *a = userdata;
+
+    text_copy(a->report.config_trouble, sizeof(a->report.config_trouble), why);
+    if (!why[0]) {
+        log_info("the file of the configuration can be used again");
+        return;
+    }
+    log_error("the configuration does not change: %s", why);
+    pod_events_node(&a->shares.events, a->shares.options.node_name, "ConfigurationInvalid", why);
+}
+
+/* ---- start and stop ---- */
+
+static int start_file(struct agent *a, struct err *err) {
+    static char saved[512];
+    const struct config_file_options options = {.path = a->config.config_file,
+                                                .saved = saved,
+                                                .node = a->config.shares.node_name,
+                                                .overrides = &a->config.overrides,
+                                                .on_config = on_config,
+                                                .on_trouble = on_trouble,
+                                                .userdata = a};
+    int r = dir_make(a->config.shares.state_dir, 0755, err);
+
+    (void) snprintf(saved, sizeof(saved), "%s/" SAVED_FILE, a->config.shares.state_dir);
+    return r < 0 ? r : config_file_start(a->loop, &options, &a->config_file, err);
+}
+
+int reconfigure_start(struct agent *a, struct err *err) {
+    struct node_config *c;
+
+    if (a->config.config_file)
+        return start_file(a, err);
+    c = node_config_new();
+    if (!c)
+        return err_set(err, ENOMEM, "out of memory");
+    /* The overrides were checked with the options. */
+    (void) node_config_override(c, &a->config.overrides, NULL);
+    on_config(c, a);
+    return 0;
+}
+
+void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata)) {
+    config_file_stop(a->config_file, on_closed, a);
+    a->config_file = NULL;
+}
