@@ -66,7 +66,7 @@ enum sim_op {
     SIM_EVENT_CLOSE,  /* a = slot */
     SIM_SUSPEND,      /* minor; the process's memory leaves the card, for a checkpoint */
     SIM_RESUME,       /* minor; it comes back, all of it or nothing */
-    SIM_SET,          /* minor, a = enum sim_setting << 32 | value; of root and the owner */
+    SIM_SET,          /* minor, a = enum sim_setting << 32 | value; of administrators */
     SIM_ACCOUNTS,     /* minor; answer: count x sim_account */
     SIM_MIG,          /* minor, a = enum sim_mig, token: its arguments; answer: a or a list */
     SIM_LIMITS,       /* minor, a = enum sim_limits, for SET token = soft, hard; all but MINE carry

@@ -79,6 +79,7 @@ def nodes():
 
 
 COMMANDS = {"nvml": read_nvml, "create": create, "cuda": read_cuda, "nodes": nodes,
+            "persistence": lambda: result(nvml.nvmlDeviceSetPersistenceMode, nvml.nvmlDeviceGetHandleByIndex(0), 0),
             "mode": lambda: result(nvml.nvmlDeviceSetMigMode, nvml.nvmlDeviceGetHandleByIndex(0), 0),
             "places": lambda: result(nvml.nvmlDeviceGetGpuInstanceRemainingCapacity,
                                      nvml.nvmlDeviceGetHandleByIndex(0), 19)}

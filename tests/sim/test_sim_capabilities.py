@@ -182,6 +182,13 @@ def test_only_config_creates(node, container):
     assert f"gpu0/mig/gi{seen['create']}/ci0/access" in access(node)
 
 
+@needs_root
+def test_user_0_of_a_container_changes_no_setting(container):
+    mine = container("nvidia0", "nvidia1", cap(1), cap(2))
+    assert mine.see("nvml", "persistence")["persistence"] == "NoPermission"
+    assert mine.see("nvml", "persistence", contained=False)["persistence"] is None
+
+
 def test_an_administrator_needs_no_node(node, container):
     seen = container("nvidia0").see("nvml", "cuda", contained=False)
     assert len(seen["nvml"][0]["parts"]) == 3 and seen["nvml"][0]["memory"] == 0

@@ -29,13 +29,6 @@ int connection_pid(int fd, pid_t *ret) {
     return 0;
 }
 
-bool daemon_is_owner(int fd) {
-    struct ucred cred;
-    socklen_t len = sizeof(cred);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
-           (cred.uid == 0 || cred.uid == geteuid());
-}
-
 /* The effective capabilities of a process, of which those in another user namespace do not count.
  */
 static bool has_sys_admin(pid_t pid) {

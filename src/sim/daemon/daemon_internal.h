@@ -115,9 +115,6 @@ int daemon_memory(const char *name, size_t size, void **ret_map);
 /* The process at the other end. 0 or negative errno. */
 int connection_pid(int fd, pid_t *ret);
 
-/* The client may change the machine: it is root, or its owner. */
-bool daemon_is_owner(int fd);
-
 /* The process is what the driver takes for an administrator: it has CAP_SYS_ADMIN in the daemon's
  * user namespace. Where the daemon itself is no root, its user's processes are administrators. */
 bool connection_is_administrator(int fd);

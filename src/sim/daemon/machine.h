@@ -121,7 +121,7 @@ struct sim_session {
     struct sim_machine *machine;
     pid_t pid;          /* in the daemon's namespace */
     int pidfd;          /* of the same process, -1: none; the daemon's, which closes it */
-    bool administrator; /* needs no capability of MIG */
+    bool administrator; /* may change the machine, and needs no capability of MIG */
     int proc;           /* its directory in /proc, which outlives it; -1: not needed */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */

@@ -231,10 +231,10 @@ static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_
     a->list_bytes = a->reply.count * sizeof(*list);
 }
 
-static int serve_set(struct daemon *d, int fd, const struct sim_request *q) {
+static int serve_set(struct daemon *d, const struct sim_session *s, const struct sim_request *q) {
     struct sim_gpu *g = &d->machine.gpu[q->minor];
     uint64_t which = q->a >> 32;
-    if (!daemon_is_owner(fd))
+    if (!s->administrator)
         return -EPERM;
     if (which >= SIM_SETTINGS)
         return -EINVAL;
@@ -270,8 +270,8 @@ static bool only_reads(uint32_t op) {
 }
 
 /* Requests about one device that the session has attached. */
-static int serve_device(struct daemon *d, int fd, struct sim_session *s,
-                        const struct sim_request *q, struct answer *a) {
+static int serve_device(struct daemon *d, struct sim_session *s, const struct sim_request *q,
+                        struct answer *a) {
     struct sim_channel *c = session_channel(s, q->minor);
     if (!c && !(session_monitors(s, q->minor) && only_reads(q->op))) {
         a->reply.status = -ENODEV;
@@ -314,7 +314,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
         serve_utilization(d, q->minor, a);
         return 0;
     case SIM_SET:
-        a->reply.status = serve_set(d, fd, q);
+        a->reply.status = serve_set(d, s, q);
         return 0;
     case SIM_ACCOUNTS:
         serve_accounts(d, s, q->minor, a);
@@ -362,7 +362,7 @@ int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *q,
     else if (q->op == SIM_LIMITS)
         a.reply.status = serve_limits(d, w, q, fd, &a);
     else
-        r = serve_device(d, w->fd, w->session, q, &a);
+        r = serve_device(d, w->session, q, &a);
     if (r == 0)
         r = answer_send(w->fd, &a);
     for (int i = 0; a.close_fds && i < a.nfds; i++)

@@ -98,7 +98,7 @@ int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q,
     if (r < 0)
         return r;
     if (q->a == SIM_LIMITS_SET) {
-        if (!daemon_is_owner(w->fd))
+        if (!w->session->administrator)
             return -EPERM;
         r = memlimit_set(c->gpu, &groups, q->token[0], q->token[1]);
         return r < 0 || c->gpu->accounting != SIM_MEMORY_MISC

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Settings of a card, and accounting. Only root and the user that owns the machine may change
- * them. */
+/* Settings of a card, and accounting. Only administrators may change them. */
 
 #include <stdlib.h>
 #include <string.h>
