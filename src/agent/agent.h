@@ -12,6 +12,7 @@
 #include "agent/config.h"
 #include "agent/config/config_file.h"
 #include "agent/kubelet/prestart.h"
+#include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/shares.h"
 
@@ -33,6 +34,9 @@ struct agent {
     uint32_t gpu_manager_scaling;    /* of its ConfigMap, as gpu_manager_scaling(); 0: not read */
     struct report report;
 
+    struct mps_card mps_cards[GPU_CARDS_MAX]; /* those of --mps-cards that have been seen */
+    size_t nmps_cards;
+
     uv_timer_t leave_timer;
     uint64_t leave_since, leave_quiet; /* loop time */
     void (*on_left)(struct agent *a);
@@ -49,6 +53,18 @@ int reconfigure_start(struct agent *a, struct err *err);
 void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata));
 /* The factor of oversubscription can have changed. */
 void reconfigure_scaling(struct agent *a);
+
+/* ---- card_mps.c: MPS of the cards ---- */
+
+/* Finds what a former agent has left. */
+int card_mps_start(struct agent *a, struct err *err);
+
+/* At every snapshot, and as `judge` of the monitor. */
+void card_mps_update(struct agent *a);
+void card_mps_judge(struct gpu_device *d, void *userdata);
+
+/* Ends what no container uses; then calls on_closed. */
+void card_mps_stop(struct agent *a, void (*on_closed)(void *userdata));
 
 /* ---- leave.c: the end ---- */
 

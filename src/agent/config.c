@@ -91,6 +91,10 @@ static int check_config(const struct config *c, struct err *err) {
         r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
         r = require_absolute("mps-dir", c->shares.mps_dir, err);
+    if (r == 0 && c->shares.mps_dir[0] && c->mps_cards[0])
+        r = err_set(err, EINVAL,
+                    "--mps-dir is of an MPS daemon that is not the agent's, --mps-cards makes the "
+                    "agent run its own: give one of them");
     return r;
 }
 
@@ -266,6 +270,10 @@ static const struct opt options[] = {
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
      opt_string, &given.shares.mps_dir},
+    {"mps-cards", 0, "LIST",
+     "cards that are shared under MPS, with a control daemon each that the agent runs: all, or "
+     "indexes and UUIDs with commas between (default: none)",
+     opt_string, &given.mps_cards},
     {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &given.api_server},
     {"token-file", 0, "FILE", "bearer token for it", opt_string, &given.token_file},
     {"ca-file", 0, "FILE", "its certificate authority", opt_string, &given.ca_file},
@@ -298,6 +306,7 @@ static void set_defaults(struct config *c) {
                       .disable_health_checks = env_or("DP_DISABLE_HEALTHCHECKS", NULL),
                       .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL)},
         .served_elsewhere = "",
+        .mps_cards = "",
         .shares.compute_policy = SHARE_FIXED,
         .labels = {.place = "node", .sys_dir = "/sys"},
     };

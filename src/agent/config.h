@@ -31,6 +31,7 @@ struct config {
     const char *served_elsewhere; /* for dialect_leave() */
     const char *config_file;      /* of the node; NULL: none */
     struct config_overrides overrides;
+    const char *mps_cards; /* "all", or indexes and UUIDs with commas between; "": none */
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or

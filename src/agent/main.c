@@ -141,6 +141,8 @@ static void on_snapshot(void *userdata) {
     gpu_monitor_status(a->shares.monitor, &status);
     mig_rows_update(&a->mig_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
+    if (status.complete)
+        card_mps_update(a);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
     slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
@@ -396,12 +398,15 @@ static int start_parts(struct agent *a, struct err *err) {
     const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
                                                 .library = find_driver,
                                                 .on_update = on_snapshot,
+                                                .judge = card_mps_judge,
                                                 .on_poll = on_poll,
                                                 .on_limit = on_limit,
                                                 .userdata = a};
     static struct gpu_snapshot known;
     int r = start_files(a, err);
 
+    if (r == 0)
+        r = card_mps_start(a, err);
     if (r == 0)
         r = gputime_start(&a->shares, err);
     if (r == 0)
@@ -445,7 +450,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 6;
+    a->closing = 7;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     a->shares.closing = a->shares.events.closing = true;
@@ -460,6 +465,7 @@ static void stop(struct agent *a) {
     keys_stop(a->shares.keys);
     gpu_manager_stop(a->gpu_manager, on_closed, a);
     reconfigure_stop(a, on_closed);
+    card_mps_stop(a, on_closed);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->shares.monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);

@@ -30,6 +30,7 @@ static struct {
     struct mps_card card;
     struct mps_driver driver;
     char held[64];
+    bool lost;
     char line[256];
     size_t have;
     char shown[512];
@@ -91,8 +92,11 @@ static void obey(const char *line) {
         mps_close(take_ptr(node.mps), on_closed, NULL);
         return;
     }
-    d->healthy = d->healthy ? strcmp(line, "lost") != 0 : strcmp(line, "back") == 0;
+    node.lost = node.lost ? strcmp(line, "back") != 0 : strcmp(line, "lost") == 0;
     d->divided = d->divided || strcmp(line, "divided") == 0;
+    d->healthy = !node.lost;
+    d->reason[0] = 0;
+    mps_judge(node.mps, d);
     mps_update(node.mps, &node.snapshot);
     show(NULL);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent/audit/usage.h"
+#include "agent/mps/mps.h"
 #include "agent/report/metrics.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
@@ -54,6 +55,7 @@ const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t
 const struct resource *__wrap_plugin_resource(const struct plugin *plugin);
 void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats);
 bool __wrap_pods_synced(const struct pods *pods);
+bool __wrap_mps_card_status(const struct mps *m, const char *uuid, struct mps_card_status *ret);
 void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, const char *but,
                           struct slot_total *ret_granted, const struct slot **ret_holder);
 void __wrap_usage_of_slot(struct slot *slot, struct slot_usage *ret);
@@ -88,6 +90,13 @@ void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_s
     (void) plugin;
     gathered++;
     *ret_stats = stats_of_plugin;
+}
+
+bool __wrap_mps_card_status(const struct mps *m, const char *uuid, struct mps_card_status *ret) {
+    (void) m;
+    (void) uuid;
+    *ret = (struct mps_card_status){.ready = true, .restarts = 38};
+    return true;
 }
 
 bool __wrap_pods_synced(const struct pods *pods) {
@@ -270,6 +279,8 @@ static const struct expected full[] = {
     {"aliquot_gpu_memory_unattributed_bytes", "14000"},
     {"aliquot_gpu_core_granted_percent", "55"},
     {"aliquot_gpu_utilization_percent", "37"},
+    {"aliquot_gpu_mps_ready", "1"},
+    {"aliquot_gpu_mps_restarts_total", "38"},
     {"aliquot_container_memory_limit_bytes", "21000"},
     {"aliquot_container_memory_used_bytes", "22000"},
     {"aliquot_container_memory_driver_bytes", "23000"},
@@ -329,6 +340,7 @@ static const struct expected full[] = {
 static void fill_card(void) {
     shares.options.memory_scaling = 1500;
     granted = (struct slot_total){.memory = 11000, .physical = 12000, .core = 55};
+    shares.mps = (void *) &something;
     audit.initial_pids = true;
     audit.outside[0] = 13000;
     audit.audits[0].memory.bytes = 14000;

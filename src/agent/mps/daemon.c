@@ -553,11 +553,12 @@ static void set_wanted(struct mps_daemon *d, bool wanted) {
 void mps_daemon_run(struct mps_daemon *d, const struct mps_limits *limits) {
     if (d->wanted && memcmp(&d->limits, limits, sizeof(*limits)) == 0)
         return;
-    if (!d->wanted)
-        set_why(d, "the MPS control daemon is being started");
-    set_wanted(d, true);
     d->limits = *limits;
     d->limited = false;
+    if (!d->wanted) {
+        set_wanted(d, true);
+        set_why(d, "the MPS control daemon is being started");
+    }
     proceed(d);
 }
 

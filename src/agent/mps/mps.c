@@ -16,10 +16,12 @@ struct card {
     struct mps_card card;
     struct mps_daemon *daemon;
     bool wanted;
-    bool running;             /* it was told to run */
-    bool healthy;             /* at the last snapshot */
-    bool ending;              /* while all is closed: it is being stopped */
-    char why[GPU_REASON_MAX]; /* what delays its start or its end; "": see the daemon */
+    bool running; /* it was told to run */
+    bool healthy; /* but for MPS, as it was judged last */
+    bool was_healthy;
+    char taken[GPU_REASON_MAX]; /* the reason by which mps_judge() took it out; "": it did not */
+    bool ending;                /* while all is closed: it is being stopped */
+    char why[GPU_REASON_MAX];   /* what delays its start or its end; "": see the daemon */
 };
 
 struct mps {
@@ -102,7 +104,7 @@ static void update_wanted(struct mps *m, struct card *c, const struct gpu_device
 
     if (d && d->divided) {
         set_why(m, c, "a card in MIG mode takes no MPS");
-    } else if (!d || (!d->healthy && !c->running)) {
+    } else if (!d || (!c->healthy && !c->running)) {
         set_why(m, c, "");
     } else if (!has_begun(c) && m->options.is_held(c->card.uuid, by, m->options.daemon.userdata)) {
         (void) snprintf(why, sizeof(why), "MPS begins when containers without it have ended: %s",
@@ -111,12 +113,12 @@ static void update_wanted(struct mps *m, struct card *c, const struct gpu_device
     } else {
         set_why(m, c, "");
         /* A reset, or another driver, has the default compute mode. */
-        if (c->running && d->healthy && !c->healthy)
+        if (c->running && c->healthy && !c->was_healthy)
             mps_daemon_check_mode(c->daemon);
         c->running = true;
         mps_daemon_run(c->daemon, &c->card.limits);
     }
-    c->healthy = d && d->healthy;
+    c->was_healthy = d && c->healthy;
 }
 
 /* Until its containers have ended the daemon is kept running. */
@@ -131,6 +133,25 @@ static void update_unwanted(struct mps *m, struct card *c) {
     set_why(m, c, "");
     c->running = false;
     mps_daemon_stop(c->daemon);
+}
+
+void mps_judge(struct mps *m, struct gpu_device *d) {
+    struct card *c = find(m, d->uuid);
+    struct mps_card_status status;
+
+    if (!c)
+        return;
+    if (!d->healthy && c->taken[0] && strcmp(d->reason, c->taken) == 0) {
+        d->healthy = true;
+        d->reason[0] = 0;
+    }
+    c->healthy = d->healthy;
+    c->taken[0] = 0;
+    if (!d->healthy || !mps_card_status(m, d->uuid, &status) || status.ready)
+        return;
+    (void) snprintf(c->taken, sizeof(c->taken), "MPS: %.*s", GPU_REASON_MAX - 8, status.why);
+    d->healthy = false;
+    text_copy(d->reason, sizeof(d->reason), c->taken);
 }
 
 void mps_update(struct mps *m, const struct gpu_snapshot *s) {

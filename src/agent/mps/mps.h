@@ -39,7 +39,12 @@ int mps_start(uv_loop_t *loop, const struct mps_options *options, struct mps **r
 /* The cards that are to be under MPS from now on, and no others; copied. At most MPS_CARDS_MAX. */
 void mps_set_cards(struct mps *m, const struct mps_card *cards, size_t n);
 
-/* Acts on the cards that are there, and on containers that have ended since. At every snapshot. */
+/* Takes note of the health of a card, and makes a healthy one unhealthy while no container can
+ * start on it under MPS. For each device of a snapshot; may be called again for the same one. */
+void mps_judge(struct mps *m, struct gpu_device *d);
+
+/* Acts on the cards that are there, and on containers that have ended since. At every snapshot,
+ * after mps_judge(). */
 void mps_update(struct mps *m, const struct gpu_snapshot *s);
 
 struct mps_card_status {

@@ -8,6 +8,7 @@
 
 #include "agent/audit/known.h"
 #include "agent/audit/usage.h"
+#include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
 #include "base/file.h"
@@ -18,6 +19,15 @@
 _Static_assert(GPU_NOT_TOLD == METRIC_UNKNOWN_32, "a figure that the driver does not tell");
 
 /* ---- cards ---- */
+
+static void collect_mps(const struct report *report, struct card_sample *ret) {
+    const struct mps *m = report->shares->mps;
+    struct mps_card_status status;
+    bool known = m && mps_card_status(m, ret->uuid, &status);
+
+    ret->mps_ready = known ? status.ready : METRIC_UNKNOWN_32;
+    ret->mps_restarts = known ? status.restarts : METRIC_UNKNOWN_64;
+}
 
 static void collect_card(const struct report *report, uint32_t i, struct card_sample *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
@@ -47,6 +57,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .outside = audited ? audit->outside[i] : METRIC_UNKNOWN_64,
         .unattributed = judged ? audit->audits[i].memory.bytes : METRIC_UNKNOWN_64,
     };
+    collect_mps(report, ret);
     if (!d->healthy)
         memset(&ret->gpu, 0xff, sizeof(ret->gpu));
     (void) snprintf(ret->device, sizeof(ret->device), "nvidia%d", d->minor);

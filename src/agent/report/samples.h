@@ -43,6 +43,8 @@ struct card_sample {
     uint64_t granted, physical, capacity;
     uint32_t core;
     uint64_t outside, unattributed;
+    uint32_t mps_ready; /* 0 or 1 */
+    uint64_t mps_restarts;
 };
 
 /* A container on one GPU. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/cluster/keys.h"
+#include "agent/mps/mps.h"
 #include "agent/shares/cdi.h"
 #include "agent/shares/driver_limit_hook.h"
 #include "agent/shares/gputime.h"
@@ -37,6 +38,29 @@ static int export_edits(const struct slot_grant *g, const struct gpu_device *con
     return export_env((enum export_kind) g->exported, parts, g->ndevices, put_variable, edits);
 }
 
+/* MPS of the agent on the card, or the daemon of --mps-dir. */
+static int add_mps(struct shares *s, const struct slot_grant *g, struct gpu_edits *edits,
+                   struct err *err) {
+    struct mps_card_status status = {.base = s->options.mps_dir};
+    int r;
+
+    for (uint32_t i = 0; i < g->ndevices && s->mps; i++) {
+        const char *uuid = g->devices[i].uuid;
+
+        if (!mps_card_status(s->mps, uuid, &status))
+            continue;
+        if (g->ndevices > 1)
+            return err_set(err, EINVAL,
+                           "GPU %s is under MPS, with a control daemon of its own: a container can "
+                           "use one such card and no other beside it",
+                           uuid);
+        if (!status.ready)
+            return err_set(err, ENODEV, "MPS of GPU %s: %s", uuid, status.why);
+    }
+    r = mps_edits(status.base, s->options.host_root, g, edits);
+    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
+}
+
 /* What a container gets with its share, or with a slot whose share another one carries. */
 static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
                        struct err *err) {
@@ -63,8 +87,8 @@ static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edi
         return -err->code;
     if (n > 0)
         r = library_edits(&s->library, share, edits);
-    if (r == 0)
-        r = mps_edits(s->options.mps_dir, s->options.host_root, g, edits);
+    if (r == 0 && add_mps(s, g, edits, err) < 0)
+        return -err->code;
     if (r == 0)
         r = export_edits(g, devices, s->options.memory_scaling, edits);
     if (r == 0 && n > 0)

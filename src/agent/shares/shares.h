@@ -18,6 +18,7 @@
 #include "share/limits_core.h"
 
 struct keys;
+struct mps;
 
 /* All texts borrow from argv or the environment. */
 struct share_options {
@@ -25,7 +26,7 @@ struct share_options {
     const char *host_root; /* "" for / */
     const char *state_dir;
     const char *cdi_dir;
-    const char *mps_dir;  /* "": MPS is not used */
+    const char *mps_dir;  /* of an MPS daemon that is not the agent's; "": none */
     const char *hook;     /* the program aliquot-hook, and where it is put on the host */
     const char *hook_dir; /* "": only state_dir */
     enum driver_limit_policy driver_limits;
@@ -48,6 +49,7 @@ struct shares {
     struct keys *keys;
     struct pod_events events;
     struct driver_limits driver_limits;
+    struct mps *mps; /* NULL: the agent runs no MPS */
     struct arbiter *arbiter;
     uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
     bool closing;             /* the agent stops: no timer starts any more */

@@ -76,6 +76,8 @@ static bool start_main(struct gpu_monitor *m);
 static void on_start_due(uv_timer_t *timer);
 
 static void changed(struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++)
+        m->options.judge(&m->now.devices[i], m->options.userdata);
     m->options.on_update(m->options.userdata);
 }
 

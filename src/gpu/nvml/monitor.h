@@ -39,6 +39,9 @@ struct gpu_monitor_options {
      * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
+    /* Called for each device before on_update, also again for one that has not changed. It may make
+     * a healthy device unhealthy, with the reason. NULL: not called. */
+    void (*judge)(struct gpu_device *device, void *userdata);
     /* An XID has been reported; the poll that it causes has not begun. NULL: not called. */
     void (*on_xid)(const struct gpu_xid *xid, void *userdata);
     /* The driver is going to be asked now; NULL: not called. */

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* MPS of the cards, connected with the rest of the agent: options, driver, shares, health. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/text.h"
+#include "gpu/driver/driver.h"
+
+/* ---- what MPS asks of the agent ---- */
+
+static bool find_driver(struct mps_driver *ret, char ret_why[static GPU_REASON_MAX],
+                        void *userdata) {
+    struct agent *a = userdata;
+    const struct gpu_driver *driver = a->shares.driver;
+
+    *ret = (struct mps_driver){0};
+    if (!driver) {
+        text_copy(ret_why, GPU_REASON_MAX, "no GPU driver was found on this node");
+        return false;
+    }
+    text_copy(ret->nvml, sizeof(ret->nvml), a->nvml_library);
+    if (gpu_driver_program(driver, &a->shares.places, "nvidia-cuda-mps-control", ret->control,
+                           sizeof(ret->control)) < 0)
+        ret->control[0] = 0;
+    if (gpu_driver_program(driver, &a->shares.places, "nvidia-cuda-mps-server", ret->server,
+                           sizeof(ret->server)) < 0)
+        ret->server[0] = 0;
+    return true;
+}
+
+static bool has_card(const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return true;
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++)
+        if (strcmp(slot->grant.whole[i].uuid, uuid) == 0)
+            return true;
+    return false;
+}
+
+static bool is_held(const char *uuid, char ret_by[static GPU_REASON_MAX], void *userdata) {
+    const struct agent *a = userdata;
+
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
+        char by[GPU_REASON_MAX];
+
+        if (!has_card(slot, uuid))
+            continue;
+        (void) snprintf(by, sizeof(by), "%.60s/%.90s", slot->grant.namespace, slot->grant.pod);
+        text_copy(ret_by, GPU_REASON_MAX, by);
+        return true;
+    }
+    return false;
+}
+
+/* With the next snapshot the card is judged again. */
+static void on_change(void *userdata) {
+    struct agent *a = userdata;
+
+    if (!a->closing && a->shares.monitor)
+        (void) gpu_monitor_poll(a->shares.monitor);
+}
+
+/* ---- which cards ---- */
+
+static bool is_listed(const char *list, const struct gpu_device *d) {
+    size_t len;
+
+    for (const char *at = list; *at; at += len + (at[len] == ',')) {
+        char item[GPU_UUID_MAX];
+        uint64_t index;
+
+        len = strcspn(at, ",");
+        text_copy(item, len + 1 < sizeof(item) ? len + 1 : sizeof(item), at);
+        if (strcmp(item, "all") == 0 || strcmp(item, d->uuid) == 0 ||
+            (num_parse_u64(item, GPU_CARDS_MAX - 1, &index) == 0 && index == d->index))
+            return true;
+    }
+    return false;
+}
+
+static bool is_known(const struct agent *a, const char *uuid) {
+    for (size_t i = 0; i < a->nmps_cards; i++)
+        if (strcmp(a->mps_cards[i].uuid, uuid) == 0)
+            return true;
+    return false;
+}
+
+/* A share's own limits are in its container's environment, which may only lower those of the
+ * daemon: these are the whole card. */
+static void add_card(struct agent *a, const struct gpu_device *d) {
+    struct mps_card *c = &a->mps_cards[a->nmps_cards++];
+
+    *c = (struct mps_card){.limits = {.percent = 100, .memory = d->memory}};
+    text_copy(c->uuid, sizeof(c->uuid), d->uuid);
+}
+
+void card_mps_update(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+
+    if (!a->shares.mps)
+        return;
+    for (uint32_t i = 0; i < s->ndevices && a->nmps_cards < GPU_CARDS_MAX; i++)
+        if (s->devices[i].kind == GPU_CARD && s->devices[i].memory > 0 &&
+            is_listed(a->config.mps_cards, &s->devices[i]) && !is_known(a, s->devices[i].uuid))
+            add_card(a, &s->devices[i]);
+    mps_set_cards(a->shares.mps, a->mps_cards, a->nmps_cards);
+    mps_update(a->shares.mps, s);
+}
+
+void card_mps_judge(struct gpu_device *d, void *userdata) {
+    struct agent *a = userdata;
+
+    if (a->shares.mps && d->kind == GPU_CARD)
+        mps_judge(a->shares.mps, d);
+}
+
+/* ---- life ---- */
+
+int card_mps_start(struct agent *a, struct err *err) {
+    static char dir[512];
+    const struct mps_options options = {.daemon = {.program = "/proc/self/exe",
+                                                   .selinux = "/sys/fs/selinux",
+                                                   .driver = find_driver,
+                                                   .on_change = on_change,
+                                                   .userdata = a},
+                                        .dir = dir,
+                                        .is_held = is_held};
+
+    (void) snprintf(dir, sizeof(dir), "%s/mps", a->shares.options.state_dir);
+    return mps_start(a->loop, &options, &a->shares.mps, err);
+}
+
+void card_mps_stop(struct agent *a, void (*on_closed)(void *userdata)) {
+    struct mps *m = a->shares.mps;
+
+    a->shares.mps = NULL;
+    if (m)
+        mps_close(m, on_closed, a);
+    else
+        on_closed(a);
+}
