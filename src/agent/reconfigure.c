@@ -68,6 +68,14 @@ static void set_roots(struct agent *a, bool start) {
     }
 }
 
+/* ---- names of resources ---- */
+
+static const char *name_of_profile(const char *profile, void *userdata) {
+    const struct agent *a = userdata;
+
+    return node_config_name(a->node_config->migs, a->node_config->nmigs, profile);
+}
+
 /* ---- events of the file ---- */
 
 static void log_notes(const struct node_config *c) {
@@ -82,6 +90,8 @@ static void on_config(struct node_config *config, void *userdata) {
     struct node_config *old = a->node_config;
 
     a->node_config = config;
+    a->mig_rows.named = name_of_profile;
+    a->mig_rows.userdata = a;
     a->mig_rows.strategy = a->report.labels.strategy = (enum mig_strategy) config->mig_strategy;
     reconfigure_scaling(a);
     set_roots(a, !old);

@@ -265,3 +265,31 @@ def test_a_bad_configuration_at_the_start(node):
             agent.kill()
             agent.wait()
             assert expected in log.read_text()
+
+
+def test_the_configuration_names_mig_resources(node_of):
+    """Patterns of NVIDIA's file, which its plugin throws away; renamed while the agent runs."""
+    node = node_of("--machine", pathlib.Path(__file__).resolve().parents[2] / "src/sim/machines/mig.machine")
+    port = free_port()
+
+    def resources():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return set(re.findall(r'^aliquot_agent_registered\{resource="(nvidia[^"]*)"', answer.read().decode(), re.M))
+
+    def config(names):
+        return ("version: v1\nflags: {migStrategy: mixed}\nresources:\n  mig:\n" +
+                "".join(f"  - {{pattern: '{pattern}', name: {name}}}\n" for pattern, name in names))
+
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        file = path / "config.yaml"
+        file.write_text(config([("1g.*", "small")]))
+        agent = start_agent(node, path, **{"config-file": file, "listen": f"127.0.0.1:{port}"})
+        try:
+            first = {"nvidia.com/small", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb"}
+            wait_for(lambda: resources() == first, 10)
+            replace(file, config([("1g.*", "tiny"), ("*", "other")]))
+            wait_for(lambda: resources() == first | {"nvidia.com/tiny", "nvidia.com/other"}, 2)
+        finally:
+            agent.kill()
+            agent.wait()

@@ -258,6 +258,27 @@ static void without_a_file(void **state) {
     assert_int_equal(c->mode, -1);
 }
 
+/* As NVIDIA documents them: anywhere in the text, and the first that matches counts. */
+static void patterns(void **state) {
+    static const struct config_pattern rows[] = {
+        {"A100-SXM4", "a"}, {"1g.*+me", "b"}, {"1g", "c"}, {"*H*0*HBM3", "d"}, {"", "e"}};
+    static const struct {
+        const char *text, *name;
+    } cases[] = {
+        {"NVIDIA A100-SXM4-40GB", "a"}, {"1g.5gb+me", "b"},    {"1g.5gb", "c"},   {"11g.5gb", "c"},
+        {"NVIDIA H100 80GB HBM3", "d"}, {"NVIDIA HBM3", NULL}, {"2g.10gb", NULL}, {"", NULL},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *name = node_config_name(rows, 4, cases[i].text);
+
+        if (!name != !cases[i].name || (name && strcmp(name, cases[i].name) != 0))
+            fail_msg("%s: %s", cases[i].text, name ? name : "none");
+        assert_non_null(node_config_name(rows, 5, cases[i].text));
+    }
+}
+
 /* What has no effect is named with its line. */
 static void notes(void **state) {
     static const char text[] = "version: v1\nflags:\n  gdsEnabled: true\n  plugin:\n"
@@ -331,6 +352,7 @@ int main(void) {
         cmocka_unit_test(notes),
         cmocka_unit_test(overrides),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,8 +109,8 @@ static int check_whole(const struct node_config *c, const struct yaml *root, str
 /* Sections that are checked, and that no part of the agent reads yet. */
 static void note_pending(const struct yaml *root, struct node_config *c) {
     static const char *const pending[][2] = {
-        {"resources", NULL},  {"sharing", NULL},  {"aliquot", "health"},
-        {"aliquot", "reset"}, {"aliquot", "mig"}, {"aliquot", "allocationPolicy"},
+        {"resources", "gpus"}, {"sharing", NULL},  {"aliquot", "health"},
+        {"aliquot", "reset"},  {"aliquot", "mig"}, {"aliquot", "allocationPolicy"},
         {"flags", "mpsRoot"},
     };
 

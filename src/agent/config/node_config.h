@@ -94,6 +94,10 @@ struct node_config {
 int node_config_parse(const char *text, size_t len, const char *node, struct node_config **ret,
                       struct err *err);
 
+/* The resource that the first of the n patterns in `text`, a product name or a profile, has; NULL:
+ * none is in it. */
+const char *node_config_name(const struct config_pattern *patterns, size_t n, const char *text);
+
 /* The configuration of a node without a file: NVIDIA's defaults, and ours. NULL without memory. */
 struct node_config *node_config_new(void);
 

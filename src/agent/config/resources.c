@@ -13,7 +13,7 @@
 
 /* ---- resources ---- */
 
-static const struct yaml_field pattern[] = {
+static const struct yaml_field pattern_fields[] = {
     {"pattern", yaml_string, offsetof(struct config_pattern, pattern), NULL, true},
     {"name", config_resource_name, offsetof(struct config_pattern, name), NULL, true},
     YAML_FIELD_END,
@@ -30,7 +30,7 @@ static int add_pattern(const struct yaml *v, void *target, const void *arg, stru
     (void) arg;
     if (*p->n == CONFIG_ROWS_MAX)
         return yaml_error(v, err, "more than %d patterns", CONFIG_ROWS_MAX);
-    return yaml_read(v, pattern, &p->rows[(*p->n)++], err);
+    return yaml_read(v, pattern_fields, &p->rows[(*p->n)++], err);
 }
 
 static int read_gpus(const struct yaml *v, void *target, const void *arg, struct err *err) {
@@ -52,6 +52,42 @@ const struct yaml_field config_resources[] = {
     {"mig", read_migs, 0, NULL, false},
     YAML_FIELD_END,
 };
+
+/* Whether `text` begins with the pattern, in which * is any text. */
+static bool begins_with(const char *text, const char *pattern) {
+    size_t part = strcspn(pattern, "*");
+
+    if (strncmp(text, pattern, part) != 0)
+        return false;
+    text += part;
+    for (pattern += part; *pattern == '*'; pattern += part) {
+        char literal[256];
+
+        pattern += strspn(pattern, "*");
+        part = strcspn(pattern, "*");
+        if (part >= sizeof(literal))
+            return false;
+        memcpy(literal, pattern, part);
+        literal[part] = 0;
+        /* The first place is as good as any: what follows has the most text left. */
+        text = strstr(text, literal);
+        if (!text)
+            return false;
+        text += part;
+    }
+    return true;
+}
+
+const char *node_config_name(const struct config_pattern *patterns, size_t n, const char *text) {
+    for (size_t i = 0; i < n; i++)
+        for (const char *at = text;; at++) {
+            if (begins_with(at, patterns[i].pattern))
+                return patterns[i].name;
+            if (!*at)
+                break;
+        }
+    return NULL;
+}
 
 /* ---- sharing ---- */
 
