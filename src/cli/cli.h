@@ -9,6 +9,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_limits(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+int cmd_mig(int argc, char **argv);
 int cmd_defrag(int argc, char **argv);
 
 /* Statuses of the command line itself, as shells have them. */

@@ -19,6 +19,7 @@ static const struct command {
     {"inspect", cmd_inspect, "show allocations by node, card, pod or namespace"},
     {"explain", cmd_explain, "explain why a pod is pending, or where its share is"},
     {"limits", cmd_limits, "show and change the limits of `aliquot run` processes"},
+    {"mig", cmd_mig, "divide GPUs into MIG instances, beside those in use"},
     {"defrag", cmd_defrag, "plan moves of pods that free whole cards"},
     {"replay", cmd_replay, "place the pods of a trace on nodes, without a cluster"},
     {"version", cmd_version, "print the version"},

@@ -149,11 +149,11 @@ static int read_instances_of(const struct nvml *n, nvmlDevice_t device, uint32_t
 /* ---- use ---- */
 
 static void name_process(uint32_t pid, char ret[static 64]) {
-    _cleanup_buf_ struct buf comm = BUF_INIT(64);
+    _cleanup_buf_ struct buf comm = BUF_INIT(65536);
     char path[40];
 
     (void) snprintf(path, sizeof(path), "/proc/%u/comm", pid);
-    if (file_read(path, 64, &comm, NULL) < 0)
+    if (file_read(path, 256, &comm, NULL) < 0)
         (void) snprintf(ret, 64, "process %u", pid);
     else
         (void) snprintf(ret, 64, "process %u (%.*s)", pid, (int) strcspn(buf_str(&comm), "\n"),

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot mig` on simulated cards: mig-parted's commands, beside instances in use."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from sim_kit import ALIQUOT, GIB
+from test_sim_mig import parts
+
+
+@pytest.fixture
+def on(node_of, nvml_of):
+    def start(*options):
+        node = node_of(*options)
+        return node, nvml_of(node)
+    return start
+
+
+def mig(node, *words, text=None):
+    return subprocess.run([ALIQUOT, "mig", *words], env=node.env(), input=text, text=True,
+                          capture_output=True, timeout=60, check=False)
+
+
+def config(devices, enabled=True):
+    return json.dumps({"version": "v1", "mig-configs": {"wanted": [
+        {"devices": "all", "mig-enabled": enabled, "mig-devices": devices}]}})
+
+
+def apply(node, devices, *options, enabled=True):
+    return mig(node, *options, "apply", "-f", "-", text=config(devices, enabled))
+
+
+def exported(node):
+    r = mig(node, "export", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout)["mig-configs"]["current"]
+
+
+def uuids(nvml, gpu):
+    return {nvml.nvmlDeviceGetUUID(p): nvml.nvmlDeviceGetName(p).split(" MIG ")[1]
+            for p in parts(nvml, gpu)}
+
+
+def hold(node, uuid):
+    p = node.start("hold", GIB, CUDA_VISIBLE_DEVICES=uuid)
+    assert p.stdout.readline().split()[0] == "0"
+    return p
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+def test_beside_one_in_use(on):
+    """What mig-parted 0.15 fails at, with the idle instance gone."""
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert apply(node, {"3g.40gb": 1, "2g.20gb": 1}).returncode == 0
+    used = next(u for u, name in uuids(nvml, gpu).items() if name == "3g.40gb")
+    process = hold(node, used)
+    r = apply(node, {"3g.40gb": 1, "1g.10gb": 2})
+    assert (r.returncode, r.stdout) == (0, "wanted is applied\n"), r.stderr
+    now = uuids(nvml, gpu)
+    assert now[used] == "3g.40gb" and sorted(now.values()) == ["1g.10gb", "1g.10gb", "3g.40gb"]
+    assert process.poll() is None
+    end(process)
+
+
+def test_pending_names_the_process_and_changes_nothing(on):
+    node, nvml = on("--machine", "mig")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    before = exported(node), uuids(nvml, gpu)
+    process = hold(node, next(u for u, name in before[1].items() if name == "2g.20gb"))
+    wanted = json.dumps({"version": "v1", "mig-configs": {"seven": [
+        {"devices": [0], "mig-enabled": True, "mig-devices": {"7g.80gb": 1}}]}})
+    r = mig(node, "apply", "-f", "-", text=wanted)
+    assert r.returncode == 1
+    assert re.search(rf"GPU 0: pending: in use: instance \d \(2g.20gb at \d\) of "
+                     rf"process {process.pid} \(sim-hold\)\n", r.stderr), r.stderr
+    assert (exported(node), uuids(nvml, gpu)) == before
+    end(process)
+    assert mig(node, "apply", "-f", "-", text=wanted).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["7g.80gb"]
+
+
+def test_other_cards_do_not_wait(on):
+    node, nvml = on("--machine", "mig")
+    seven = nvml.nvmlDeviceGetHandleByIndex(1)
+    process = hold(node, next(iter(uuids(nvml, seven))))
+    r = apply(node, {"3g.40gb": 2})
+    assert r.returncode == 1 and "GPU 1: pending" in r.stderr and "GPU 0" not in r.stderr
+    assert [len(parts(nvml, nvml.nvmlDeviceGetHandleByIndex(i))) for i in range(3)] == [2, 7, 2]
+    end(process)
+
+
+def test_export_is_applied_elsewhere(on):
+    node, _ = on("--machine", "mig")
+    file = mig(node, "export", "-l", "there").stdout
+    assert mig(node, "apply", "-f", "-", text=config({}, enabled=False)).returncode == 0
+    assert exported(node) == [{"devices": "all", "mig-enabled": False, "mig-devices": {}}]
+    assert mig(node, "assert", "-f", "-", text=file).returncode == 1
+    assert mig(node, "apply", "-f", "-", "-c", "there", text=file).returncode == 0
+    assert mig(node, "assert", "-f", "-", text=file).returncode == 0
+    again = mig(node, "-d", "apply", "-f", "-", text=file)
+    assert again.returncode == 0 and again.stderr.count(": 0 changes in") == 3
+    assert mig(node, "export", "-l", "there").stdout == file
+
+
+def test_generated_configurations(on):
+    node, _ = on("--gpus", "2", "--model", "H100,A30")
+    names = json.loads(mig(node, "generate-config", "-o", "json").stdout)["mig-configs"]
+    assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.10gb", "all-1g.10gb.me",
+            "all-1g.6gb", "all-4g.24gb", "all-7g.80gb"} <= set(names)
+    assert len(names["all-balanced"]) == 2 and all("device-filter" in e for e in names["all-balanced"])
+    for name in names:      # every one of them can be made, whatever there was
+        assert mig(node, "apply", "-c", name).returncode == 0, name
+        r = mig(node, "assert", "-c", name)
+        everywhere = {e.get("device-filter") for e in names[name]}
+        assert r.returncode == (0 if None in everywhere or len(names[name]) == 2 else 1), name
+
+
+def test_mode_only(on):
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert apply(node, {"1g.10gb": 1}, enabled=True).returncode == 0
+    on_file = config({"3g.40gb": 1})
+    assert mig(node, "apply", "-m", "-f", "-", text=on_file).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["1g.10gb"]
+    assert mig(node, "assert", "-m", "-f", "-", text=on_file).returncode == 0
+    assert mig(node, "assert", "-f", "-", text=on_file).returncode == 1
+
+
+def test_a_mode_change_waits_for_an_idle_card(on):
+    node, nvml = on("--model", "A100")
+    process, _, _ = node.hold(GIB)
+    r = apply(node, {"3g.40gb": 1})
+    assert r.returncode == 1 and f"the card by process {process.pid}" in r.stderr
+    assert nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+    end(process)
+    assert apply(node, {"3g.40gb": 1}).returncode == 0
+
+
+@pytest.mark.parametrize("words, text, cause", [
+    (["apply", "-f", "-"], "version: v1\nmig-configs:\n  a:\n  - devices: all\n    mig-enable: true\n",
+     "line 5"),
+    (["apply", "-f", "-", "-c", "b"], config({}), "no configuration 'b'; there are: wanted"),
+    (["apply", "-f", "/nonexistent"], "", "/nonexistent"),
+    (["apply", "-f", "-"], config({"1g.5gb": 1}), "GPU 0: the card has no profile 1g.5gb"),
+    (["apply", "-f", "-"], config({"4g.40gb": 1, "3g.40gb": 1, "1g.10gb": 1}), "do not fit"),
+    (["apply", "-x"], "", "--help"),
+    (["nonsense"], "", "no command 'nonsense'"),
+    ([], "", "no command"),
+    (["export", "-o", "xml"], "", "expected yaml or json"),
+    (["assert"], "", "must be selected"),
+])
+def test_refused(on, words, text, cause):
+    node, nvml = on("--model", "A100")
+    assert apply(node, {"2g.20gb": 1}).returncode == 0
+    r = mig(node, *words, text=text)
+    assert r.returncode == 1 and cause in r.stderr and not r.stdout, r.stderr
+    assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["2g.20gb"]
+
+
+def test_a_card_without_mig(on):
+    node, _ = on("--gpus", "2", "--model", "A100,T4")
+    assert apply(node, {"1g.10gb": 7}).returncode == 0      # "all" are those that can
+    named = json.dumps({"version": "v1", "mig-configs": {"x": [
+        {"devices": [1], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}]}})
+    r = mig(node, "apply", "-f", "-", text=named)
+    assert r.returncode == 1 and "GPU 1 has no MIG" in r.stderr
+    assert exported(node)[1] == {"device-filter": "0x1EB810DE", "devices": "all",
+                                 "mig-enabled": False, "mig-devices": {}}
+
+
+def test_valid_config_needs_no_driver(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(config({"1g.10gb": 7}))
+    r = subprocess.run([ALIQUOT, "mig", "assert", "-a", "-f", file], capture_output=True, text=True,
+                       env={"LD_LIBRARY_PATH": "/nonexistent"}, check=False)
+    assert (r.returncode, r.stdout) == (0, "wanted is valid\n"), r.stderr
+
+
+def test_one_instance_beside_six_busy_ones(on):
+    """The goal is one second beyond the driver's own time."""
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert apply(node, {"1g.10gb": 7}).returncode == 0
+    before = list(uuids(nvml, gpu))
+    busy = [hold(node, u) for u in before[:6]]
+    r = apply(node, {"1g.10gb": 6, "1g.10gb+me": 1}, "-d")
+    assert r.returncode == 0, r.stderr
+    changes, total, driver = map(int, re.search(
+        r"(\d+) changes in (\d+) us, of them in the driver (\d+) us", r.stderr).groups())
+    print(f"{changes} changes in {total} us, of them in the driver {driver} us")
+    assert changes == 4 and total - driver < 1_000_000
+    assert set(before[:6]) < set(uuids(nvml, gpu))
+    for p in busy:
+        end(p)
