@@ -86,6 +86,66 @@ def test_pending_names_the_process_and_changes_nothing(on):
     assert list(uuids(nvml, gpu).values()) == ["7g.80gb"]
 
 
+@pytest.fixture
+def kubelet(tmp_path):
+    """Its directory, and a function that gives a device to a pod."""
+    (tmp_path / "device-plugins").mkdir()
+    (tmp_path / "pods").mkdir()
+    entries = []
+
+    def give(uuid, pod_uid):
+        entries.append({"PodUID": pod_uid, "ContainerName": "c", "ResourceName": "nvidia.com/mig",
+                        "DeviceIDs": {"-1": [uuid]}, "AllocResp": ""})
+        (tmp_path / "pods" / pod_uid).mkdir()
+        (tmp_path / "device-plugins/kubelet_internal_checkpoint").write_text(
+            json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}},
+                        "Checksum": 1}))
+
+    give.options = ["--kubelet-dir", str(tmp_path), "--pod-logs", str(tmp_path / "logs")]
+    give.dir = tmp_path
+    return give
+
+
+def test_what_a_pod_holds_waits(on, kubelet):
+    """Also where none of its processes has begun to compute."""
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert apply(node, {"3g.40gb": 1, "2g.20gb": 1}).returncode == 0
+    before = uuids(nvml, gpu)
+    held = next(u for u, name in before.items() if name == "3g.40gb")
+    kubelet(held, "11-22")
+    kubelet("MIG-of-another-card", "33-44")
+    (kubelet.dir / "logs" / "team-a_note-book_11-22").mkdir(parents=True)
+    wanted = config({"7g.80gb": 1})
+    r = mig(node, "apply", *kubelet.options, "-f", "-", text=wanted)
+    assert r.returncode == 1 and uuids(nvml, gpu) == before
+    assert re.search(r"pending: in use: instance \d \(3g.40gb at \d\) of pod team-a/note-book\n",
+                     r.stderr), r.stderr
+    r = mig(node, "apply", *kubelet.options, "-f", "-", text=config({"3g.40gb": 1, "1g.10gb": 1}))
+    assert r.returncode == 0 and held in uuids(nvml, gpu), r.stderr
+    (kubelet.dir / "pods/11-22").rmdir()    # the pod has ended
+    assert mig(node, "apply", *kubelet.options, "-f", "-", text=wanted).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["7g.80gb"]
+
+
+def test_the_mode_of_a_card_that_a_pod_holds(on, kubelet):
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    kubelet(nvml.nvmlDeviceGetUUID(gpu) + "::3", "11-22")
+    r = mig(node, "apply", *kubelet.options, "-c", "all-balanced")
+    assert r.returncode == 1 and "the card by pod 11-22" in r.stderr, r.stderr
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"Data": 1}', '{"Data": {"PodDeviceEntries": [{}]}}'])
+def test_a_damaged_checkpoint_stops_it(on, kubelet, text):
+    node, nvml = on("--model", "A100")
+    (kubelet.dir / "device-plugins/kubelet_internal_checkpoint").write_text(text)
+    r = mig(node, "apply", *kubelet.options, "-c", "all-balanced")
+    assert r.returncode == 1 and "kubelet_internal_checkpoint" in r.stderr
+    assert nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+
+
 def test_other_cards_do_not_wait(on):
     node, nvml = on("--machine", "mig")
     seven = nvml.nvmlDeviceGetHandleByIndex(1)

@@ -8,6 +8,7 @@
 #include "cli/args.h"
 #include "cli/mig/machine.h"
 #include "cli/mig/mig.h"
+#include "cli/mig/pods.h"
 #include "gpu/mig/apply.h"
 
 static const struct opt_usage usage = {
@@ -23,11 +24,16 @@ static const struct opt_usage usage = {
 struct apply {
     struct mig_selection selection;
     bool mode_only, skip_reset, debug;
+    const char *kubelet_dir, *pod_logs;
+    struct held_devices held;
 };
 
 /* What the callbacks need of one card. */
 struct job {
     const struct mig_spec *spec;
+    const struct nvml *nvml;
+    nvmlDevice_t device;
+    const struct held_devices *held;
     uint32_t index;
     bool debug;
 };
@@ -37,6 +43,58 @@ static int want_spec(const struct mig_card *card, void *userdata, struct mig_wan
     const struct mig_spec *spec = ((const struct job *) userdata)->spec;
 
     return mig_want_devices(card, spec->devices, spec->ndevices, ret, err);
+}
+
+static void mark_instance(struct mig_card *card, unsigned int gi, unsigned int ci,
+                          const char *pod) {
+    for (uint32_t i = 0; i < card->ninstances; i++) {
+        struct mig_instance *instance = &card->instances[i];
+
+        if (instance->id != gi)
+            continue;
+        instance->in_use = true;
+        mig_card_add_holder(instance->holders, pod);
+        for (uint32_t k = 0; k < instance->ncompute; k++)
+            if (instance->compute[k].id == ci)
+                instance->compute[k].in_use = true;
+    }
+}
+
+/* Whether pods hold that device; `part` is it, or the card. */
+static void mark_device(const struct job *job, nvmlDevice_t part, struct mig_card *card) {
+    const struct nvml *n = job->nvml;
+    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
+    const char *pod;
+
+    if (n->nvmlDeviceGetUUID(part, uuid, sizeof(uuid)) != NVML_SUCCESS)
+        return;
+    for (size_t i = 0; (pod = held_devices_pod(job->held, uuid, i)); i++) {
+        unsigned int gi, ci;
+
+        if (part == job->device) {
+            card->in_use = true;
+            mig_card_add_holder(card->holders, pod);
+        } else if (n->nvmlDeviceGetGpuInstanceId(part, &gi) == NVML_SUCCESS &&
+                   n->nvmlDeviceGetComputeInstanceId(part, &ci) == NVML_SUCCESS) {
+            mark_instance(card, gi, ci, pod);
+        }
+    }
+}
+
+static void mark_held(struct mig_card *card, void *userdata) {
+    const struct job *job = userdata;
+    unsigned int most = 0;
+
+    mark_device(job, job->device, card);
+    if (!card->enabled || !job->nvml->nvmlDeviceGetMaxMigDeviceCount ||
+        job->nvml->nvmlDeviceGetMaxMigDeviceCount(job->device, &most) != NVML_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < most; i++) {
+        nvmlDevice_t part;
+
+        if (job->nvml->nvmlDeviceGetMigDeviceHandleByIndex(job->device, i, &part) == NVML_SUCCESS)
+            mark_device(job, part, card);
+    }
 }
 
 static void print_step(const char *text, void *userdata) {
@@ -85,10 +143,16 @@ static int check_cards(const struct apply *a, const struct mig_machine *m, struc
 
 static int apply_card(const struct apply *a, const struct mig_machine *m, uint32_t i,
                       const struct mig_spec *spec, bool *ret_pending, struct err *err) {
-    struct job job = {.spec = spec, .index = m->of[i].index, .debug = a->debug};
+    struct job job = {.spec = spec,
+                      .nvml = &m->nvml,
+                      .device = m->devices[i],
+                      .held = &a->held,
+                      .index = m->of[i].index,
+                      .debug = a->debug};
     const struct gpu_mig_request request = {.enabled = spec->enabled,
                                             .mode_only = a->mode_only,
                                             .want = want_spec,
+                                            .mark = mark_held,
                                             .step = print_step,
                                             .userdata = &job};
     struct gpu_mig_result result = {0};
@@ -119,6 +183,8 @@ static int apply_cards(struct apply *a, struct err *err) {
         r = mig_selection_read(&a->selection, &m, err);
     if (r >= 0)
         r = check_cards(a, &m, err);
+    if (r >= 0)
+        r = held_devices_read(a->kubelet_dir, a->pod_logs, &a->held, err);
     for (uint32_t i = 0; r >= 0 && i < m.n; i++) {
         const struct mig_spec *spec;
 
@@ -139,7 +205,9 @@ int mig_apply(int argc, char **argv, bool debug) {
                                     .name = env_text("MIG_PARTED_SELECTED_CONFIG")},
                       .mode_only = env_flag("MIG_PARTED_MODE_CHANGE_ONLY"),
                       .skip_reset = env_flag("MIG_PARTED_SKIP_RESET"),
-                      .debug = debug};
+                      .debug = debug,
+                      .kubelet_dir = "/var/lib/kubelet",
+                      .pod_logs = "/var/log/pods"};
     const struct opt options[] = {
         {"config-file", 'f', "FILE",
          "mig-parted's configuration file, or - (default: what the GPUs can have)", opt_string,
@@ -149,6 +217,12 @@ int mig_apply(int argc, char **argv, bool debug) {
         {"mode-only", 'm', NULL, "change the MIG mode only", opt_flag, &a.mode_only},
         {"skip-reset", 's', NULL, "no failure where a mode waits for a reset of the GPU", opt_flag,
          &a.skip_reset},
+        {"kubelet-dir", 0, "DIR",
+         "kubelet's directory: what its pods hold is in use "
+         "(default /var/lib/kubelet)",
+         opt_string, &a.kubelet_dir},
+        {"pod-logs", 0, "DIR", "where kubelet keeps logs: names of pods (default /var/log/pods)",
+         opt_string, &a.pod_logs},
         OPT_END,
     };
     struct err err;
@@ -156,6 +230,7 @@ int mig_apply(int argc, char **argv, bool debug) {
 
     if (r >= 0)
         r = apply_cards(&a, &err);
+    held_devices_done(&a.held);
     mig_file_done(&a.selection.configs);
     return mig_exit("apply", r, &err);
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/mig/pods.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/array.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "wire/json.h"
+
+#define CHECKPOINT "device-plugins/kubelet_internal_checkpoint"
+#define CHECKPOINT_MAX ((size_t) 64 << 20)
+#define HELD_MAX 65536
+
+/* Directories of logs are NAMESPACE_NAME_UID; neither name has an underscore. */
+static void name_pod(const char *logs, const char *uid, char ret[static POD_NAME_MAX]) {
+    _cleanup_closedir_ DIR *dir = opendir(logs);
+    const struct dirent *e;
+    size_t n = strlen(uid);
+
+    (void) snprintf(ret, POD_NAME_MAX, "pod %.*s", POD_NAME_MAX - 8, uid);
+    while (dir && (e = readdir(dir))) {
+        size_t len = strlen(e->d_name);
+        const char *sep = strchr(e->d_name, '_');
+
+        if (len <= n + 1 || strcmp(e->d_name + len - n, uid) != 0 ||
+            e->d_name[len - n - 1] != '_' || !sep || sep >= e->d_name + len - n - 1)
+            continue;
+        (void) snprintf(ret, POD_NAME_MAX, "pod %.*s/%.*s", (int) (sep - e->d_name), e->d_name,
+                        (int) (e->d_name + len - n - 1 - (sep + 1)), sep + 1);
+        return;
+    }
+}
+
+static bool is_there(const char *dir, const char *uid) {
+    char path[PATH_MAX];
+    struct stat st;
+
+    (void) snprintf(path, sizeof(path), "%s/pods/%s", dir, uid);
+    return !strchr(uid, '/') && stat(path, &st) == 0;
+}
+
+/* Replicas of a device are UUID::N. */
+static int add_ids(struct held_devices *held, struct json ids, const char *pod, struct err *err) {
+    struct json_iter it = json_iter(ids);
+    struct json item;
+
+    while (json_next(&it, NULL, &item)) {
+        const char *id = json_string(item);
+        struct held_device *d;
+
+        if (json_type(item) == JSON_ARRAY) {
+            int r = add_ids(held, item, pod, err);
+
+            if (r < 0)
+                return r;
+        }
+        if (!id || (strncmp(id, "MIG-", 4) != 0 && strncmp(id, "GPU-", 4) != 0))
+            continue;
+        if (held->n == HELD_MAX)
+            return err_set(err, EFBIG, "more than %d devices", HELD_MAX);
+        if (array_reserve(&held->list, &held->room, held->n + 1, sizeof(*held->list)) < 0)
+            return err_errno(err, ENOMEM, "cannot keep the devices of pods");
+        d = &held->list[held->n++];
+        text_copy(d->uuid, sizeof(d->uuid), id);
+        d->uuid[strcspn(d->uuid, ":")] = 0;
+        text_copy(d->pod, sizeof(d->pod), pod);
+    }
+    return 0;
+}
+
+static int read_entries(struct json entries, const char *dir, const char *logs,
+                        struct held_devices *ret, struct err *err) {
+    struct json_iter it = json_iter(entries);
+    struct json entry;
+
+    while (json_next(&it, NULL, &entry)) {
+        const char *uid = json_string(json_get(entry, "PodUID"));
+        char pod[POD_NAME_MAX];
+        int r;
+
+        if (!uid)
+            return err_set(err, EBADMSG, "an entry has no PodUID");
+        if (!is_there(dir, uid))
+            continue;
+        name_pod(logs, uid, pod);
+        r = add_ids(ret, json_get(entry, "DeviceIDs"), pod, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int held_devices_read(const char *dir, const char *logs, struct held_devices *ret,
+                      struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(2 * CHECKPOINT_MAX);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_held_devices_ struct held_devices held = {0};
+    char path[PATH_MAX];
+    struct json root, entries;
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT, dir);
+    r = file_read(path, CHECKPOINT_MAX, &text, err);
+    if (r == -ENOENT || (r >= 0 && text.len == 0))
+        return 0;
+    if (r >= 0)
+        r = json_open(buf_str(&text), text.len, &parser, &root, err);
+    if (r < 0)
+        return err_wrap(err, "%s", path);
+    entries = JSON_PATH(root, "Data", "PodDeviceEntries");
+    if (json_type(JSON_PATH(root, "Data")) != JSON_OBJECT)
+        return err_set(err, EBADMSG, "%s is no checkpoint of kubelet", path);
+    r = read_entries(entries, dir, logs, &held, err);
+    if (r < 0)
+        return err_wrap(err, "%s", path);
+    *ret = held;
+    held = (struct held_devices){0};
+    return 0;
+}
+
+const char *held_devices_pod(const struct held_devices *held, const char *uuid, size_t n) {
+    for (size_t i = 0; i < held->n; i++)
+        if (strcmp(held->list[i].uuid, uuid) == 0 && n-- == 0)
+            return held->list[i].pod;
+    return NULL;
+}
+
+void held_devices_done(struct held_devices *held) {
+    free(held->list);
+    *held = (struct held_devices){0};
+}

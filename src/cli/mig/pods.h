@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Which pods kubelet has given which devices: its checkpoint of the device manager, whatever plugin
+ * offered them. A pod may hold an instance that no process uses yet. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+
+#define POD_NAME_MAX 128
+
+struct held_device {
+    char uuid[80];
+    char pod[POD_NAME_MAX]; /* "pod namespace/name", or "pod <uid>" where the name is not known */
+};
+
+struct held_devices {
+    struct held_device *list;
+    size_t n, room;
+};
+
+/* Reads DIR/device-plugins/kubelet_internal_checkpoint; without that file no pod holds a device.
+ * Pods without a directory in DIR/pods have ended. Names are those of the pods' directories in
+ * `logs`. -EBADMSG, -EFBIG, -EIO, -ENOMEM. */
+int held_devices_read(const char *dir, const char *logs, struct held_devices *ret, struct err *err);
+
+/* The n-th pod that holds a device, or NULL. */
+const char *held_devices_pod(const struct held_devices *held, const char *uuid, size_t n);
+
+void held_devices_done(struct held_devices *held);
+
+#define _cleanup_held_devices_ _cleanup_(held_devices_done)
