@@ -34,7 +34,7 @@ struct agent {
     uint32_t gpu_manager_scaling;    /* of its ConfigMap, as gpu_manager_scaling(); 0: not read */
     struct report report;
 
-    struct mps_card mps_cards[GPU_CARDS_MAX]; /* those of --mps-cards that have been seen */
+    struct mps_card mps_cards[GPU_CARDS_MAX]; /* that are to be under MPS */
     size_t nmps_cards;
 
     uv_timer_t leave_timer;
@@ -58,6 +58,10 @@ void reconfigure_scaling(struct agent *a);
 
 /* Finds what a former agent has left. */
 int card_mps_start(struct agent *a, struct err *err);
+
+/* Whether the device is to be under MPS: by the list of --mps-cards, or without one ("") by the
+ * first entry of aliquot.cards in the configuration that names the card and has a mode. */
+bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d);
 
 /* At every snapshot, and as `judge` of the monitor. */
 void card_mps_update(struct agent *a);

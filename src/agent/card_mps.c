@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/config/node_config.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/text.h"
 #include "gpu/driver/driver.h"
+#include "wire/yaml.h"
 
 /* ---- what MPS asks of the agent ---- */
 
@@ -85,11 +87,44 @@ static bool is_listed(const char *list, const struct gpu_device *d) {
     return false;
 }
 
-static bool is_known(const struct agent *a, const char *uuid) {
-    for (size_t i = 0; i < a->nmps_cards; i++)
-        if (strcmp(a->mps_cards[i].uuid, uuid) == 0)
+static bool is_in(const struct yaml *list, const struct gpu_device *d) {
+    char index[16];
+
+    (void) snprintf(index, sizeof(index), "%u", d->index);
+    for (const struct yaml *v = list->first; v; v = v->next)
+        if (strcmp(v->text, d->uuid) == 0 || strcmp(v->text, index) == 0)
             return true;
     return false;
+}
+
+/* Of all cards, of so many, or of those in a list. */
+static bool is_of(const struct yaml *devices, const struct gpu_device *d) {
+    uint64_t count;
+
+    if (!devices)
+        return true;
+    if (devices->type == YAML_LIST)
+        return is_in(devices, d);
+    return num_parse_u64(devices->text, UINT32_MAX, &count) == 0 && d->index < count;
+}
+
+bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d) {
+    if (d->kind != GPU_CARD)
+        return false;
+    if (list[0])
+        return is_listed(list, d);
+    for (size_t i = 0; i < c->ncards; i++)
+        if (c->cards[i].mode >= 0 && is_of(c->cards[i].devices, d))
+            return c->cards[i].mode == CONFIG_MODE_MPS;
+    return c->mode == CONFIG_MODE_MPS;
+}
+
+static size_t find_card(const struct agent *a, const char *uuid) {
+    size_t i = 0;
+
+    while (i < a->nmps_cards && strcmp(a->mps_cards[i].uuid, uuid) != 0)
+        i++;
+    return i;
 }
 
 /* A share's own limits are in its container's environment, which may only lower those of the
@@ -101,15 +136,24 @@ static void add_card(struct agent *a, const struct gpu_device *d) {
     text_copy(c->uuid, sizeof(c->uuid), d->uuid);
 }
 
+/* A card that is not in the snapshot stays what it was. */
+static void update_card(struct agent *a, const struct gpu_device *d) {
+    bool wanted = card_mps_is_wanted(a->config.mps_cards, a->node_config, d);
+    size_t at = find_card(a, d->uuid);
+
+    if (wanted && at == a->nmps_cards && at < GPU_CARDS_MAX && d->memory > 0)
+        add_card(a, d);
+    else if (!wanted && at < a->nmps_cards)
+        a->mps_cards[at] = a->mps_cards[--a->nmps_cards];
+}
+
 void card_mps_update(struct agent *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
 
     if (!a->shares.mps)
         return;
-    for (uint32_t i = 0; i < s->ndevices && a->nmps_cards < GPU_CARDS_MAX; i++)
-        if (s->devices[i].kind == GPU_CARD && s->devices[i].memory > 0 &&
-            is_listed(a->config.mps_cards, &s->devices[i]) && !is_known(a, s->devices[i].uuid))
-            add_card(a, &s->devices[i]);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        update_card(a, &s->devices[i]);
     mps_set_cards(a->shares.mps, a->mps_cards, a->nmps_cards);
     mps_update(a->shares.mps, s);
 }

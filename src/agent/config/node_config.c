@@ -122,10 +122,11 @@ static void note_pending(const struct yaml *root, struct node_config *c) {
             buf_printf(&c->notes, "line %u: %s has no effect yet\n", v->line, v->key->text);
     }
     for (size_t i = 0; i < c->ncards; i++)
-        if (c->cards[i].mode >= 0 || (c->cards[i].devices && c->cards[i].memory_scaling > 0))
+        if ((c->cards[i].mode >= 0 && c->cards[i].mode != CONFIG_MODE_MPS) ||
+            (c->cards[i].devices && c->cards[i].memory_scaling > 0))
             buf_printf(&c->notes,
-                       "aliquot.cards[%zu]: only memoryScaling of all cards (devices: "
-                       "all) has an effect yet\n",
+                       "aliquot.cards[%zu]: only mode mps, and memoryScaling of all cards "
+                       "(devices: all), have an effect yet\n",
                        i);
 }
 
