@@ -593,6 +593,23 @@ static void test_parts_of_instances(void **state) {
     assert_string_equal(layout(), "3g.40gb@4");
 }
 
+/* What the plan could not be made of is an error, and changes nothing. */
+static void test_impossible_answers(void **state) {
+    struct gpu_mig_result result;
+    struct err err;
+    (void) state;
+
+    begin();
+    add("3g.40gb", 4)->start = 3;
+    assert_int_equal(apply(WISH("1g.10gb"), true, &result, &err), -EIO);
+    assert_non_null(strstr(err.text, "an instance at 3"));
+    begin();
+    add("3g.40gb", 4)->ci[0].start = 60;
+    assert_int_equal(apply(WISH("1g.10gb"), true, &result, &err), -EIO);
+    assert_non_null(strstr(err.text, "at 60"));
+    assert_int_equal(driver.changes, 0);
+}
+
 static void test_no_mig(void **state) {
     struct nvml none = {.error_string = error_string};
     struct mig_card card;
@@ -612,6 +629,7 @@ int main(void) {
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_mode_only),
         cmocka_unit_test(test_parts_of_instances),
+        cmocka_unit_test(test_impossible_answers),
         cmocka_unit_test(test_no_mig),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static int read_profiles(const struct nvml *n, nvmlDevice_t device, struct mig_c
             card->nprofiles = 0; /* told only in MIG mode */
             return 0;
         }
-        card->nprofiles += p->starts != 0;
+        card->nprofiles += p->starts != 0 && p->most <= HANDLES_MAX;
     }
     return 0;
 }
@@ -106,10 +106,14 @@ static int read_compute(const struct nvml *n, nvmlGpuInstance_t handle, struct m
             continue;
         if (r == NVML_SUCCESS)
             r = n->nvmlGpuInstanceGetComputeInstances(handle, profile.id, list, &count);
-        for (unsigned int i = 0; r == NVML_SUCCESS && i < count; i++) {
+        for (unsigned int i = 0; r == NVML_SUCCESS && i < count && i < HANDLES_MAX; i++) {
             nvmlComputeInstanceInfo_t info = {0};
 
             r = n->nvmlComputeInstanceGetInfo_v2(list[i], &info);
+            if (r == NVML_SUCCESS &&
+                (profile.sliceCount > MIG_COMPUTE_MAX || info.placement.start > MIG_COMPUTE_MAX))
+                return err_set(err, EIO, "a compute instance of %u slices at %u",
+                               profile.sliceCount, info.placement.start);
             if (r == NVML_SUCCESS && !has_compute(gi, info.id) && gi->ncompute < MIG_COMPUTE_MAX)
                 gi->compute[gi->ncompute++] = (struct mig_compute){
                     .id = info.id, .slices = profile.sliceCount, .start = info.placement.start};
@@ -127,13 +131,16 @@ static int read_instances_of(const struct nvml *n, nvmlDevice_t device, uint32_t
     unsigned int count = HANDLES_MAX;
     nvmlReturn_t r = n->nvmlDeviceGetGpuInstances(device, card->profiles[profile].id, list, &count);
 
-    for (unsigned int i = 0; r == NVML_SUCCESS && i < count; i++) {
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < count && i < HANDLES_MAX; i++) {
         nvmlGpuInstanceInfo_t info = {0};
         struct mig_instance *gi = &card->instances[card->ninstances];
 
         r = n->nvmlGpuInstanceGetInfo(list[i], &info);
         if (r != NVML_SUCCESS)
             break;
+        if (!mig_card_may_start(&card->profiles[profile], info.placement.start))
+            return err_set(err, EIO, "an instance at %u, where none of its profile may be",
+                           info.placement.start);
         if (card->ninstances == MIG_CARD_INSTANCES_MAX)
             return err_set(err, EIO, "more than %d GPU instances", MIG_CARD_INSTANCES_MAX);
         *gi =
