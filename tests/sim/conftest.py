@@ -52,3 +52,14 @@ def nvml_of(monkeypatch):
 @pytest.fixture
 def nvml(node, nvml_of):
     return nvml_of(node)
+
+
+@pytest.fixture
+def machine_of(node_of, nvml_of, tmp_path):
+    """The machine of a machine file's text, and the binding on it."""
+    def make(text):
+        path = tmp_path / "m.machine"
+        path.write_text(text)
+        node = node_of("--machine", path)
+        return node, nvml_of(node)
+    return make

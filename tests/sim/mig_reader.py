@@ -8,6 +8,7 @@ import os
 import sys
 
 import pynvml as nvml
+from sim_kit import parts
 
 
 def result(call, *args):
@@ -15,16 +16,6 @@ def result(call, *args):
         return call(*args)
     except nvml.NVMLError as e:
         return type(e).__name__.removeprefix("NVMLError_")
-
-
-def parts(gpu):
-    found = []
-    for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i))
-        except nvml.NVMLError_NotFound:
-            break
-    return found
 
 
 def memory(handle):
@@ -41,7 +32,7 @@ def read_nvml():
     nvml.nvmlInit()
     gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     return [{"memory": memory(gpu), "processes": processes(gpu),
-             "parts": {nvml.nvmlDeviceGetUUID(p): [memory(p), processes(p)] for p in parts(gpu)}} for gpu in gpus]
+             "parts": {nvml.nvmlDeviceGetUUID(p): [memory(p), processes(p)] for p in parts(nvml, gpu)}} for gpu in gpus]
 
 
 def create():

@@ -25,6 +25,17 @@ def wait_until(condition, seconds=10, what="condition"):
     return time.monotonic() - begin
 
 
+def parts(nvml, gpu):
+    """Handles of the MIG devices of a card."""
+    found = []
+    for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        try:
+            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i))
+        except nvml.NVMLError_NotFound:
+            break
+    return found
+
+
 class Node:
     """`aliquot sim --listen` on a directory, and processes that use it."""
 

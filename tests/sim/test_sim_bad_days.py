@@ -5,35 +5,14 @@ reset exchanges, a driver that is loaded again and has forgotten the instances."
 import os
 
 import pytest
-from sim_kit import GIB
+from sim_kit import GIB, parts
 from test_sim_capabilities import Container, access, of_instance
 
 CARDS = "[gpu 0-1]\nmodel = A100\n"
 
 
-@pytest.fixture
-def on(node_of, nvml_of, tmp_path):
-    def start(text):
-        path = tmp_path / "m.machine"
-        path.write_text(text)
-        node = node_of("--machine", path)
-        return node, nvml_of(node)
-
-    return start
-
-
-def parts(nvml, gpu):
-    found = []
-    for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i))
-        except nvml.NVMLError_NotFound:
-            break
-    return found
-
-
-def test_an_instance_is_destroyed_while_it_is_used(on):
-    node, nvml = on(CARDS + "[gpu 0]\nmig = 3g.40gb,1g.10gb\n")
+def test_an_instance_is_destroyed_while_it_is_used(machine_of):
+    node, nvml = machine_of(CARDS + "[gpu 0]\nmig = 3g.40gb,1g.10gb\n")
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
     users = {}
     for part in parts(nvml, gpu):
@@ -59,9 +38,9 @@ def test_an_instance_is_destroyed_while_it_is_used(on):
     assert len(parts(nvml, gpu)) == 2
 
 
-def test_an_unloaded_driver_forgets_the_instances(on):
+def test_an_unloaded_driver_forgets_the_instances(machine_of):
     """MIG mode is kept by cards before Hopper only."""
-    node, nvml = on("[gpu 0-2]\nmodel = A100\n[gpu 1]\nmodel = H100\n[gpu 0-1]\nmig = 1g.10gb,1g.10gb\n")
+    node, nvml = machine_of("[gpu 0-2]\nmodel = A100\n[gpu 1]\nmodel = H100\n[gpu 0-1]\nmig = 1g.10gb,1g.10gb\n")
     handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(3)]
     assert [nvml.nvmlDeviceGetMigMode(h)[0] for h in handles] == [1, 1, 0] and access(node)
     node.inject("reload")
@@ -97,8 +76,8 @@ def idle(node, nvml):
     nvml.nvmlShutdown()
 
 
-def test_a_reset_exchanges_minor_numbers(on, tmp_path):
-    node, nvml = on(CARDS)
+def test_a_reset_exchanges_minor_numbers(machine_of, tmp_path):
+    node, nvml = machine_of(CARDS)
     before = minors(nvml)
     assert list(before.values()) == [0, 1] and listed(node) == before
     idle(node, nvml)
@@ -123,8 +102,8 @@ def test_a_reset_exchanges_minor_numbers(on, tmp_path):
     assert minors(nvml) == before == listed(node)
 
 
-def test_capabilities_have_the_new_numbers(on, tmp_path):
-    node, nvml = on(CARDS + "[gpu 0]\nmig = 1g.10gb\n[gpu 1]\nmig = 3g.40gb,2g.20gb\n")
+def test_capabilities_have_the_new_numbers(machine_of, tmp_path):
+    node, nvml = machine_of(CARDS + "[gpu 0]\nmig = 1g.10gb\n[gpu 1]\nmig = 3g.40gb,2g.20gb\n")
     uuids = [[nvml.nvmlDeviceGetUUID(p) for p in parts(nvml, nvml.nvmlDeviceGetHandleByIndex(i))] for i in range(2)]
     directory = tmp_path / "c"
     directory.mkdir()
@@ -138,8 +117,8 @@ def test_capabilities_have_the_new_numbers(on, tmp_path):
         assert ["MIG-" + d["uuid"] for d in seen] == [uuids[1][0]]
 
 
-def test_only_idle_cards_exchange_them(on):
-    node, nvml = on(CARDS)
+def test_only_idle_cards_exchange_them(machine_of):
+    node, nvml = machine_of(CARDS)
     idle(node, nvml)
     user = node.start("hold", GIB, CUDA_VISIBLE_DEVICES="1")
     assert user.stdout.readline().split()[0] == "0"

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,21 @@ def test_garbage_on_a_node(node):
         answer = reply(taken)
         assert (answer and answer[0]) == expected
     assert node.hold(1 << 30)[1] == 0
+
+
+@pytest.mark.parametrize("length,refused", [(76, False), (77, True)])
+def test_a_directory_with_too_long_a_name(length, refused):
+    """It is refused at the start, and not when the first instance with a high number is made."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as top:
+        directory = Path(top) / ("d" * (length - len(top) - 1))
+        daemon = subprocess.Popen([ALIQUOT, "sim", "--listen", directory], stderr=subprocess.PIPE, text=True)
+        try:
+            wait_until(lambda: daemon.poll() is not None or (directory / "nvidiactl").exists(), what="it starts or ends")
+            assert (daemon.poll() is not None) == refused
+        finally:
+            daemon.terminate()
+            _, said = daemon.communicate(timeout=10)
+        assert ("too long for the paths of sockets" in said) == refused
 
 
 def test_a_killed_daemon_leaves_nothing(node):

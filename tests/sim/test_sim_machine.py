@@ -45,16 +45,6 @@ def test_as_many_cards_as_there_can_be(node_of, nvml_of):
     assert all(p.bus < 256 and p.device < 32 for p in places)
 
 
-@pytest.fixture
-def machine_of(node_of, nvml_of, tmp_path):
-    def make(text):
-        path = tmp_path / "m.machine"
-        path.write_text(text)
-        node = node_of("--machine", path)
-        return node, nvml_of(node)
-    return make
-
-
 def test_a_described_machine(machine_of):
     _, nvml = machine_of("""
 [machine]

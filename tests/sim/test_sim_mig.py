@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sim_kit import GIB, TOP, wait_until
+from sim_kit import GIB, TOP, parts, wait_until
 from test_sim_garbage import ALLOC, request, session
 
 MIB = 1 << 20
@@ -26,16 +26,6 @@ def on(node_of, nvml_of):
         node = node_of(*options)
         return node, nvml_of(node)
     return start
-
-
-def parts(nvml, gpu):
-    found = []
-    for i in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i))
-        except nvml.NVMLError_NotFound:
-            break
-    return found
 
 
 def test_a_machine_file_divides(on):

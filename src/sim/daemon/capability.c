@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -66,11 +67,26 @@ void capability_end(struct daemon *d) {
     }
 }
 
+/* Now, and not when the first instance with a high number is made. */
+static int check_paths(const char *dir, uint32_t cards, struct err *err) {
+    struct sockaddr_un sa;
+    char longest[PATH_MAX];
+    uint32_t last = sim_cap_number(cards, 0, UINT32_MAX) - 1;
+    int n = snprintf(longest, sizeof(longest), "%s/" SIM_CAP_NAME "%u.new", dir, last);
+    return n < (int) sizeof(sa.sun_path)
+               ? 0
+               : err_set(err, ENAMETOOLONG,
+                         "%s is too long for the paths of sockets: %d of %zu bytes", dir, n,
+                         sizeof(sa.sun_path) - 1);
+}
+
 int capability_start(struct daemon *d, struct err *err) {
     char nodes[PATH_MAX];
+    uint32_t cards = d->machine.ngpus > LISTED_CARDS ? d->machine.ngpus : LISTED_CARDS;
+    if (check_paths(d->dir, cards, err) < 0)
+        return -ENAMETOOLONG;
     capability_end(d);
     (void) snprintf(nodes, sizeof(nodes), "%s/" SIM_CAPS_DIR, d->dir);
-    uint32_t cards = d->machine.ngpus > LISTED_CARDS ? d->machine.ngpus : LISTED_CARDS;
     _cleanup_buf_ struct buf minors = BUF_INIT(0);
     list_minors(cards, &minors);
     int r = dir_make(nodes, 0755, err);

@@ -279,12 +279,16 @@ static int set_mig(struct sim_gpu_config *g, const char *value, struct err *err)
     return 0;
 }
 
-int config_parse_licence(const char *value, enum sim_licence *ret, struct err *err) {
+const char *config_licence_name(enum sim_licence licence) {
     static const char *const names[] = {[SIM_LICENSED] = "licensed",
                                         [SIM_UNLICENSED] = "unlicensed",
                                         [SIM_LICENCE_EXPIRED] = "expired"};
+    return names[licence];
+}
+
+int config_parse_licence(const char *value, enum sim_licence *ret, struct err *err) {
     for (size_t i = 0; i < SIM_LICENCES; i++)
-        if (strcmp(value, names[i]) == 0) {
+        if (strcmp(value, config_licence_name((enum sim_licence) i)) == 0) {
             *ret = (enum sim_licence) i;
             return 0;
         }

@@ -79,6 +79,7 @@ int config_parse_duration(const char *value, uint64_t min, uint64_t max, uint64_
                           struct err *err);
 
 /* "licensed", "unlicensed" or "expired". */
+const char *config_licence_name(enum sim_licence licence);
 int config_parse_licence(const char *value, enum sim_licence *ret, struct err *err);
 
 /* Reads a machine file of `len` bytes. `name` is for messages: "NAME:LINE: what is wrong". On

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/buf.h"
+#include "sim/daemon/config.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/fault.h"
 #include "sim/daemon/host_view.h"
@@ -29,10 +30,6 @@ int control_parse(const void *data, size_t len, struct sim_control *ret) {
 
 static const char *const state_names[] = {"healthy", "needs-reset", "lost"};
 
-static const char *const licence_names[] = {[SIM_LICENSED] = "licensed",
-                                            [SIM_UNLICENSED] = "unlicensed",
-                                            [SIM_LICENCE_EXPIRED] = "expired"};
-
 static void show_gpu(const struct sim_machine *m, uint32_t minor, struct buf *out) {
     const struct sim_gpu *g = &m->gpu[minor];
     const struct sim_page *p = g->page;
@@ -46,7 +43,7 @@ static void show_gpu(const struct sim_machine *m, uint32_t minor, struct buf *ou
                (unsigned long long) g->switching, (unsigned long long) g->now,
                atomic_load(&p->clients));
     if (m->host->vgpu)
-        buf_printf(out, "licence=%s ", licence_names[atomic_load(&p->licence)]);
+        buf_printf(out, "licence=%s ", config_licence_name(atomic_load(&p->licence)));
     buf_printf(out, "model=%s\n", p->name);
 }
 
