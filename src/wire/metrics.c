@@ -35,6 +35,7 @@ static bool read_integer(const void *at, enum metric_kind kind, uint64_t *ret) {
     }
 }
 
+/* NULL: not known. */
 static const char *label_text(const void *at, enum metric_kind kind, char number[static 24]) {
     uint64_t value = 0;
 
@@ -42,7 +43,8 @@ static const char *label_text(const void *at, enum metric_kind kind, char number
         return *(const char *const *) at;
     if (kind == METRIC_TEXT_ARRAY)
         return at;
-    (void) read_integer(at, kind, &value);
+    if (!read_integer(at, kind, &value))
+        return NULL;
     (void) snprintf(number, 24, "%" PRIu64, value);
     return number;
 }
@@ -61,7 +63,7 @@ static void put_labels(const struct vocabulary *v, unsigned set, const char *sam
         assert(n < METRIC_LABELS_MAX);
         labels[n] = (struct prom_label){
             l->name, label_text(sample + l->value.offset, l->value.kind, numbers[n])};
-        n++;
+        n += labels[n].value != NULL;
     }
     prom_labels(out, labels, n);
 }

@@ -163,11 +163,18 @@ class Agent:
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
         self.process = start_agent(node, path, listen=self.address)
 
+    def page(self):
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def samples(self, name):
+        """The labels and the value of each sample of a metric."""
+        return [(dict(re.findall(r'(\w+)="([^"]*)"', m[1])), float(m[2]))
+                for m in re.finditer(rf"^{name}{{(.*)}} (\S+)$", self.page(), re.M)]
+
     def cards(self, name):
         """The values of a metric by the number of the card."""
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
-        return {int(m[1]): float(m[2]) for m in re.finditer(rf'^{name}{{.*?\bgpu="(\d+)".*?}} (\S+)$', text, re.M)}
+        return {int(labels["gpu"]): value for labels, value in self.samples(name)}
 
     def close(self):
         self.process.kill()
@@ -293,3 +300,32 @@ def test_the_configuration_names_mig_resources(node_of):
         finally:
             agent.kill()
             agent.wait()
+
+
+def test_instances_have_health_and_figures(node_of, nvml_of):
+    node = node_of("--machine", "mig")
+    nvml = nvml_of(node)
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 0)
+    name = nvml.nvmlDeviceGetUUID(part)
+    with tempfile.TemporaryDirectory() as path:
+        agent = Agent(node, pathlib.Path(path))
+        try:
+            until(lambda: len(agent.samples("aliquot_gpu_instance_healthy")) == 11)
+            assert agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1, 2: 1}
+            user = node.start("hold", 4 << 30, CUDA_VISIBLE_DEVICES=name)
+            assert user.stdout.readline().split()[0] == "0"
+            used = nvml.nvmlDeviceGetMemoryInfo(part).used
+            until(lambda: [v for labels, v in agent.samples("aliquot_gpu_instance_memory_used_bytes")
+                           if labels["uuid"] == name] == [used])
+            ((labels, mib),) = [s for s in agent.samples("DCGM_FI_DEV_FB_USED")
+                                if s[0]["gpu"] == "0" and s[0]["GPU_I_ID"] == str(nvml.nvmlDeviceGetGpuInstanceId(part))]
+            assert mib == used >> 20
+            assert labels["GPU_I_PROFILE"] == "3g.40gb" and labels["UUID"] == nvml.nvmlDeviceGetUUID(card)
+            # The card's double-bit error is one of all its instances.
+            node.inject("xid", 48, "--gpu", 0)
+            until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 0, 1: 1, 2: 1})
+            healthy = [(labels["gpu"], v) for labels, v in agent.samples("aliquot_gpu_instance_healthy")]
+            assert sorted(healthy) == [("0", 0)] * 4 + [("1", 1)] * 7
+        finally:
+            agent.close()

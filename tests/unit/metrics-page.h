@@ -18,7 +18,7 @@ struct expected {
 size_t page_samples(const char *page, const char *name, const char *value);
 
 /* Fails unless every metric of the vocabularies is expected and on the page with its value, and
- * nothing else is. Values of different figures must differ, but for "0" and "1". */
+ * nothing else is. Values of different figures of a vocabulary must differ, but for "0" and "1". */
 void assert_page(const char *page, const struct vocabulary *const *vocabularies, size_t n,
                  const struct expected *expected, size_t nexpected);
 

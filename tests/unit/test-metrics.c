@@ -169,8 +169,11 @@ static int setup(void **state) {
     memset(&view, 0, sizeof(view));
     granted = (struct slot_total){0};
     snapshot = (struct gpu_snapshot){
-        .ndevices = CARDS,
-        .devices = {{.uuid = "GPU-a"}, {.uuid = "GPU-b"}, {.uuid = "GPU-c"}},
+        .ndevices = CARDS + 1,
+        .devices = {{.uuid = "GPU-a"},
+                    {.uuid = "GPU-b"},
+                    {.uuid = "GPU-c"},
+                    {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-a", .parent = "GPU-a"}},
     };
     walks = gathered = 0;
     synced = no_statm = false;
@@ -309,6 +312,10 @@ static const struct expected full[] = {
     {"aliquot_agent_registrations_total", "33"},
     {"aliquot_agent_register_seconds", "4.5"},
     {"aliquot_agent_allocate_seconds", "5.5"},
+    {"aliquot_gpu_instance_healthy", "1"},
+    {"aliquot_gpu_instance_memory_total_bytes", "61000"},
+    {"aliquot_gpu_instance_memory_used_bytes", "62000"},
+    {"aliquot_gpu_instance_utilization_percent", "63"},
     {"aliquot_agent_driver_answering", "1"},
     {"aliquot_agent_nvml_restarts_total", "41"},
     {"aliquot_agent_nvml_hangs_total", "42"},
@@ -344,6 +351,17 @@ static void fill_card(void) {
     audit.initial_pids = true;
     audit.outside[0] = 13000;
     audit.audits[0].memory.bytes = 14000;
+}
+
+static void fill_instance(void) {
+    struct gpu_device *d = &snapshot.devices[snapshot.ndevices++];
+
+    *d = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
+                             .uuid = "MIG-0",
+                             .parent = "GPU-fake-0",
+                             .healthy = true,
+                             .memory = 61000,
+                             .sample = {.memory_used = 62000, .gpu_percent = 63}};
 }
 
 static void fill_container(void) {
@@ -405,6 +423,7 @@ static void test_each_figure_under_its_name(void **state) {
     (void) state;
     read_nvml("none");
     fill_card();
+    fill_instance();
     fill_container();
     fill_agent();
     assert_page(page(&out), agent_vocabularies, agent_vocabularies_count, full,

@@ -50,7 +50,8 @@ static void set_devices(void) {
          .uuid = "MIG-0",
          .parent = "GPU-divided",
          .memory = 40 * GIB,
-         .sample.attributable = 1},
+         .mig = {.gi = 2, .ci = 0, .profile = "3g.40gb"},
+         .sample = {.attributable = 1, .memory_used = 3 * GIB}},
         {.kind = GPU_MIG_INSTANCE,
          .index = 1,
          .uuid = "MIG-1",
@@ -317,7 +318,32 @@ static void metrics(void **state) {
     assert_true(sum_of(buf_str(&out), "aliquot_gpu_memory_total_bytes") == (double) (2 * CARD));
     assert_true(sum_of(buf_str(&out), "aliquot_gpu_memory_capacity_bytes") == (double) CARD);
     assert_non_null(strstr(buf_str(&out), "UUID=\"GPU-divided\""));
-    assert_null(strstr(buf_str(&out), "MIG-"));
+    assert_true(sum_of(buf_str(&out), "aliquot_gpu_instance_memory_total_bytes") ==
+                (double) (50 * GIB));
+    assert_non_null(strstr(buf_str(&out), "aliquot_gpu_instance_memory_used_bytes{node=\"node-a\","
+                                          "gpu=\"0\",uuid=\"MIG-0\",parent=\"GPU-divided\","
+                                          "GPU_I_PROFILE=\"3g.40gb\",GPU_I_ID=\"2\","
+                                          "compute_instance=\"0\"} 3221225472\n"));
+}
+
+/* As dcgm-exporter: the memory of a card in MIG mode by instance, under the card's UUID; figures of
+ * the chip once; whole cards have no label of instances. */
+static void metrics_of_dcgm(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    const char *page;
+
+    snapshot.devices[0].sample.memory_used = 9 * GIB;
+    snapshot.devices[0].sample.power_mw = 300000;
+    snapshot.devices[1].sample.power_mw = 300000;
+    snapshot.devices[3].sample.memory_used = 1 * GIB;
+    get(*state, "/metrics", &out);
+    page = buf_str(&out);
+    assert_true(sum_of(page, "DCGM_FI_DEV_FB_USED") == (3 + 1) * 1024);
+    assert_true(sum_of(page, "DCGM_FI_DEV_POWER_USAGE") == 300);
+    assert_int_equal(samples_of(page, "DCGM_FI_DEV_FB_USED", "GPU_I_ID=\"2\""), 1);
+    assert_int_equal(samples_of(page, "DCGM_FI_DEV_FB_USED", "UUID=\"GPU-divided\""), 2);
+    assert_int_equal(samples_of(page, "DCGM_FI_DEV_FB_USED", "UUID=\"GPU-whole\""), 1);
+    assert_int_equal(samples_of(page, "DCGM_FI_DEV_FB_USED", "GPU_I"), 2);
 }
 
 static void usage(void **state) {
@@ -495,6 +521,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(shares_are_of_whole_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics, setup, teardown),
+        cmocka_unit_test_setup_teardown(metrics_of_dcgm, setup, teardown),
         cmocka_unit_test_setup_teardown(usage, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_of_instances, setup, teardown),
         cmocka_unit_test_setup_teardown(health, setup, teardown),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/report/samples.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +72,92 @@ static void collect_cards(const struct report *report, struct agent_samples *ret
         if (!gpu_is_part(&s->devices[i]))
             collect_card(report, i, &ret->cards[n++]);
     ret->sets[SAMPLES_card] = METRIC_SAMPLES(ret->cards, n);
+}
+
+/* ---- MIG instances, and what dcgm-exporter lists ---- */
+
+static void forget_figures(struct gpu_sample *ret) {
+    memset(ret, 0xff, sizeof(*ret));
+}
+
+static void collect_instance(const struct report *report, const struct gpu_device *d,
+                             const struct gpu_device *card, struct agent_samples *ret) {
+    struct instance_sample s = {.node = report->shares->options.node_name,
+                                .uuid = d->uuid,
+                                .parent = d->parent,
+                                .profile = d->mig.profile,
+                                .index = card->index,
+                                .gi = d->mig.gi,
+                                .ci = d->mig.ci,
+                                .healthy = d->healthy,
+                                .memory = d->memory,
+                                .gpu = d->sample};
+
+    if (!d->healthy)
+        forget_figures(&s.gpu);
+    buf_append(&ret->instances, &s, sizeof(s));
+}
+
+/* An instance has the figures that are its own; the card has the others. */
+static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
+    struct gpu_sample own;
+
+    forget_figures(&own);
+    if (gpu_is_part(d)) {
+        own.memory_used = ret->memory_used;
+        own.memory_free = ret->memory_free;
+        own.gpu_percent = ret->gpu_percent;
+        own.memory_percent = ret->memory_percent;
+    } else {
+        own.temperature = ret->temperature;
+        own.power_mw = ret->power_mw;
+        own.sm_clock = ret->sm_clock;
+        own.memory_clock = ret->memory_clock;
+    }
+    *ret = own;
+}
+
+static void collect_dcgm(const struct report *report, const struct gpu_device *d,
+                         const struct gpu_device *card, struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    bool instance = d->kind == GPU_MIG_INSTANCE;
+    struct dcgm_sample sample = {.node = report->shares->options.node_name,
+                                 .driver_version = s->driver_version,
+                                 .uuid = card->uuid,
+                                 .model = card->model,
+                                 .pci = card->pci,
+                                 .profile = instance ? d->mig.profile : NULL,
+                                 .index = card->index,
+                                 .gi = instance ? d->mig.gi : METRIC_UNKNOWN_32,
+                                 .gpu = d->sample};
+
+    if (!d->healthy)
+        forget_figures(&sample.gpu);
+    else if (card->divided)
+        divide_figures(d, &sample.gpu);
+    (void) snprintf(sample.device, sizeof(sample.device), "nvidia%d", card->minor);
+    buf_append(&ret->dcgm, &sample, sizeof(sample));
+}
+
+static struct metric_samples samples_in(const struct buf *array, size_t size) {
+    return (struct metric_samples){array->data, size, array->len / size};
+}
+
+static void collect_devices(const struct report *report, struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+
+    ret->instances = ret->dcgm = BUF_INIT(0);
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        const struct gpu_device *card = gpu_is_part(d) ? gpu_find(s, d->parent) : d;
+
+        if (card && d->kind == GPU_MIG_INSTANCE)
+            collect_instance(report, d, card, ret);
+        if (card)
+            collect_dcgm(report, d, card, ret);
+    }
+    ret->sets[SAMPLES_instance] = samples_in(&ret->instances, sizeof(struct instance_sample));
+    ret->sets[SAMPLES_dcgm] = samples_in(&ret->dcgm, sizeof(struct dcgm_sample));
 }
 
 /* ---- containers ---- */
@@ -151,10 +238,6 @@ static void collect_container(const struct report *report, const struct slot *sl
     collect_time(slot, at, &c);
     buf_append(&ret->containers, &c, sizeof(c));
     buf_append(&ret->policies, &policy, sizeof(policy));
-}
-
-static struct metric_samples samples_in(const struct buf *array, size_t size) {
-    return (struct metric_samples){array->data, size, array->len / size};
 }
 
 static void collect_containers(const struct report *report, struct agent_samples *ret) {
@@ -250,14 +333,19 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
 
 int agent_samples_collect(struct report *report, struct agent_samples *ret) {
     collect_cards(report, ret);
+    collect_devices(report, ret);
     collect_containers(report, ret);
     collect_plugins(report, ret);
     collect_agent(report, ret);
+    if (buf_error(&ret->instances) < 0 || buf_error(&ret->dcgm) < 0)
+        return -ENOMEM;
     return buf_error(&ret->containers) < 0 ? buf_error(&ret->containers)
                                            : buf_error(&ret->policies);
 }
 
 void agent_samples_done(struct agent_samples *s) {
+    buf_done(&s->instances);
+    buf_done(&s->dcgm);
     buf_done(&s->containers);
     buf_done(&s->policies);
 }

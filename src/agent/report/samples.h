@@ -18,6 +18,8 @@ struct report;
 /* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
 #define AGENT_SETS(SET)                                                                            \
     SET(card, "GPU of the node")                                                                   \
+    SET(instance, "MIG instance of the node")                                                      \
+    SET(dcgm, "GPU or MIG instance of the node")                                                   \
     SET(container, "GPU of a container's share")                                                   \
     SET(policy, "GPU of a container's share")                                                      \
     SET(plugin, "extended resource")                                                               \
@@ -45,6 +47,27 @@ struct card_sample {
     uint64_t outside, unattributed;
     uint32_t mps_ready; /* 0 or 1 */
     uint64_t mps_restarts;
+};
+
+struct instance_sample {
+    const char *node, *uuid, *parent, *profile;
+    uint32_t index;  /* of the card */
+    uint32_t gi, ci; /* ids */
+    bool healthy;
+    uint64_t memory;
+    struct gpu_sample gpu; /* as in struct card_sample */
+};
+
+/* A card or an instance, as dcgm-exporter lists them: figures of memory and utilisation of a card
+ * in MIG mode are those of its instances, and figures of the chip are the card's. */
+struct dcgm_sample {
+    const char *node, *driver_version;
+    const char *uuid, *model, *pci; /* of the card */
+    const char *profile;            /* of an instance; NULL: a card */
+    char device[24];                /* "nvidia0" */
+    uint32_t index;                 /* of the card */
+    uint32_t gi;                    /* id of a GPU instance; METRIC_UNKNOWN_32: a card */
+    struct gpu_sample gpu;          /* as in struct card_sample */
 };
 
 /* A container on one GPU. */
@@ -109,7 +132,7 @@ struct version_sample {
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
-    struct buf containers, policies; /* arrays of the samples */
+    struct buf instances, dcgm, containers, policies; /* arrays of the samples */
     struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;
