@@ -54,6 +54,16 @@ def test_a_machine_file_divides(on):
         nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, 0)
 
 
+def test_a_divided_card_has_the_default_compute_mode(on):
+    _, nvml = on("--machine", "mig")
+    divided, whole = (nvml.nvmlDeviceGetHandleByIndex(i) for i in (0, 2))
+    assert nvml.nvmlDeviceGetComputeMode(divided) == nvml.NVML_COMPUTEMODE_DEFAULT
+    with pytest.raises(nvml.NVMLError_NotSupported):
+        nvml.nvmlDeviceSetComputeMode(divided, nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    nvml.nvmlDeviceSetComputeMode(whole, nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    assert nvml.nvmlDeviceGetComputeMode(whole) == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+
+
 def test_a_card_that_cannot_be_divided(on):
     _, nvml = on("--model", "T4")
     with pytest.raises(nvml.NVMLError_NotSupported):

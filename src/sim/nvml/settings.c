@@ -32,11 +32,20 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t
     return set_mode(device, SIM_SETTING_PERSISTENCE, mode, NVML_FEATURE_ENABLED);
 }
 
+/* In MIG mode it is DEFAULT and cannot be set. */
+static unsigned int compute_mode(nvmlDevice_t device) {
+    return atomic_load(&device->page->mig) ? NVML_COMPUTEMODE_DEFAULT
+                                           : read_setting(device, SIM_SETTING_COMPUTE_MODE);
+}
+
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    NVML_GIVE(device, mode, (nvmlComputeMode_t) read_setting(device, SIM_SETTING_COMPUTE_MODE));
+    NVML_GIVE(device, mode, (nvmlComputeMode_t) compute_mode(device));
 }
 
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
+    NVML_TRY(nvml_enter(device));
+    if (atomic_load(&device->page->mig))
+        return NVML_ERROR_NOT_SUPPORTED;
     if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
         mode = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; /* its meaning since CUDA 8 */
     return set_mode(device, SIM_SETTING_COMPUTE_MODE, mode, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
