@@ -169,14 +169,14 @@ def test_a_stopped_daemon_of_a_killed_agent(world):
     pid = world.daemon()
     agent.kill()
     os.kill(pid, signal.SIGSTOP)
-    agent = world.agent(RUN, deadline_ms=1000)
+    agent = world.agent(RUN, deadline_ms=3000)
     assert "no answer in time" in agent.wait_for("not-ready restarts=0 the MPS control daemon does")
     agent.wait_for("ready restarts=1")
     assert world.daemon() != pid and world.limits() == ["30.0", "2G"]
 
 
 def test_a_daemon_that_hangs(world):
-    agent = world.agent(RUN, deadline_ms=1000, interval_ms=200)
+    agent = world.agent(RUN, deadline_ms=3000, interval_ms=200)
     agent.wait_for("ready")
     pid = world.daemon()
     os.kill(pid, signal.SIGSTOP)
@@ -221,7 +221,7 @@ def test_a_second_daemon(world):
 def test_faults_of_a_fake(world, fault, reason):
     """The real daemon cannot be made to show these. Each ends, and MPS with it, when the fault is gone."""
     world.set_hold(fault)
-    agent = world.agent(RUN, deadline_ms=1000)
+    agent = world.agent(RUN, deadline_ms=3000)
     assert reason in agent.wait_for(f"not-ready restarts=[0-9]+ {reason[:30]}")
     world.set_hold(fault, False)
     agent.wait_for("ready")
@@ -232,7 +232,7 @@ def test_faults_of_a_fake(world, fault, reason):
 
 
 def test_a_quit_that_hangs(world):
-    agent = world.agent(RUN, deadline_ms=1000)
+    agent = world.agent(RUN, deadline_ms=3000)
     agent.wait_for("ready")
     world.set_hold("no-answer")
     agent.tell("stop")
