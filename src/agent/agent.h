@@ -29,6 +29,7 @@ struct agent {
     struct prestarts prestarts;
     struct kube_client *client;
     struct gpu_manager *gpu_manager;
+    struct config_map *config_map;   /* NULL: the node has none */
     struct config_file *config_file; /* NULL: the node has none */
     struct node_config *node_config; /* what applies; never NULL */
     uint32_t gpu_manager_scaling;    /* of its ConfigMap, as gpu_manager_scaling(); 0: not read */
@@ -50,6 +51,8 @@ struct agent {
 
 /* Reads the configuration, before the other parts start, and follows its file. */
 int reconfigure_start(struct agent *a, struct err *err);
+/* Follows the ConfigMap, if there is one. To be called when there is a client. */
+int reconfigure_follow(struct agent *a, struct err *err);
 void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata));
 /* The factor of oversubscription can have changed. */
 void reconfigure_scaling(struct agent *a);

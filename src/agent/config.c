@@ -234,6 +234,16 @@ static const struct opt options[] = {
      "configuration of the node, in the format of NVIDIA's device plugin; changes take effect "
      "within 2 s (default $CONFIG_FILE)",
      opt_string, &given.config_file},
+    {"config-map", 0, "NAME",
+     "instead of a file: a ConfigMap in --namespace, of which the node's label "
+     "nvidia.com/device-plugin.config ($NODE_LABEL) names the entry",
+     opt_string, &given.config_map},
+    {"default-config", 0, "NAME", "the entry of a node without the label (default $DEFAULT_CONFIG)",
+     opt_string, &given.config_choice.default_name},
+    {"fallback-strategies", 0, "LIST",
+     "what applies without label and default: the first possible of named (the entry \"default\"), "
+     "single (the only entry), empty (default $FALLBACK_STRATEGIES, or all three)",
+     opt_string, &given.config_choice.fallbacks},
     {"check-config", 0, "FILE",
      "say whether this file is a configuration; end with status 0 if it is, else 1", opt_string,
      &given_check},
@@ -301,6 +311,9 @@ static void set_defaults(struct config *c) {
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
         .shares.mps_dir = "",
         .config_file = env_or("CONFIG_FILE", NULL),
+        .config_label = env_or("NODE_LABEL", "nvidia.com/device-plugin.config"),
+        .config_choice = {.default_name = env_or("DEFAULT_CONFIG", NULL),
+                          .fallbacks = env_or("FALLBACK_STRATEGIES", "named,single,empty")},
         .overrides = {.mig_strategy = env_or("MIG_STRATEGY", NULL),
                       .allocation_policy = env_or("SHARED_DEVICES_ALLOCATION_POLICY", NULL),
                       .disable_health_checks = env_or("DP_DISABLE_HEALTHCHECKS", NULL),
@@ -318,6 +331,11 @@ static int complete_overrides(struct config *c, struct err *err) {
     _cleanup_(node_config_freep) struct node_config *empty = node_config_new();
     int r = dialect_leave(c->served_elsewhere, err);
 
+    if (r == 0)
+        r = config_choice_check(&c->config_choice, err);
+    if (r == 0 && c->config_map && c->config_file)
+        r = err_set(err, EINVAL,
+                    "--config-map and --config-file ($CONFIG_FILE) exclude each other");
     if (r < 0)
         return r;
     c->overrides.gpu_is_elsewhere = dialect_is_left_name("nvidia.com/gpu");

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "agent/audit/audit_internal.h"
+#include "agent/config/config_choice.h"
 #include "agent/config/node_config.h"
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
@@ -30,6 +31,9 @@ struct config {
     const char *ca_file;
     const char *served_elsewhere; /* for dialect_leave() */
     const char *config_file;      /* of the node; NULL: none */
+    const char *config_map;       /* instead of it: a ConfigMap of `namespace`; NULL: none */
+    const char *config_label;     /* of the node, which chooses an entry */
+    struct config_choice config_choice;
     struct config_overrides overrides;
     const char *mps_cards; /* "all", or indexes and UUIDs with commas between; "": none */
 };

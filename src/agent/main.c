@@ -361,6 +361,8 @@ static int start_kube(struct agent *a, struct err *err) {
     if (r == 0)
         r = publisher_start(&a->report, &a->report.publisher, err);
     if (r == 0)
+        r = reconfigure_follow(a, err);
+    if (r == 0)
         r = gpu_manager_start(a->client, a->shares.options.node_name, on_gpu_manager, a,
                               &a->gpu_manager, err);
     return r;

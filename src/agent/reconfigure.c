@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/cluster/config_map.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/pod_events.h"
 #include "agent/config/node_config.h"
@@ -135,7 +136,7 @@ static int start_file(struct agent *a, struct err *err) {
 int reconfigure_start(struct agent *a, struct err *err) {
     struct node_config *c;
 
-    if (a->config.config_file)
+    if (a->config.config_file || a->config.config_map)
         return start_file(a, err);
     c = node_config_new();
     if (!c)
@@ -146,7 +147,47 @@ int reconfigure_start(struct agent *a, struct err *err) {
     return 0;
 }
 
+static void on_text(const char *entry, const char *text, void *userdata) {
+    struct agent *a = userdata;
+    char source[512];
+
+    (void) snprintf(source, sizeof(source), "ConfigMap %s/%s, entry %s", a->config.namespace,
+                    a->config.config_map, entry);
+    config_file_offer(a->config_file, source, text);
+}
+
+static void on_map_trouble(const char *why, void *userdata) {
+    struct agent *a = userdata;
+
+    config_file_refuse(a->config_file, why);
+}
+
+static void on_node(struct json node, void *userdata) {
+    struct agent *a = userdata;
+
+    if (a->config_map)
+        config_map_see_node(a->config_map, node);
+}
+
+int reconfigure_follow(struct agent *a, struct err *err) {
+    const struct config_map_options options = {.namespace = a->config.namespace,
+                                               .name = a->config.config_map,
+                                               .label = a->config.config_label,
+                                               .choice = a->config.config_choice,
+                                               .on_text = on_text,
+                                               .on_trouble = on_map_trouble,
+                                               .userdata = a};
+
+    if (!a->config.config_map)
+        return 0;
+    a->report.on_node = on_node;
+    a->report.userdata = a;
+    return config_map_start(a->client, &options, &a->config_map, err);
+}
+
 void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata)) {
+    config_map_stop(a->config_map);
+    a->config_map = NULL;
     config_file_stop(a->config_file, on_closed, a);
     a->config_file = NULL;
 }

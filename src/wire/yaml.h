@@ -66,7 +66,7 @@ typedef int (*yaml_read_fn)(const struct yaml *v, void *target, const void *arg,
 
 struct yaml_field {
     const char *key;
-    yaml_read_fn read; /* NULL: the key is known, and its value is not looked at */
+    yaml_read_fn read; /* NULL: the key is known, and its value is not read */
     size_t offset;     /* of the field in the caller's struct */
     const void *arg;   /* for `read` */
     bool required;     /* an error where the key is absent or null */

@@ -53,6 +53,21 @@ def test_entry_of_the_node(build, file):
     assert "devicesplitcount" not in check(build, path, NODE_NAME="b").stdout
 
 
+def test_two_sources(build, file):
+    result = check(build, file("version: v1\n"), CONFIG_FILE="/etc/c")
+    assert result.returncode == 0
+    result = subprocess.run([build / "src/agent/aliquot-agent", "--config-file=/etc/c", "--config-map=m",
+                             "--node-name=n"], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2
+    assert "--config-map and --config-file ($CONFIG_FILE) exclude each other" in result.stderr
+
+
+def test_fallbacks(build, file):
+    result = check(build, file("version: v1\n"), FALLBACK_STRATEGIES="named,first")
+    assert result.returncode == 2
+    assert "is a list of named, single and empty" in result.stderr
+
+
 def test_no_file(build, tmp_path):
     result = check(build, tmp_path / "absent")
     assert result.returncode == 1

@@ -99,6 +99,26 @@ static void check(struct config_file *f) {
         adopt(f, &text, c);
 }
 
+void config_file_offer(struct config_file *f, const char *source, const char *text) {
+    _cleanup_buf_ struct buf copy = BUF_INIT(0);
+    struct node_config *c = NULL;
+    struct err err;
+    int r;
+
+    buf_puts(&copy, text);
+    r = buf_error(&copy) < 0 ? err_set(&err, ENOMEM, "out of memory") : parse(f, &copy, &c, &err);
+    if (r < 0) {
+        (void) err_wrap(&err, "%s", source);
+        set_trouble(f, err.text);
+    } else {
+        adopt(f, &copy, c);
+    }
+}
+
+void config_file_refuse(struct config_file *f, const char *why) {
+    set_trouble(f, why);
+}
+
 static void on_timer(uv_timer_t *timer) {
     check(timer->data);
 }
@@ -131,15 +151,17 @@ int config_file_start(uv_loop_t *loop, const struct config_file_options *options
     if (!f)
         return err_set(err, ENOMEM, "out of memory");
     f->options = *options;
-    check(f);
-    r = f->trouble[0] ? use_saved(f, err) : 0;
+    if (options->path)
+        check(f);
+    r = !options->path || f->trouble[0] ? use_saved(f, err) : 0;
     if (r < 0) {
         free(f);
         return r;
     }
     (void) uv_timer_init(loop, &f->timer);
     f->timer.data = f;
-    (void) uv_timer_start(&f->timer, on_timer, CHECK_MS, CHECK_MS);
+    if (options->path)
+        (void) uv_timer_start(&f->timer, on_timer, CHECK_MS, CHECK_MS);
     *ret = f;
     return 0;
 }

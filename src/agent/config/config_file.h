@@ -14,7 +14,7 @@ struct err;
 struct node_config;
 
 struct config_file_options {
-    const char *path;
+    const char *path;  /* NULL: texts come by config_file_offer() alone */
     const char *saved; /* a file of the agent */
     const char *node;  /* name of this node */
     const struct config_overrides *overrides;
@@ -29,6 +29,10 @@ struct config_file_options {
  * defaults, before it returns. -ENOMEM. */
 int config_file_start(uv_loop_t *loop, const struct config_file_options *options,
                       struct config_file **ret, struct err *err);
+
+/* A text of another source, which `source` names in errors; and why that source has none. */
+void config_file_offer(struct config_file *f, const char *source, const char *text);
+void config_file_refuse(struct config_file *f, const char *why);
 
 /* Takes NULL: then on_closed is called at once. */
 void config_file_stop(struct config_file *f, void (*on_closed)(void *userdata), void *userdata);

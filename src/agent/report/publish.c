@@ -117,6 +117,8 @@ static void remember_node(struct publisher *p, struct json object) {
         return;
     p->node_known = true;
     labeler_see_node(&p->labeler, object);
+    if (p->report->on_node)
+        p->report->on_node(object, p->report->userdata);
     for (size_t i = 0; i < SUMS; i++) {
         const char *text = json_string(json_get(capacity, sums[i].name));
 

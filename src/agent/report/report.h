@@ -31,7 +31,9 @@ struct report {
     struct kube_client *client;
     struct publisher *publisher;
     struct http_server *http;
-    struct waiting *waiting;  /* HTTP answers that wait for the driver's figures */
+    struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
+    void (*on_node)(struct json node, void *userdata); /* it was read; NULL: not called */
+    void *userdata;
     bool capacity_known;      /* the factor of oversubscription: the ConfigMap was read */
     bool leaving;             /* the agent is about to end, see leave.c */
     uint64_t started;         /* uv_now */
