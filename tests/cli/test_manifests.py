@@ -168,7 +168,7 @@ def test_selecting_annotations_are_documented():
             assert re.search(rf"`{key}`|`{prefix}/[^|]*`{name}`", dialects), key
 
 
-@pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/mig-1g.5gb", ""])
+@pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/none", ""])
 def test_not_to_be_left(name, tmp_path):
     made = leave(name, tmp_path)
     assert made.returncode == 1 and name in made.stderr and not list(tmp_path.iterdir())
