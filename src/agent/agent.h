@@ -11,12 +11,14 @@
 #include "agent/backends/mig_rows.h"
 #include "agent/config.h"
 #include "agent/config/config_file.h"
+#include "agent/health/cards.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/shares.h"
 
 struct gpu_manager;
+struct kmsg;
 
 struct agent {
     uv_loop_t *loop;
@@ -25,6 +27,8 @@ struct agent {
     struct shares shares;
     struct audit audit;
     struct mig_rows mig_rows;
+    struct health_cards health;
+    struct kmsg *kmsg; /* NULL: the kernel's log is not read */
     struct kubelet *kubelet;
     struct prestarts prestarts;
     struct kube_client *client;
@@ -66,12 +70,22 @@ int card_mps_start(struct agent *a, struct err *err);
  * first entry of aliquot.cards in the configuration that names the card and has a mode. */
 bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d);
 
-/* At every snapshot, and as `judge` of the monitor. */
+/* At every snapshot, and for each device before its health is evaluated. */
 void card_mps_update(struct agent *a);
 void card_mps_judge(struct gpu_device *d, void *userdata);
 
 /* Ends what no container uses; then calls on_closed. */
 void card_mps_stop(struct agent *a, void (*on_closed)(void *userdata));
+
+/* ---- card_health.c: the health of the cards, connected with the rest ---- */
+
+/* Before the monitor is started; then its options `judge` and `on_xid`, with the agent as userdata.
+ */
+void card_health_start(struct agent *a);
+void card_health_judge(struct gpu_device *d, void *userdata);
+void card_health_xid(const struct gpu_xid *x, void *userdata);
+/* Calls on_closed once. */
+void card_health_stop(struct agent *a, void (*on_closed)(void *userdata));
 
 /* ---- leave.c: the end ---- */
 

@@ -277,6 +277,9 @@ static const struct opt options[] = {
      "then "
      "the configuration, then none)",
      opt_string, &given.overrides.mig_strategy},
+    {"kmsg", 0, "FILE",
+     "the kernel's log, for XIDs that NVML does not report (default /dev/kmsg; \"off\": not read)",
+     opt_string, &given.kmsg},
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
      opt_string, &given.shares.mps_dir},
@@ -320,6 +323,7 @@ static void set_defaults(struct config *c) {
                       .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL)},
         .served_elsewhere = "",
         .mps_cards = "",
+        .kmsg = "/dev/kmsg",
         .shares.compute_policy = SHARE_FIXED,
         .labels = {.place = "node", .sys_dir = "/sys"},
     };

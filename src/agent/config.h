@@ -17,6 +17,7 @@ struct config {
     struct share_options shares;
     struct audit_options audit;
     struct labeler_options labels;
+    const char *kmsg;        /* the kernel's log; "" or "off": it is not read */
     const char *listen;      /* "" or "off": no HTTP */
     const char *health;      /* directory for base/health.h; NULL: no marks */
     const char *probe;       /* not NULL: only check that mark, and nothing else */

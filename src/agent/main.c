@@ -83,21 +83,20 @@ static void load_inventory(struct agent *a, struct gpu_snapshot *ret) {
         log_warn("%s is not usable and is ignored: %s", path, err.text);
 }
 
-/* A device as it was when it was last logged. */
+/* A device that is known from the last snapshot. */
 struct logged {
     enum gpu_kind kind;
     char uuid[GPU_UUID_MAX];
-    bool healthy;
 };
 
 static bool is_logged(const struct logged *list, size_t n, const struct gpu_device *d) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(list[i].uuid, d->uuid) == 0)
-            return list[i].healthy == d->healthy;
+            return true;
     return false;
 }
 
-/* Logs what became of each device since the last snapshot. */
+/* Logs which devices have come and gone since the last snapshot. */
 static void log_changes(struct agent *a) {
     static struct logged known[GPU_MAX];
     static size_t n;
@@ -106,14 +105,9 @@ static void log_changes(struct agent *a) {
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
 
-        if (is_logged(known, n, d))
-            continue;
-        if (d->healthy)
-            log_info("%s %u is healthy: %s, %s", gpu_kind_name(d->kind), d->index, d->model,
+        if (!is_logged(known, n, d))
+            log_info("%s %u is on this node: %s, %s", gpu_kind_name(d->kind), d->index, d->model,
                      d->uuid);
-        else
-            log_warn("%s %u (%s) is unhealthy: %s", gpu_kind_name(d->kind), d->index, d->uuid,
-                     d->reason);
     }
     for (size_t i = 0; i < n; i++)
         if (!gpu_find(s, known[i].uuid))
@@ -121,7 +115,6 @@ static void log_changes(struct agent *a) {
                      known[i].uuid);
     for (n = 0; n < s->ndevices; n++) {
         known[n].kind = s->devices[n].kind;
-        known[n].healthy = s->devices[n].healthy;
         text_copy(known[n].uuid, sizeof(known[n].uuid), s->devices[n].uuid);
     }
 }
@@ -150,6 +143,7 @@ static void on_snapshot(void *userdata) {
     if (status.complete) {
         log_changes(a);
         save_inventory(a);
+        health_cards_save(&a->health);
     }
     publisher_update(a->report.publisher);
     prestart_wake(&a->prestarts);
@@ -400,7 +394,8 @@ static int start_parts(struct agent *a, struct err *err) {
     const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
                                                 .library = find_driver,
                                                 .on_update = on_snapshot,
-                                                .judge = card_mps_judge,
+                                                .judge = card_health_judge,
+                                                .on_xid = card_health_xid,
                                                 .on_poll = on_poll,
                                                 .on_limit = on_limit,
                                                 .userdata = a};
@@ -418,6 +413,7 @@ static int start_parts(struct agent *a, struct err *err) {
     if (r < 0)
         return r;
     load_inventory(a, &known);
+    card_health_start(a);
     (void) find_driver(a);
     r = gpu_monitor_start(a->loop, &monitor, &known, &a->shares.monitor, err);
     if (r == 0)
@@ -468,6 +464,7 @@ static void stop(struct agent *a) {
     gpu_manager_stop(a->gpu_manager, on_closed, a);
     reconfigure_stop(a, on_closed);
     card_mps_stop(a, on_closed);
+    card_health_stop(a, on_closed);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->shares.monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);
@@ -511,6 +508,7 @@ static void join_rooms(struct agent *a) {
     a->report.audit = &a->audit;
     a->report.mig_rows = &a->mig_rows;
     a->mig_rows.elsewhere = a->config.served_elsewhere;
+    a->report.health = &a->health;
     a->report.prestarts = &a->prestarts;
     a->report.started = uv_now(a->loop);
 }

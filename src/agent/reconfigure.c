@@ -94,6 +94,7 @@ static void on_config(struct node_config *config, void *userdata) {
     a->mig_rows.named = name_of_profile;
     a->mig_rows.userdata = a;
     a->mig_rows.strategy = a->report.labels.strategy = (enum mig_strategy) config->mig_strategy;
+    a->health.options.rules = &config->health;
     reconfigure_scaling(a);
     set_roots(a, !old);
     log_notes(config);

@@ -94,6 +94,13 @@ struct gpu_traits {
     uint32_t mig_capable;                  /* not 0: it can be in MIG mode */
 };
 
+/* What a healthy device is used for, by the agent's verdict. */
+enum gpu_service {
+    GPU_SERVES,         /* new pods, too */
+    GPU_SERVES_HOLDERS, /* only containers of pods that have a share of it */
+    GPU_SERVES_NONE,
+};
+
 struct gpu_device {
     enum gpu_kind kind; /* the NVML child reports cards and their MIG instances */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
@@ -111,9 +118,13 @@ struct gpu_device {
     /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
      * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */
     uint32_t recovery_action;
-    bool late; /* the figures are not of the last poll: they fit no figures taken at that time */
-    bool healthy;
-    char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
+    bool late;    /* the figures are not of the last poll: they fit no figures taken at that time */
+    bool healthy; /* NVML's calls on it succeed */
+    bool needs_reset;         /* they fail until it is reset */
+    bool stale;               /* the driver has not answered for any device of late */
+    enum gpu_service service; /* written by the monitor's option `judge` */
+    /* Why it is not healthy, or does not serve all, for a person; else "". */
+    char reason[GPU_REASON_MAX];
     struct gpu_sample sample;
     struct gpu_process *processes; /* sorted by pid */
     size_t nprocesses;
@@ -137,6 +148,11 @@ const char *gpu_kind_name(enum gpu_kind kind);
  * exclude parts. */
 static inline bool gpu_is_part(const struct gpu_device *d) {
     return d->parent[0] != 0;
+}
+
+/* Whether it takes new pods. */
+static inline bool gpu_takes_pods(const struct gpu_device *d) {
+    return d->healthy && d->service == GPU_SERVES;
 }
 
 /* Whether these can be of one device: an instance has a parent, a card has none, and only a card is

@@ -71,7 +71,7 @@ def test_an_xid_is_told_at_once(node, worker):
     node.inject("xid", 48, "--gpu", 1)
     kind, index, body = worker.receive()
     assert (kind, index, struct.unpack_from("<I", body)[0]) == (EVENT, 1, 48)
-    assert worker.poll() == {0: "", 1: "XID 48: the card needs a reset"}
+    assert worker.poll() == {0: "", 1: "nvmlDeviceGetMemoryInfo: GPU requires restart"}
     assert time.monotonic() - begin < 1  # with the start of a program in it
     node.inject("reset", "--gpu", 1, "--force")
     deadline = time.monotonic() + 10

@@ -114,12 +114,16 @@ static void test_xid_and_recovery_action(void **state) {
     poll_after(MINUTE);
     expect(HEALTH_UNHEALTHY, XID_48);
     w.reading.recovery = 0;
+    w.reading.late = true;
+    poll_after(SECOND);
+    expect(HEALTH_UNHEALTHY, XID_48);
+    w.reading.late = false;
     poll_after(SECOND);
     expect(HEALTH_HEALTHY, "");
     assert_int_equal(w.card.last_xid, 48);
 }
 
-/* A second XID starts the settle time again. */
+/* A second XID starts the settle time again. The first one is the cause, or one that is worse. */
 static void test_xid_again(void **state) {
     (void) state;
     start_healthy();
@@ -127,9 +131,15 @@ static void test_xid_again(void **state) {
     w.now += 900;
     xid(62);
     poll_after(500);
-    expect(HEALTH_UNHEALTHY,
-           "XID 62 (the internal micro-controller halted): the card needs a reset");
-    poll_after(500);
+    expect(HEALTH_UNHEALTHY, XID_48);
+    xid(79);
+    expect(HEALTH_UNHEALTHY, XID_79);
+    xid(48);
+    expect(HEALTH_UNHEALTHY, XID_79);
+    assert_int_equal(w.card.last_xid, 48);
+    poll_after(999);
+    assert_int_equal(w.card.state, HEALTH_UNHEALTHY);
+    poll_after(1);
     expect(HEALTH_HEALTHY, "");
 }
 
@@ -365,6 +375,16 @@ static void test_flapping(void **state) {
     expect(HEALTH_HEALTHY, "");
     lose_and_return();
     expect(HEALTH_HEALTHY, ""); /* counted from the order on */
+}
+
+/* A driver that is restarted again and again is no matter of its cards. */
+static void test_flapping_of_the_driver(void **state) {
+    (void) state;
+    start_healthy();
+    w.reading.of_driver = true;
+    for (int i = 0; i < 100; i++)
+        lose_and_return();
+    expect(HEALTH_HEALTHY, "");
 }
 
 /* Exactly `times` within exactly `within`. */
@@ -710,6 +730,7 @@ int main(void) {
         cmocka_unit_test(test_manual),
         cmocka_unit_test(test_manual_starts_nothing),
         cmocka_unit_test(test_flapping),
+        cmocka_unit_test(test_flapping_of_the_driver),
         cmocka_unit_test(test_flapping_bounds),
         cmocka_unit_test(test_flapping_and_others),
         cmocka_unit_test(test_reset_never),

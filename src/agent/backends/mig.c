@@ -163,7 +163,7 @@ static void health(const struct resource *r, const struct gpu_snapshot *s, uint3
     for (uint32_t n = 0; n < count; n++) {
         const struct gpu_device *d = nth(r, s, n), *card = gpu_find(s, d->parent);
 
-        ret_sick[n] = !d->healthy || !card || !card->healthy;
+        ret_sick[n] = !gpu_takes_pods(d) || !card || !gpu_takes_pods(card);
     }
 }
 

@@ -22,7 +22,8 @@ static void health(const struct resource *r, const struct gpu_snapshot *s, uint3
     uint32_t want = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        want += gpu_gives_shares(&s->devices[i]) && !s->devices[i].healthy ? r->per_card : 0;
+        want +=
+            gpu_gives_shares(&s->devices[i]) && !gpu_takes_pods(&s->devices[i]) ? r->per_card : 0;
     for (uint32_t i = count; i > 0 && want > 0; i--) {
         if (held[i - 1])
             continue;

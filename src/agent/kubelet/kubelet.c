@@ -95,6 +95,7 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
+        bool takes = gpu_takes_pods(d);
 
         hash = hash_bytes(hash, d->uuid, strlen(d->uuid) + 1);
         hash = hash_bytes(hash, d->parent, strlen(d->parent) + 1);
@@ -105,7 +106,7 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
         hash = hash_bytes(hash, &d->links.known, sizeof(d->links.known));
         hash = hash_bytes(hash, &d->links.numa, sizeof(d->links.numa));
         hash = hash_bytes(hash, &d->divided, sizeof(d->divided));
-        hash = hash_bytes(hash, &d->healthy, sizeof(d->healthy));
+        hash = hash_bytes(hash, &takes, sizeof(takes));
     }
     return hash;
 }
@@ -119,7 +120,7 @@ void kubelet_update(struct kubelet *k, bool known) {
     if (k->devices == hash && !k->unsaid)
         return;
     for (uint32_t i = 0; i < s->ndevices && known; i++)
-        sick += !s->devices[i].healthy;
+        sick += !gpu_takes_pods(&s->devices[i]);
     k->devices = hash;
     k->unsaid = false;
     for (size_t i = 0; i < k->nplugins; i++) {

@@ -115,7 +115,7 @@ static void put_problems(struct report *report, struct buf *out) {
     if (!m.answering && report->shares->driver)
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (!s->devices[i].healthy)
+        if (!gpu_takes_pods(&s->devices[i]))
             buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
                        s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
     if (!kubelet_is_there(report->kubelet))
@@ -293,7 +293,7 @@ static void put_gpu(struct report *report, struct json_writer *w, const struct g
     json_put_u64(w, "index", d->index);
     json_put_string(w, "uuid", d->uuid);
     json_put_string(w, "model", d->model);
-    json_put_bool(w, "healthy", d->healthy);
+    json_put_bool(w, "healthy", gpu_takes_pods(d));
     json_put_string(w, "reason", d->reason);
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryUsed", d->sample.memory_used);

@@ -13,6 +13,7 @@
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
+struct health_cards;
 struct http_server;
 struct kube_client;
 struct publisher;
@@ -25,6 +26,7 @@ struct report {
     struct labeler_options labels;
     struct shares *shares;
     struct audit *audit;
+    const struct health_cards *health;
     const struct prestarts *prestarts;
     const struct kubelet *kubelet;
     const struct mig_rows *mig_rows;

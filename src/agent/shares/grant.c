@@ -56,7 +56,7 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
 
     if (!card)
         return WAIT("GPU %s is not on this node", d->uuid);
-    if (!card->healthy)
+    if (!card->healthy || card->service == GPU_SERVES_NONE)
         return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
     /* The whole pod: what its other containers hold is not among the others' below. */
     if (d->pod_physical > card->memory || d->pod_core > CORE_PER_CARD)

@@ -182,7 +182,8 @@ static void decide_unwell(struct health *h, const struct health_options *o, enum
                           uint64_t now) {
     bool reset;
 
-    if (h->state == HEALTH_HEALTHY || h->state == HEALTH_SUSPECT)
+    if ((h->state == HEALTH_HEALTHY || h->state == HEALTH_SUSPECT) &&
+        !(cause == HEALTH_NO_ANSWER && h->of_driver))
         note_leaving(h, o, now);
     reset = wants_reset(h, o, now);
     tell_problem(h, cause);
@@ -273,14 +274,15 @@ static void judge_proof(struct health *h, const struct health_options *o, uint64
 
 /* ---- input ---- */
 
-static void read_recovery(struct health *h, const struct health_options *o, int32_t action,
-                          uint64_t now) {
+static void read_recovery(struct health *h, const struct health_options *o,
+                          const struct health_reading *reading, uint64_t now) {
     static const char *const texts[] = {
         [RECOVERY_RESET] = "the driver reports that the card needs a reset",
         [RECOVERY_REBOOT] = "the driver reports that the node needs a restart",
         [RECOVERY_DRAIN_P2P] = "the driver reports that peer-to-peer traffic has to be drained",
         [RECOVERY_DRAIN_RESET] = "the driver reports that the card has to be drained and reset",
     };
+    int32_t action = reading->recovery;
     bool known = action > 0 && (size_t) action < sizeof(texts) / sizeof(texts[0]);
 
     h->recovery = action;
@@ -289,7 +291,7 @@ static void read_recovery(struct health *h, const struct health_options *o, int3
                 : known     ? texts[action]
                             : "the driver reports an unknown recovery action",
                 now);
-    if (action == RECOVERY_NONE && h->problems[HEALTH_XID].there &&
+    if (action == RECOVERY_NONE && !reading->late && h->problems[HEALTH_XID].there &&
         now - h->problems[HEALTH_XID].since >= o->settle_ms)
         end_problem(h, o, HEALTH_XID);
 }
@@ -313,9 +315,10 @@ void health_read(struct health *h, const struct health_options *o,
     h->holders = reading->holders;
     h->processes = reading->processes;
     h->needs_reset = reading->error && reading->needs_reset;
+    h->of_driver = reading->error && reading->of_driver;
     put_problem(h, o, HEALTH_NO_ANSWER, reading->error, now);
     if (!reading->error) {
-        read_recovery(h, o, reading->recovery, now);
+        read_recovery(h, o, reading, now);
         read_temperature(h, o, reading->temperature, now);
     }
     if (now >= h->evaluate_to)
@@ -328,14 +331,19 @@ void health_read(struct health *h, const struct health_options *o,
 void health_take_xid(struct health *h, const struct health_options *o, uint32_t code,
                      uint64_t now) {
     enum xid_action action = xid_action(&o->xids, code);
-    char text[HEALTH_TEXT_MAX];
 
     h->last_xid = code;
     if (action == XID_TAKE_OUT) {
-        xid_describe(code, text, sizeof(text));
-        h->problems[HEALTH_XID].there = false; /* the settle time begins again */
-        raise_problem(h, HEALTH_XID, text, now);
-        h->xid = code;
+        bool first = !h->problems[HEALTH_XID].there;
+
+        /* The first one is the cause of the others, unless one of them is worse. */
+        if (first || (xid_reset_helps(h->xid) && !xid_reset_helps(code))) {
+            xid_describe(code, h->problems[HEALTH_XID].text, HEALTH_TEXT_MAX);
+            h->xid = code;
+        }
+        h->problems[HEALTH_XID].there = true;
+        h->problems[HEALTH_XID].over = false;
+        h->problems[HEALTH_XID].since = now; /* the settle time begins again */
     } else if (action == XID_EVALUATE) {
         h->evaluated = code;
         h->evaluate_to = now + o->settle_ms;

@@ -64,10 +64,10 @@ enum health_state health_state_parse(const char *name);
 
 /* What keeps a card from being healthy. The first one that holds is the reason. */
 enum health_cause {
-    HEALTH_NO_ANSWER, /* NVML calls on it fail */
     HEALTH_XID,
-    HEALTH_RECOVERY, /* the driver reports a recovery action */
-    HEALTH_MEMORY,   /* ECC, row remapping */
+    HEALTH_NO_ANSWER, /* NVML calls on it fail, often after an XID */
+    HEALTH_RECOVERY,  /* the driver reports a recovery action */
+    HEALTH_MEMORY,    /* ECC, row remapping */
     HEALTH_MPS,
     HEALTH_LINKS, /* this and the next: after settle_ms */
     HEALTH_TEMPERATURE,
@@ -103,7 +103,7 @@ struct health {
     uint32_t evaluated; /* an XID about which the readings until evaluate_to decide; 0: none */
     uint64_t evaluate_to;
     int32_t recovery;            /* action that the driver reports; negative: it reports none */
-    bool needs_reset;            /* by the driver's answer */
+    bool needs_reset, of_driver; /* as in the last reading, like the next two */
     uint32_t holders, processes; /* as in the last reading */
 
     bool cordoned, draining, released; /* by order */
@@ -120,9 +120,11 @@ struct health {
 
 /* One poll. */
 struct health_reading {
-    const char *error;   /* why NVML calls fail; NULL: they do not */
-    bool needs_reset;    /* they fail until the card is reset */
-    int32_t recovery;    /* NVML's recovery action, 0: none; negative: not reported */
+    const char *error; /* why NVML calls fail; NULL: they do not */
+    bool needs_reset;  /* they fail until the card is reset */
+    bool of_driver;    /* they fail on all cards, which is no flapping */
+    bool late;         /* the figures can be older than the last XID, and show no recovery of it */
+    int32_t recovery;  /* NVML's recovery action, 0: none; negative: not reported */
     int32_t temperature; /* degrees Celsius; negative: not reported */
     uint32_t holders;    /* shares of the card */
     uint32_t processes;  /* on the card */

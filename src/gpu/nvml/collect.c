@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi/nvml.h"
 #include "base/text.h"
 
 void gpu_set_unhealthy(struct gpu_device *d, const char *why) {
@@ -69,6 +70,7 @@ static void add_device(struct gpu_collect *c, const struct gpu_snapshot *now,
             gpu_copy_identity(&d, known);
         }
         gpu_set_unhealthy(&d, msg->error);
+        d.needs_reset = msg->status == NVML_ERROR_RESET_REQUIRED;
     } else {
         d.healthy = true;
         d.sample = msg->sample;

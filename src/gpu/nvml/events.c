@@ -20,16 +20,6 @@ struct listener {
     unsigned int count;
 };
 
-bool gpu_xid_needs_reset(uint32_t xid) {
-    static const uint16_t list[] = {48,  62,  64,  74,  79,  95,  109, 110,
-                                    119, 120, 136, 140, 143, 155, 156, 158};
-
-    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-        if (list[i] == xid)
-            return true;
-    return false;
-}
-
 /* Omits cards that do not support events. Handles are kept, because the index of a lost card cannot
  * be queried. */
 static void register_all(struct listener *l) {

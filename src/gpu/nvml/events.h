@@ -24,7 +24,3 @@ struct gpu_events_options {
  * with the process. After 0, an XID is reported; 0 also where the driver has no events. -ENOMEM,
  * -EAGAIN: no thread. The options are copied. */
 int gpu_events_start(const struct gpu_events_options *options);
-
-/* Whether a card takes no more work after this XID until it is reset, by NVIDIA's catalogue
- * (docs.nvidia.com/deploy/xid-errors). Most XIDs are a program's own fault. */
-bool gpu_xid_needs_reset(uint32_t xid);

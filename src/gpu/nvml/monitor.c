@@ -120,6 +120,10 @@ static uint64_t slow_ms(const struct poller *p) {
 
 /* ---- health ---- */
 
+void gpu_monitor_judge(struct gpu_monitor *m) {
+    changed(m);
+}
+
 static bool stale(const struct gpu_monitor *m) {
     return uv_now(m->loop) - m->answered_at >= MONITOR_STALE_MS;
 }
@@ -136,6 +140,7 @@ static void mark_stale(struct gpu_monitor *m) {
             continue;
         any = any || d->healthy;
         gpu_set_unhealthy(d, m->text[0] ? m->text : "the driver does not answer");
+        d->stale = stale(m);
     }
     if (any)
         changed(m);
@@ -357,12 +362,20 @@ static bool must_measure(const struct gpu_monitor *m) {
 
 /* ---- receiving ---- */
 
+static void take_figures(const struct poller *p, struct gpu_device *d) {
+    uint32_t card = gpu_card_index(&p->monitor->now, d);
+
+    d->context_bytes = known_context(p->monitor, d->uuid);
+    if (card < GPU_CARDS_MAX && !(p->left_out & bit_of(card)))
+        d->read_at = uv_now(p->monitor->loop);
+}
+
 static void take_answer(struct poller *p) {
     struct gpu_monitor *m = p->monitor;
 
     gpu_collect_end(&p->answer, &m->now, p->left_out, &m->room);
     for (uint32_t i = 0; i < m->now.ndevices; i++)
-        m->now.devices[i].context_bytes = known_context(m, m->now.devices[i].uuid);
+        take_figures(p, &m->now.devices[i]);
     for (uint32_t card = 0; card < GPU_CARDS_MAX; card++)
         if (!(p->left_out & bit_of(card)))
             m->card_answered[card] = uv_now(m->loop);

@@ -39,8 +39,8 @@ struct gpu_monitor_options {
      * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
-    /* Called for each device before on_update, also again for one that has not changed. It may make
-     * a healthy device unhealthy, with the reason. NULL: not called. */
+    /* Called for each device before on_update, also again for one that has not changed. It sets
+     * `service`, and `reason` where that is not GPU_SERVES. NULL: all serve. */
     void (*judge)(struct gpu_device *device, void *userdata);
     /* An XID has been reported; the poll that it causes has not begun. NULL: not called. */
     void (*on_xid)(const struct gpu_xid *xid, void *userdata);
@@ -66,6 +66,9 @@ void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata),
 
 /* Never NULL; valid until the next turn of the loop. */
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
+
+/* Has all devices judged again. Not to be called by `judge`. */
+void gpu_monitor_judge(struct gpu_monitor *m);
 
 /* Polls now instead of at the next interval (once the running poll has ended). Returns the value
  * that `polls` of the status has once the snapshot is newer than this call, or 0 when the driver

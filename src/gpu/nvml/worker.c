@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,18 +41,8 @@ struct utilization {
 
 #define LINKS_AGE_MS 60000
 
-/* Time after an XID in which the driver may not report a recovery action yet. */
-#define SETTLE_MS 1000
-
-/* The last XID after which a card needs a reset; written by the thread that hears of events. */
-struct failure {
-    _Atomic uint32_t xid; /* 0: none */
-    _Atomic uint64_t since_ms;
-};
-
 struct worker {
     struct nvml nvml;
-    struct failure failures[GPU_CARDS_MAX];
     uint32_t sequence;
     uint64_t left_out;  /* cards (bits, by index) for which this poll makes no call */
     bool hears_of_xids; /* the thread that hears of events runs */
@@ -239,19 +228,14 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
 /* In the thread of events. The agent polls at once; the poll shows the processes concerned and
  * whether the card still answers. */
 static void on_xid(uint32_t index, const nvmlEventData_t *event, void *userdata) {
-    struct worker *w = userdata;
-    uint32_t xid = (uint32_t) event->eventData;
     union gpu_message msg = {0};
 
+    (void) userdata;
     if (index >= GPU_CARDS_MAX)
         return;
-    if (gpu_xid_needs_reset(xid)) {
-        atomic_store(&w->failures[index].since_ms, clock_ms(CLOCK_MONOTONIC));
-        atomic_store(&w->failures[index].xid, xid);
-    }
     msg.event = (struct gpu_message_event){
         .header = {.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_EVENT, .index = index},
-        .xid = xid,
+        .xid = (uint32_t) event->eventData,
         .gi = event->gpuInstanceId,
         .ci = event->computeInstanceId};
     (void) send(GPU_WORKER_FD, &msg, sizeof(msg.event), MSG_NOSIGNAL);
@@ -265,25 +249,6 @@ static uint32_t recovery_action(const struct worker *w, nvmlDevice_t device) {
         field.nvmlReturn != NVML_SUCCESS)
         return GPU_NOT_TOLD;
     return field.value.uiVal;
-}
-
-/* Until the driver reports no recovery action. Drivers without such reports count as recovered only
- * in a new process, after they were loaded again. */
-static bool no_failure(struct worker *w, uint32_t index, struct gpu_message_device *d) {
-    struct failure *f = &w->failures[index];
-    uint32_t xid = atomic_load(&f->xid);
-
-    if (xid == 0)
-        return true;
-    if (clock_ms(CLOCK_MONOTONIC) - atomic_load(&f->since_ms) >= SETTLE_MS &&
-        d->recovery_action == 0) {
-        /* Another one may have come in the meantime: that one stays. */
-        (void) atomic_compare_exchange_strong(&f->xid, &xid, 0);
-        return true;
-    }
-    d->status = (int32_t) NVML_ERROR_RESET_REQUIRED;
-    (void) snprintf(d->error, sizeof(d->error), "XID %u: the card needs a reset", xid);
-    return false;
 }
 
 /* Memory in use, and the driver's reserve. Drivers before 510 do not separate them: false, and both
@@ -436,8 +401,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
         d->divided = is_divided(w, device);
         d->recovery_action = recovery_action(w, device);
     }
-    healthy = healthy && read_identity(w, device, d) && no_failure(w, index, d) &&
-              read_memory(w, device, d);
+    healthy = healthy && read_identity(w, device, d) && read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy) {
         read_load(w, device, &d->sample);

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/health/cards.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/os/kmsg.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#define FILE_NAME "health.json"
+#define FILE_MAX (1 << 20)
+
+/* It goes on while the machine sleeps and does not jump when it is set. */
+static uint64_t now_ms(void) {
+    return clock_ms(CLOCK_BOOTTIME);
+}
+
+static uint32_t place_of(const struct health_cards *c, const char *uuid) {
+    uint32_t i = 0;
+
+    while (i < c->ncards && strcmp(c->cards[i].uuid, uuid) != 0)
+        i++;
+    return i;
+}
+
+static struct health_card *find(struct health_cards *c, const char *uuid) {
+    uint32_t i = place_of(c, uuid);
+
+    return i < c->ncards ? &c->cards[i] : NULL;
+}
+
+const struct health_card *health_cards_find(const struct health_cards *c, const char *uuid) {
+    uint32_t i = place_of(c, uuid);
+
+    return i < c->ncards ? &c->cards[i] : NULL;
+}
+
+/* ---- changes ---- */
+
+/* What on_change compares. */
+struct before {
+    enum health_state state;
+    char reason[HEALTH_TEXT_MAX];
+};
+
+static struct before before_of(const struct health_card *card) {
+    struct before b = {.state = card->health.state};
+
+    text_copy(b.reason, sizeof(b.reason), card->health.reason);
+    return b;
+}
+
+static bool take_change(struct health_cards *c, struct health_card *card,
+                        const struct before *before) {
+    bool changed = card->health.state != before->state;
+
+    if (changed || card->since == 0)
+        card->since = (int64_t) time(NULL);
+    if (!changed && strcmp(card->health.reason, before->reason) == 0)
+        return false;
+    c->unsaved = true;
+    if (c->options.on_change)
+        c->options.on_change(card, before->state, c->options.userdata);
+    return changed;
+}
+
+/* ---- snapshots ---- */
+
+/* Instances come and go. A snapshot has not more devices than there are places. */
+static struct health_card *oldest(struct health_cards *c) {
+    struct health_card *ret = &c->cards[0];
+
+    for (uint32_t i = 1; i < c->ncards; i++)
+        if (c->cards[i].judged < ret->judged)
+            ret = &c->cards[i];
+    return ret;
+}
+
+static struct health_card *card_of(struct health_cards *c, const struct gpu_device *d) {
+    struct health_card *card = find(c, d->uuid);
+
+    if (!card) {
+        card = c->ncards < GPU_MAX ? &c->cards[c->ncards++] : oldest(c);
+        *card = (struct health_card){0};
+        text_copy(card->uuid, sizeof(card->uuid), d->uuid);
+    }
+    card->judged = ++c->judged;
+    text_copy(card->parent, sizeof(card->parent), d->parent);
+    text_copy(card->pci, sizeof(card->pci), d->pci);
+    card->kind = d->kind;
+    card->index = d->index;
+    card->mig = d->mig;
+    return card;
+}
+
+static int32_t told(uint32_t figure) {
+    return figure <= INT32_MAX ? (int32_t) figure : -1;
+}
+
+/* Whether its pods can go on in the state. */
+static enum gpu_service service_of(const struct health *h) {
+    if (h->state == HEALTH_HEALTHY)
+        return GPU_SERVES;
+    if (h->state == HEALTH_SUSPECT || (h->state == HEALTH_DRAINING && h->cordoned && !h->draining))
+        return GPU_SERVES_HOLDERS;
+    return GPU_SERVES_NONE;
+}
+
+static void take_parent(struct health_cards *c, const struct health_card *card,
+                        enum gpu_service *service, const char **reason) {
+    const struct health_card *parent = card->parent[0] ? find(c, card->parent) : NULL;
+    enum gpu_service of_parent = parent ? service_of(&parent->health) : GPU_SERVES;
+
+    if (of_parent <= *service)
+        return;
+    *service = of_parent;
+    *reason = parent->health.reason;
+}
+
+void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
+    struct health_card *card = card_of(c, d);
+    struct health_reading reading = {.error = d->healthy ? NULL : d->reason,
+                                     .needs_reset = d->needs_reset,
+                                     .of_driver = d->stale,
+                                     .late = d->late,
+                                     .recovery = told(d->recovery_action),
+                                     .temperature = told(d->sample.temperature),
+                                     .holders = c->options.holders(d->uuid, c->options.userdata),
+                                     .processes = (uint32_t) d->nprocesses};
+    struct before before;
+    const char *reason;
+
+    before = before_of(card);
+    health_read(&card->health, c->options.rules, &reading, now_ms());
+    (void) take_change(c, card, &before);
+    d->service = service_of(&card->health);
+    reason = card->health.reason;
+    take_parent(c, card, &d->service, &reason);
+    if (d->service != GPU_SERVES)
+        text_copy(d->reason, sizeof(d->reason), reason);
+}
+
+struct health_view health_cards_view(const struct health_cards *c, const char *uuid) {
+    const struct health_card *card = health_cards_find(c, uuid), *parent, *shown = card;
+
+    if (!card)
+        return (struct health_view){.state = HEALTH_UNKNOWN, .reason = "", .since = 0};
+    parent = card->parent[0] ? health_cards_find(c, card->parent) : NULL;
+    if (parent && service_of(&parent->health) > service_of(&card->health))
+        shown = parent;
+    return (struct health_view){.state = shown->health.state,
+                                .reason = shown->health.reason,
+                                .since = shown->since,
+                                .last_xid = card->health.last_xid};
+}
+
+/* ---- XIDs ---- */
+
+static void count_xid(struct health_card *card, uint32_t xid, bool by_log) {
+    uint32_t i = 0;
+
+    while (i < card->nxids && card->xids[i].xid != xid)
+        i++;
+    if (i == HEALTH_XIDS_MAX)
+        return;
+    if (i == card->nxids)
+        card->xids[card->nxids++] = (struct xid_count){.xid = xid};
+    if (by_log)
+        card->xids[i].by_log++;
+    else
+        card->xids[i].by_nvml++;
+}
+
+static bool take_xid(struct health_cards *c, struct health_card *card, uint32_t xid, bool by_log) {
+    struct before before = before_of(card);
+
+    count_xid(card, xid, by_log);
+    health_take_xid(&card->health, c->options.rules, xid, now_ms());
+    c->unsaved = true;
+    return take_change(c, card, &before);
+}
+
+/* Whether the XID is limited to an instance, and this is one of it. */
+static bool is_hit(const struct health_card *card, const char *parent, uint32_t gi, uint32_t ci) {
+    return card->parent[0] && strcmp(card->parent, parent) == 0 && card->mig.gi == gi &&
+           (ci == GPU_NOT_TOLD || card->mig.ci == ci);
+}
+
+/* On the instances that it is limited to; on the card, where it is limited to none that is known.
+ */
+static bool take_on(struct health_cards *c, struct health_card *card, const struct gpu_xid *x,
+                    bool by_log) {
+    bool hit = false, changed = false;
+
+    for (uint32_t i = 0; i < c->ncards && x->gi != GPU_NOT_TOLD; i++) {
+        if (!is_hit(&c->cards[i], card->uuid, x->gi, x->ci))
+            continue;
+        hit = true;
+        changed |= take_xid(c, &c->cards[i], x->xid, by_log);
+    }
+    return hit ? changed : take_xid(c, card, x->xid, by_log);
+}
+
+bool health_cards_xid(struct health_cards *c, const struct gpu_xid *x) {
+    struct health_card *card = find(c, x->uuid);
+
+    return card && take_on(c, card, x, false);
+}
+
+bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
+    const struct gpu_xid same = {.gi = x->gi, .ci = x->ci, .xid = x->xid};
+
+    _Static_assert(GPU_NOT_TOLD == KMSG_WHOLE_CARD, "one value for an XID of no instance");
+    c->log_sequence = x->sequence;
+    c->unsaved = true;
+    for (uint32_t i = 0; i < c->ncards; i++)
+        if (c->cards[i].kind == GPU_CARD && kmsg_is_of(x, c->cards[i].pci))
+            return take_on(c, &c->cards[i], &same, true);
+    return false;
+}
+
+/* ---- the file ---- */
+
+void health_cards_save(struct health_cards *c) {
+    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
+    char path[512];
+    struct err err;
+
+    if (!c->unsaved)
+        return;
+    health_cards_encode(c, &text);
+    (void) snprintf(path, sizeof(path), "%s/" FILE_NAME, c->options.state_dir);
+    if (buf_error(&text) < 0 || file_replace(path, text.data, text.len, 0644, &err) < 0)
+        log_warn("the health of the cards is not saved in %s", path);
+    else
+        c->unsaved = false;
+}
+
+void health_cards_start(struct health_cards *c, const struct health_cards_options *options) {
+    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
+    char path[512];
+    struct err err;
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/" FILE_NAME, options->state_dir);
+    r = file_read(path, FILE_MAX - 1, &text, &err);
+    if (r == 0)
+        r = health_cards_decode(buf_str(&text), text.len, c, &err);
+    if (r < 0 && r != -ENOENT && r != -ESTALE)
+        log_warn("%s is not usable and is ignored: %s", path, err.text);
+    c->options = *options;
+}

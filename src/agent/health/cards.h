@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The health of the devices of this node: a struct health for each, fed from NVML's snapshots,
+ * NVML's events and the kernel's log, and kept in a file over a restart of the agent. The verdict
+ * is written into the snapshot (struct gpu_device.service), where kubelet, grants and reports read
+ * it. One thread. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/verdicts/health.h"
+#include "gpu/device.h"
+
+struct err;
+struct kmsg_xid;
+
+#define HEALTH_XIDS_MAX 32 /* different XIDs of one device that are counted */
+
+/* NVML and the log report the same XID; which of them reports more is right. */
+struct xid_count {
+    uint32_t xid;
+    uint64_t by_nvml, by_log;
+};
+
+struct health_card {
+    char uuid[GPU_UUID_MAX];
+    char parent[GPU_UUID_MAX]; /* of an instance: its card; "": none */
+    char pci[32];
+    enum gpu_kind kind;
+    uint32_t index;
+    struct gpu_mig mig;
+    struct health health;
+    int64_t since; /* of the state, Unix time in seconds */
+    struct xid_count xids[HEALTH_XIDS_MAX];
+    uint32_t nxids;
+    uint64_t judged; /* of health_cards, when it was the last time */
+};
+
+/* What is known of a device to those that do not decide: the state of its card where that is worse
+ * than its own. */
+struct health_view {
+    enum health_state state;
+    const char *reason; /* "" when healthy */
+    int64_t since;
+    uint32_t last_xid; /* 0: none */
+};
+
+struct health_cards_options {
+    const struct health_options *rules; /* may change between calls */
+    const char *state_dir;              /* the file is health.json in it */
+    /* Shares of the device. */
+    uint32_t (*holders)(const char *uuid, void *userdata);
+    /* The state of a device has changed, or the reason of one that is not healthy. */
+    void (*on_change)(const struct health_card *card, enum health_state before, void *userdata);
+    void *userdata;
+};
+
+struct health_cards {
+    struct health_cards_options options;
+    struct health_card cards[GPU_MAX];
+    uint32_t ncards;
+    uint64_t judged;       /* devices so far */
+    uint64_t log_sequence; /* of the last record of the kernel's log that was evaluated */
+    bool unsaved;
+};
+
+/* Reads what a former agent has left. What cannot be read is ignored with a line in the log. */
+void health_cards_start(struct health_cards *c, const struct health_cards_options *options);
+
+/* Evaluates one device of a new snapshot and writes the verdict into it. A card comes before its
+ * parts. */
+void health_cards_judge(struct health_cards *c, struct gpu_device *d);
+
+/* Both return whether the state of a device has changed, so that the snapshot has to be evaluated
+ * again. */
+bool health_cards_xid(struct health_cards *c, const struct gpu_xid *x);
+bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x);
+
+/* NULL: not known. */
+const struct health_card *health_cards_find(const struct health_cards *c, const char *uuid);
+
+/* HEALTH_UNKNOWN of a device that is not known. */
+struct health_view health_cards_view(const struct health_cards *c, const char *uuid);
+
+/* Writes the file, if anything has changed. Before any work is begun, so that a restarted agent
+ * knows of it. */
+void health_cards_save(struct health_cards *c);
+
+/* The file as text and back, for tests. */
+struct buf;
+void health_cards_encode(const struct health_cards *c, struct buf *out);
+int health_cards_decode(const char *text, size_t len, struct health_cards *ret, struct err *err);

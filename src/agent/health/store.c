@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The health of the devices as JSON: what a restarted agent needs to go on. Times are of this boot,
+ * so that a file of an earlier boot is of no use: with the machine, the cards were reset. */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/health/cards.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+/* The numbers of struct health and of a problem in the file. */
+struct number {
+    const char *name;
+    size_t offset, size;
+};
+
+#define NUMBER(type, name, member)                                                                 \
+    { name, offsetof(struct type, member), sizeof(((struct type *) 0)->member) }
+
+static const struct number numbers[] = {
+    NUMBER(health, "since", since),
+    NUMBER(health, "lastXid", last_xid),
+    NUMBER(health, "seen", seen),
+    NUMBER(health, "xid", xid),
+    NUMBER(health, "evaluated", evaluated),
+    NUMBER(health, "evaluateTo", evaluate_to),
+    NUMBER(health, "recovery", recovery),
+    NUMBER(health, "needsReset", needs_reset),
+    NUMBER(health, "ofDriver", of_driver),
+    NUMBER(health, "holders", holders),
+    NUMBER(health, "processes", processes),
+    NUMBER(health, "cordoned", cordoned),
+    NUMBER(health, "draining", draining),
+    NUMBER(health, "released", released),
+    NUMBER(health, "resetOrdered", reset_ordered),
+    NUMBER(health, "forReset", for_reset),
+    NUMBER(health, "proved", proved),
+    NUMBER(health, "held", held),
+    NUMBER(health, "tries", tries),
+    NUMBER(health, "retryAt", retry_at),
+};
+
+static const struct number problem_numbers[] = {
+    NUMBER(health_problem, "there", there),
+    NUMBER(health_problem, "certain", certain),
+    NUMBER(health_problem, "over", over),
+    NUMBER(health_problem, "since", since),
+};
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static void put_numbers(struct json_writer *w, const struct number *list, size_t n,
+                        const void *from) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = 0;
+
+        memcpy(&value, (const char *) from + list[i].offset, list[i].size);
+        json_put_u64(w, list[i].name, value);
+    }
+}
+
+/* Numbers that are not there, or that do not fit, are 0. */
+static void read_numbers(struct json v, const struct number *list, size_t n, void *to) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value,
+            most = list[i].size == sizeof(bool) ? 1 : UINT64_MAX >> (64 - 8 * list[i].size);
+
+        if (json_u64(json_get(v, list[i].name), &value) && value <= most)
+            memcpy((char *) to + list[i].offset, &value, list[i].size);
+    }
+}
+
+static void read_text(struct json v, char *to, size_t size) {
+    const char *text = json_string(v);
+
+    text_copy(to, size, text ? text : "");
+}
+
+static void put_health(struct json_writer *w, const struct health *h) {
+    json_put_string(w, "state", health_state_name(h->state));
+    json_put_string(w, "reason", h->reason);
+    json_put_string(w, "failure", h->failure);
+    put_numbers(w, numbers, N(numbers), h);
+    json_array_begin(w, "problems");
+    for (enum health_cause cause = 0; cause < HEALTH_CAUSES; cause++) {
+        json_object_begin(w, NULL);
+        json_put_string(w, "text", h->problems[cause].text);
+        put_numbers(w, problem_numbers, N(problem_numbers), &h->problems[cause]);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_array_begin(w, "left");
+    for (uint32_t i = 0; i < h->nleft; i++)
+        json_put_u64(w, NULL, h->left[i]);
+    json_array_end(w);
+}
+
+static int read_health(struct json v, struct health *h) {
+    const char *state = json_string(json_get(v, "state"));
+    struct json_iter it = json_iter(json_get(v, "problems"));
+    struct json item;
+
+    if (!state || health_state_parse(state) == HEALTH_STATES)
+        return -EINVAL;
+    h->state = health_state_parse(state);
+    read_text(json_get(v, "reason"), h->reason, sizeof(h->reason));
+    read_text(json_get(v, "failure"), h->failure, sizeof(h->failure));
+    read_numbers(v, numbers, N(numbers), h);
+    for (enum health_cause cause = 0; cause < HEALTH_CAUSES && json_next(&it, NULL, &item);
+         cause++) {
+        read_text(json_get(item, "text"), h->problems[cause].text, HEALTH_TEXT_MAX);
+        read_numbers(item, problem_numbers, N(problem_numbers), &h->problems[cause]);
+    }
+    it = json_iter(json_get(v, "left"));
+    while (h->nleft < HEALTH_FLAPPING_MAX && json_next(&it, NULL, &item) &&
+           json_u64(item, &h->left[h->nleft]))
+        h->nleft++;
+    return 0;
+}
+
+static void read_boot(char ret[static 64]) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
+
+    ret[0] = 0;
+    if (file_read(BOOT_ID, 63, &text, NULL) == 0)
+        text_copy(ret, 64, buf_str(&text));
+    ret[strcspn(ret, "\n")] = 0;
+}
+
+void health_cards_encode(const struct health_cards *c, struct buf *out) {
+    struct json_writer w = {.out = out};
+    char boot[64];
+
+    read_boot(boot);
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "boot", boot);
+    json_put_u64(&w, "logSequence", c->log_sequence);
+    json_array_begin(&w, "devices");
+    for (uint32_t i = 0; i < c->ncards; i++) {
+        json_object_begin(&w, NULL);
+        json_put_string(&w, "uuid", c->cards[i].uuid);
+        json_put_string(&w, "parent", c->cards[i].parent);
+        json_put_string(&w, "pci", c->cards[i].pci);
+        json_put_u64(&w, "index", c->cards[i].index);
+        json_put_i64(&w, "sinceTime", c->cards[i].since);
+        put_health(&w, &c->cards[i].health);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+}
+
+static int read_card(struct json v, struct health_card *card) {
+    uint64_t index = 0;
+
+    read_text(json_get(v, "uuid"), card->uuid, sizeof(card->uuid));
+    read_text(json_get(v, "parent"), card->parent, sizeof(card->parent));
+    read_text(json_get(v, "pci"), card->pci, sizeof(card->pci));
+    card->kind = card->parent[0] ? GPU_MIG_INSTANCE : GPU_CARD;
+    if (json_u64(json_get(v, "index"), &index) && index < GPU_MAX)
+        card->index = (uint32_t) index;
+    if (!json_i64(json_get(v, "sinceTime"), &card->since))
+        card->since = 0;
+    return card->uuid[0] ? read_health(v, &card->health) : -EINVAL;
+}
+
+int health_cards_decode(const char *text, size_t len, struct health_cards *ret, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json root, item;
+    struct json_iter it;
+    char boot[64];
+    int r = json_open(text, len, &parser, &root, err);
+
+    if (r < 0)
+        return r;
+    read_boot(boot);
+    if (!boot[0] || !json_is_string(json_get(root, "boot"), boot))
+        return err_set(err, ESTALE, "it is of another boot");
+    (void) json_u64(json_get(root, "logSequence"), &ret->log_sequence);
+    it = json_iter(json_get(root, "devices"));
+    while (ret->ncards < GPU_MAX && json_next(&it, NULL, &item)) {
+        struct health_card *card = &ret->cards[ret->ncards];
+
+        *card = (struct health_card){0};
+        if (read_card(item, card) < 0) {
+            ret->ncards = 0;
+            return err_set(err, EINVAL, "a device has no UUID or an unknown state");
+        }
+        ret->ncards++;
+    }
+    return 0;
+}

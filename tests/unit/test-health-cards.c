@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The health of the devices of a node: XIDs reach the right device, the verdict reaches the
+ * snapshot, and a restarted agent goes on with what was saved. */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/health/cards.h"
+#include "agent/os/kmsg.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+
+static struct world {
+    struct health_options rules;
+    struct health_cards cards;
+    struct gpu_device card, other, small, big; /* small and big are instances of `card` */
+    char dir[64];
+    unsigned changes;
+    char changed[GPU_UUID_MAX];
+    enum health_state before;
+} w;
+
+static uint32_t holders(const char *uuid, void *userdata) {
+    (void) uuid;
+    assert_ptr_equal(userdata, &w);
+    return 1;
+}
+
+static void on_change(const struct health_card *card, enum health_state before, void *userdata) {
+    assert_ptr_equal(userdata, &w);
+    w.changes++;
+    w.before = before;
+    (void) snprintf(w.changed, sizeof(w.changed), "%s", card->uuid);
+}
+
+static void start(void) {
+    const struct health_cards_options options = {.rules = &w.rules,
+                                                 .state_dir = w.dir,
+                                                 .holders = holders,
+                                                 .on_change = on_change,
+                                                 .userdata = &w};
+
+    memset(&w.cards, 0, sizeof(w.cards));
+    health_cards_start(&w.cards, &options);
+}
+
+/* A poll: the devices answer, unless their reason says why not. */
+static void poll_all(void) {
+    struct gpu_device *all[] = {&w.card, &w.small, &w.big, &w.other};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct gpu_device d = *all[i];
+
+        health_cards_judge(&w.cards, &d);
+        all[i]->service = d.service;
+        if (all[i]->healthy)
+            memcpy(all[i]->reason, d.reason, sizeof(d.reason));
+    }
+}
+
+static int setup(void **state) {
+    (void) state;
+    memset(&w, 0, sizeof(w));
+    w.rules = health_defaults;
+    (void) snprintf(w.dir, sizeof(w.dir), "/tmp/aliquot-health-XXXXXX");
+    assert_non_null(mkdtemp(w.dir));
+    w.card = (struct gpu_device){.uuid = "GPU-1", .pci = "00000000:3B:00.0", .healthy = true};
+    w.other = (struct gpu_device){
+        .uuid = "GPU-2", .pci = "00000000:3C:00.0", .index = 1, .healthy = true};
+    w.small = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
+                                  .uuid = "MIG-small",
+                                  .parent = "GPU-1",
+                                  .mig = {.gi = 1, .ci = 0},
+                                  .healthy = true};
+    w.big = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
+                                .uuid = "MIG-big",
+                                .parent = "GPU-1",
+                                .index = 1,
+                                .mig = {.gi = 2, .ci = 1},
+                                .healthy = true};
+    start();
+    poll_all();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void) state;
+    return dir_remove(w.dir, NULL);
+}
+
+static enum health_state state_of(const char *uuid) {
+    return health_cards_view(&w.cards, uuid).state;
+}
+
+static bool nvml_xid(const char *uuid, uint32_t gi, uint32_t ci, uint32_t xid) {
+    const struct gpu_xid x = {.uuid = uuid, .gi = gi, .ci = ci, .xid = xid};
+
+    return health_cards_xid(&w.cards, &x);
+}
+
+/* ---- XIDs ---- */
+
+static void test_card(void **state) {
+    (void) state;
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    assert_int_equal(state_of("GPU-nowhere"), HEALTH_UNKNOWN);
+    w.changes = 0;
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    assert_int_equal(w.changes, 1);
+    assert_int_equal(w.before, HEALTH_HEALTHY);
+    assert_string_equal(w.changed, "GPU-1");
+    assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    assert_int_equal(health_cards_view(&w.cards, "GPU-1").last_xid, 48);
+    assert_true(health_cards_view(&w.cards, "GPU-1").since > 1700000000);
+    poll_all();
+    assert_int_equal(w.card.service, GPU_SERVES_NONE);
+    assert_string_equal(w.card.reason, "XID 48 (double-bit ECC error): the card needs a reset");
+    assert_int_equal(w.other.service, GPU_SERVES);
+    assert_string_equal(w.other.reason, "");
+    /* Its instances are lost with it, and have their own health back with it. */
+    assert_int_equal(w.small.service, GPU_SERVES_NONE);
+    assert_string_equal(w.small.reason, w.card.reason);
+    assert_int_equal(state_of("MIG-small"), HEALTH_UNHEALTHY);
+    assert_int_equal(health_cards_view(&w.cards, "MIG-small").last_xid, 0);
+    assert_false(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 13));
+    assert_false(nvml_xid("GPU-nowhere", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    assert_false(nvml_xid("", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+}
+
+static void test_instance(void **state) {
+    (void) state;
+    assert_true(nvml_xid("GPU-1", 1, 0, 46));
+    poll_all();
+    assert_int_equal(w.small.service, GPU_SERVES_NONE);
+    assert_int_equal(w.big.service, GPU_SERVES);
+    assert_int_equal(w.card.service, GPU_SERVES);
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    /* Of all compute instances of the GPU instance. */
+    assert_true(nvml_xid("GPU-1", 2, GPU_NOT_TOLD, 46));
+    assert_int_equal(state_of("MIG-big"), HEALTH_UNHEALTHY);
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    /* An instance that is not known, and another compute instance: the card's. */
+    assert_true(nvml_xid("GPU-1", 1, 5, 46));
+    assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+}
+
+static void test_log(void **state) {
+    struct kmsg_xid x = {
+        .sequence = 7, .bus = 0x3c, .gi = KMSG_WHOLE_CARD, .ci = KMSG_WHOLE_CARD, .xid = 79};
+
+    (void) state;
+    assert_true(health_cards_log(&w.cards, &x));
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    x.bus = 0x3b;
+    x.gi = 2;
+    x.ci = 1;
+    assert_true(health_cards_log(&w.cards, &x));
+    assert_int_equal(state_of("MIG-big"), HEALTH_UNHEALTHY);
+    assert_int_equal(state_of("MIG-small"), HEALTH_HEALTHY);
+    x.bus = 0x99;
+    x.sequence = 9;
+    assert_false(health_cards_log(&w.cards, &x));
+    assert_int_equal(w.cards.log_sequence, 9);
+}
+
+/* Ten thousand, of which as many kinds are counted as there is room for. */
+static void test_storm(void **state) {
+    const struct health_card *card;
+    uint64_t counted = 0;
+
+    (void) state;
+    for (uint32_t i = 0; i < 10000; i++)
+        (void) nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, i % 100);
+    card = health_cards_find(&w.cards, "GPU-1");
+    assert_int_equal(card->nxids, HEALTH_XIDS_MAX);
+    for (uint32_t i = 0; i < card->nxids; i++)
+        counted += card->xids[i].by_nvml;
+    assert_int_equal(counted, 100 * HEALTH_XIDS_MAX);
+    assert_int_equal(w.changes, 6); /* four at the start, the first XID, and a worse one */
+}
+
+/* ---- devices ---- */
+
+static void test_suspicion_and_orders(void **state) {
+    (void) state;
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 154));
+    poll_all();
+    assert_int_equal(state_of("GPU-1"), HEALTH_SUSPECT);
+    assert_int_equal(w.card.service, GPU_SERVES_HOLDERS);
+    assert_int_equal(w.small.service, GPU_SERVES_HOLDERS);
+    assert_int_equal(state_of("MIG-small"), HEALTH_SUSPECT);
+}
+
+static void test_no_answer(void **state) {
+    (void) state;
+    w.other.healthy = false;
+    (void) snprintf(w.other.reason, sizeof(w.other.reason), "GPU is lost");
+    poll_all();
+    assert_string_equal(health_cards_view(&w.cards, "GPU-2").reason, "GPU is lost");
+    w.other.healthy = true;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+}
+
+/* Instances are made and destroyed without end; the cards that stay keep what is known of them. */
+static void test_instances_come_and_go(void **state) {
+    (void) state;
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    for (unsigned i = 0; i < 10 * GPU_MAX; i++) {
+        (void) snprintf(w.small.uuid, sizeof(w.small.uuid), "MIG-%u", i);
+        poll_all();
+        assert_non_null(health_cards_find(&w.cards, w.small.uuid));
+        assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+        assert_non_null(health_cards_find(&w.cards, "MIG-big"));
+    }
+    assert_int_equal(w.cards.ncards, GPU_MAX);
+}
+
+/* ---- the file ---- */
+
+static void check_saved(const struct health_card *a, const struct health_card *b) {
+    assert_string_equal(a->uuid, b->uuid);
+    assert_string_equal(a->parent, b->parent);
+    assert_string_equal(a->pci, b->pci);
+    assert_int_equal(a->since, b->since);
+    assert_int_equal(a->index, b->index);
+    assert_int_equal(a->kind, b->kind);
+    assert_memory_equal(&a->health, &b->health, sizeof(a->health));
+}
+
+static void test_restart(void **state) {
+    struct kmsg_xid x = {
+        .sequence = 77, .bus = 0x3c, .gi = KMSG_WHOLE_CARD, .ci = KMSG_WHOLE_CARD, .xid = 79};
+    static struct health_cards old;
+
+    (void) state;
+    assert_true(health_cards_log(&w.cards, &x));
+    w.card.recovery_action = GPU_NOT_TOLD; /* a negative number in the file */
+    poll_all();
+    health_cards_save(&w.cards);
+    old = w.cards;
+    start();
+    assert_int_equal(w.cards.ncards, 4);
+    assert_int_equal(w.cards.log_sequence, 77);
+    for (uint32_t i = 0; i < 4; i++)
+        check_saved(&w.cards.cards[i], &old.cards[i]);
+    assert_int_equal(health_cards_find(&w.cards, "GPU-1")->health.recovery, -1);
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+}
+
+/* Each field of the state is in the file: all bits of each are set. */
+static void test_all_fields(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
+    static struct health_cards back;
+    struct health *h = &w.cards.cards[0].health;
+
+    (void) state;
+    memset(&back, 0, sizeof(back));
+    *h = (struct health){.state = HEALTH_DRAINING,
+                         .reason = "a \"reason\"",
+                         .since = UINT64_MAX >> 1,
+                         .last_xid = UINT32_MAX,
+                         .seen = true,
+                         .xid = 1,
+                         .evaluated = 2,
+                         .evaluate_to = 3,
+                         .recovery = -1,
+                         .needs_reset = true,
+                         .of_driver = true,
+                         .holders = 4,
+                         .processes = 5,
+                         .cordoned = true,
+                         .draining = true,
+                         .released = true,
+                         .reset_ordered = true,
+                         .for_reset = true,
+                         .proved = true,
+                         .held = true,
+                         .left = {9, 8, 7},
+                         .nleft = 3,
+                         .tries = 6,
+                         .retry_at = 10,
+                         .failure = "a failure"};
+    for (enum health_cause cause = 0; cause < HEALTH_CAUSES; cause++)
+        h->problems[cause] = (struct health_problem){.there = true,
+                                                     .certain = true,
+                                                     .over = true,
+                                                     .since = 100 + cause,
+                                                     .text = "a problem"};
+    health_cards_encode(&w.cards, &text);
+    assert_int_equal(health_cards_decode(buf_str(&text), text.len, &back, NULL), 0);
+    check_saved(&back.cards[0], &w.cards.cards[0]);
+}
+
+static void test_bad_files(void **state) {
+    static const struct {
+        const char *text;
+        int result;
+    } cases[] = {
+        {"", -EINVAL},
+        {"{", -EINVAL},
+        {"[]", -ESTALE},
+        {"{\"boot\":\"another\",\"devices\":[]}", -ESTALE},
+        {"{\"boot\":\"%s\"}", 0},
+        {"{\"boot\":\"%s\",\"devices\":{}}", 0},
+        {"{\"boot\":\"%s\",\"devices\":[{}]}", -EINVAL},
+        {"{\"boot\":\"%s\",\"devices\":[{\"uuid\":\"u\",\"state\":\"Nonsense\"}]}", -EINVAL},
+        {"{\"boot\":\"%s\",\"devices\":[{\"uuid\":\"u\",\"state\":\"Healthy\",\"seen\":7,"
+         "\"problems\":[1,2,3],\"left\":[\"x\"]}]}",
+         0},
+    };
+    _cleanup_buf_ struct buf boot = BUF_INIT(1 << 16);
+    static struct health_cards back;
+    struct err err;
+
+    (void) state;
+    assert_int_equal(file_read("/proc/sys/kernel/random/boot_id", 63, &boot, NULL), 0);
+    boot.data[36] = 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[256];
+        const char *hole = strstr(cases[i].text, "%s");
+        int n = hole ? snprintf(text, sizeof(text), "%.*s%s%s", (int) (hole - cases[i].text),
+                                cases[i].text, boot.data, hole + 2)
+                     : snprintf(text, sizeof(text), "%s", cases[i].text);
+        int r;
+
+        memset(&back, 0, sizeof(back));
+        r = health_cards_decode(text, (size_t) n, &back, &err);
+        assert_true(cases[i].result == 0 || cases[i].result == -ESTALE ? r == cases[i].result
+                                                                       : r < 0);
+        assert_int_equal(back.ncards, i == 8 ? 1 : 0);
+    }
+    assert_false(back.cards[0].health.seen);
+    assert_int_equal(back.cards[0].health.nleft, 0);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_card),
+        T(test_instance),
+        T(test_log),
+        T(test_storm),
+        T(test_suspicion_and_orders),
+        T(test_no_answer),
+        T(test_instances_come_and_go),
+        T(test_restart),
+        T(test_all_fields),
+        T(test_bad_files),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
