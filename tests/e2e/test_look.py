@@ -59,7 +59,10 @@ def test_a_node_that_is_not_ready(world, other_node):
     world.until(lambda: told().get("unavailable") == "node is not ready", 30, "the GPU is unavailable")
     assert told()["allocatable"] == {CORE: "0", MEMORY: "0"}
     row = next(line for line in world.aliquot("inspect", "card", other_node + "-00").splitlines() if other_node in line)
-    assert row.split()[-1] == "Unavailable"
+    assert row.split()[-1] == told()["state"] == "Unknown"
     told = seen("True")
     world.until(lambda: "unavailable" not in told(), 30, "the GPU is available")
+    assert told()["state"] == "Unknown"     # until its agent is back
+    world.api.patch(kube.gpus(other_node + "-00") + "/status", {"status": {"state": "Healthy"}})
+    world.until(lambda: told()["allocatable"][CORE] != "0", 30, "the GPU is free")
     assert told()["allocatable"][CORE] == "100"

@@ -71,10 +71,19 @@ static void test_unhealthy_cards_are_the_reason(void **state) {
     "\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":\"80Gi\"},"  \
     "\"allocated\":{}"
 
-static void show_status(struct world *w, const char *observed) {
+static void show_card(struct world *w, bool healthy, const char *observed) {
     struct gpu_object gpu = {.name = "n-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB};
-    gpu.healthy = true;
+    gpu.healthy = healthy;
+    gpu.unknown = !healthy;
     assert_int_equal(state_gpu_seen(w->state, &gpu, observed), 0);
+}
+
+static void show_status(struct world *w, const char *observed) {
+    show_card(w, true, observed);
+}
+
+static void show_unknown(struct world *w, const char *observed) {
+    show_card(w, false, observed);
 }
 
 /* The one patch that is sent, and its answer. */
@@ -92,16 +101,37 @@ static void test_absence_is_shown(void **state) {
     gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     set_absence(w, "n", PLACE_NO_AGENT, 1);
-    check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}}");
-    show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}");
+    check_patch(w, "{\"status\":{" NOTHING ",\"state\":\"Unknown\",\"unavailable\":\"" UNREGISTERED
+                   "\"}}");
+    show_unknown(w, "{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}");
     gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     set_absence(w, "n", PLACE_NODE_UNREADY, 1);
     check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREADY "\"}}");
-    show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREADY "\"}");
+    show_unknown(w, "{" NOTHING ",\"unavailable\":\"" UNREADY "\"}");
+    /* The agent writes the state when it is back. */
     set_absence(w, "n", PLACE_OK, 1);
-    check_patch(w, "{\"status\":{" ALL_FREE ",\"unavailable\":null}}");
+    check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":null}}");
+    show_unknown(w, "{" NOTHING "}");
+    gpu_status_run(&w->gpu_status, w->parser);
+    assert_int_equal(w->nasked, 0);
+    show_status(w, "{" NOTHING "}");
+    check_patch(w, "{\"status\":{" ALL_FREE "}}");
     show_status(w, "{" ALL_FREE "}");
+}
+
+/* The reason of a card that is Unknown because of its node is the node's. */
+static void test_unknown_cards_have_the_reason_of_the_node(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_unknown(w, "{" NOTHING "}");
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" UNREGISTERED);
+    show_status(w, "{" NOTHING "}");
+    set_absence(w, "n", PLACE_OK, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
 }
 
 /* A reservation or a claim that no pod uses. */
@@ -141,7 +171,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_no_pod_without_an_agent),        T(test_no_binding_without_an_agent),
         T(test_unhealthy_cards_are_the_reason), T(test_absence_is_shown),
-        T(test_holds_without_a_pod_are_shown),
+        T(test_holds_without_a_pod_are_shown),  T(test_unknown_cards_have_the_reason_of_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -440,6 +440,25 @@ static void test_node_that_is_not_ready(void **state) {
 
 /* ---- GPU objects ---- */
 
+/* The state with its reason, its time and the last XID. */
+static void check_health(void) {
+    static const struct gpu_object gpu = {
+        .state = "Unknown", .reason = "XID 48", .since = "2026-01-31T12:34:56Z", .last_xid = 48};
+    _cleanup_buf_ struct buf text = BUF_INIT(0), object = BUF_INIT(0);
+    struct gpu_object back;
+    gpu_object_encode_status(&gpu, &text);
+    assert_non_null(strstr(buf_str(&text),
+                           "{\"status\":{\"state\":\"Unknown\",\"reason\":\"XID 48\","
+                           "\"since\":\"2026-01-31T12:34:56Z\",\"lastXid\":48,\"capacity\""));
+    buf_printf(&object,
+               "{\"metadata\":{\"name\":\"g\"},\"spec\":{\"index\":0,\"memory\":1,"
+               "\"nodeName\":\"n\",\"uuid\":\"u\"},%s",
+               buf_str(&text) + 1);
+    assert_int_equal(gpu_object_parse(parse(buf_str(&object)), &back, NULL), 0);
+    assert_true(back.unknown && back.last_xid == 48 && strcmp(back.reason, gpu.reason) == 0);
+    assert_string_equal(back.since, gpu.since);
+}
+
 static void test_gpu_object(void **state) {
     (void) state;
     struct gpu_object gpu = {.name = "10.0.0.1-00",
@@ -450,7 +469,7 @@ static void test_gpu_object(void **state) {
                              .model = "A100 \"big\"",
                              .path = "/dev/nvidia0",
                              .owner = "uid-of-n",
-                             .healthy = true};
+                             .state = "Healthy"};
     struct gpu_object back;
     struct err err;
     _cleanup_buf_ struct buf text = BUF_INIT(0), status = BUF_INIT(0);
@@ -478,7 +497,7 @@ static void test_gpu_object(void **state) {
     gpu.unattributed = 64 << 20;
     gpu_object_encode_status(&gpu, &status);
     assert_string_equal(buf_str(&status),
-                        "{\"status\":{\"state\":\"Healthy\",\"capacity\":{"
+                        "{\"status\":{\"state\":\"Healthy\",\"reason\":null,\"capacity\":{"
                         "\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":"
                         "\"160Gi\"},\"overuse\":[\"ns/pod/main\",\"ns/pod/side\"],"
                         "\"unattributed\":\"64Mi\"}}");
@@ -489,6 +508,7 @@ static void test_gpu_object(void **state) {
     assert_true(back.capacity == 2 * gpu.memory);
     assert_string_equal(back.overuse, gpu.overuse);
     assert_true(back.unattributed == gpu.unattributed);
+    check_health();
     for (int i = 0; i < 200; i++) /* more than is kept */
         gpu_object_add_overuse(&gpu, "a-namespace", "a-pod", "a-container");
     assert_true(strlen(gpu.overuse) < sizeof(gpu.overuse));

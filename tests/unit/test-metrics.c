@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "agent/audit/usage.h"
+#include "agent/health/cards.h"
+#include "agent/os/kmsg.h"
 #include "agent/mps/mps.h"
 #include "agent/report/metrics.h"
 #include "agent/report/report.h"
@@ -154,12 +156,15 @@ static struct prestarts prestarts;
 static struct slot slot;
 static struct slot_device device;
 static int something; /* in place of objects that the functions above know all about */
-static struct report report = {.shares = &shares, .audit = &audit, .prestarts = &prestarts};
+static struct health_cards health;
+static struct report report = {
+    .shares = &shares, .audit = &audit, .prestarts = &prestarts, .health = &health};
 
 static int setup(void **state) {
     (void) state;
     memset(&shares, 0, sizeof(shares));
     memset(&audit, 0, sizeof(audit));
+    memset(&health, 0, sizeof(health));
     memset(&prestarts, 0, sizeof(prestarts));
     memset(&slot, 0, sizeof(slot));
     memset(&device, 0, sizeof(device));
@@ -284,6 +289,8 @@ static const struct expected full[] = {
     {"aliquot_gpu_utilization_percent", "37"},
     {"aliquot_gpu_mps_ready", "1"},
     {"aliquot_gpu_mps_restarts_total", "38"},
+    {"aliquot_gpu_state", "1"},
+    {"aliquot_gpu_xid_total", "3"},
     {"aliquot_container_memory_limit_bytes", "21000"},
     {"aliquot_container_memory_used_bytes", "22000"},
     {"aliquot_container_memory_driver_bytes", "23000"},
@@ -344,7 +351,35 @@ static const struct expected full[] = {
     {"DCGM_FI_DEV_MEM_CLOCK", "2619"},
 };
 
+static uint32_t no_holders(const char *uuid, void *userdata) {
+    (void) uuid, (void) userdata;
+    return 0;
+}
+
+static void judge_all(void) {
+    for (uint32_t i = 0; i < snapshot.ndevices; i++)
+        health_cards_judge(&health, &snapshot.devices[i]);
+}
+
+/* NVML has reported two XIDs 13 of card 0, the kernel's log one more. */
+static void fill_health(void) {
+    const struct health_cards_options options = {
+        .rules = &health_defaults, .state_dir = "/nowhere", .holders = no_holders};
+    const struct gpu_xid by_nvml = {.uuid = "GPU-fake-0", .gi = GPU_NOT_TOLD, .xid = 13};
+    const struct kmsg_xid by_log = {.gi = KMSG_WHOLE_CARD, .ci = KMSG_WHOLE_CARD, .xid = 13};
+
+    health_cards_start(&health, &options);
+    text_copy(snapshot.devices[0].pci, sizeof(snapshot.devices[0].pci), "00000000:00:00.0");
+    judge_all();
+    for (int i = 0; i < 2; i++)
+        assert_false(health_cards_xid(&health, &by_nvml));
+    for (int i = 0; i < 3; i++)
+        assert_false(health_cards_log(&health, &by_log));
+    snapshot.devices[0].pci[0] = 0;
+}
+
 static void fill_card(void) {
+    fill_health();
     shares.options.memory_scaling = 1500;
     granted = (struct slot_total){.memory = 11000, .physical = 12000, .core = 55};
     shares.mps = (void *) &something;
@@ -430,6 +465,9 @@ static void test_each_figure_under_its_name(void **state) {
                 sizeof(full) / sizeof(full[0]));
     assert_int_equal(gathered, resources_count);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_agent_prestart_total", "52"), 1);
+    assert_int_equal(page_samples(buf_str(&out), "aliquot_gpu_state", "1"), snapshot.ndevices);
+    assert_int_equal(page_samples(buf_str(&out), "aliquot_gpu_state", "0"),
+                     (HEALTH_STATES - 1) * snapshot.ndevices);
     /* Those that are 0 or 1, the other way round. */
     device.compute_audit.over = true;
     device.memory_audit.state = AUDIT_MEMORY_OVER + 1;
@@ -456,10 +494,17 @@ static void test_labels(void **state) {
 
     (void) state;
     read_nvml("none");
+    fill_health();
     fill_container();
     (void) page(&out);
     assert_non_null(strstr(buf_str(&out), "\naliquot_gpu_healthy{node=\"node-a\",gpu=\"1\","
                                           "uuid=\"GPU-fake-1\",model=\"Fake\"} 1\n"));
+    assert_non_null(strstr(buf_str(&out),
+                           "\naliquot_gpu_state{node=\"node-a\",gpu=\"1\",uuid=\"GPU-"
+                           "fake-1\",state=\"Healthy\"} 1\n"));
+    assert_non_null(strstr(buf_str(&out),
+                           "\naliquot_gpu_xid_total{node=\"node-a\",gpu=\"0\",uuid=\""
+                           "GPU-fake-0\",xid=\"13\"} 3\n"));
     assert_non_null(strstr(buf_str(&out),
                            "\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-fake-1\",pci_bus_id=\"\","
                            "device=\"nvidia1\",modelName=\"Fake\",Hostname=\"node-a\","

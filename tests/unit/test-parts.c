@@ -22,6 +22,7 @@
 #include "agent/backends/resource.h"
 #include "agent/cluster/keys.h"
 #include "agent/cluster/pods.h"
+#include "agent/health/cards.h"
 #include "agent/report/http.h"
 #include "agent/report/publish.h"
 #include "agent/report/report.h"
@@ -42,6 +43,19 @@
 #define ROUNDS_MAX 100000
 
 /* ---- the node ---- */
+
+static struct health_cards health_cards;
+
+static uint32_t no_holders(const char *uuid, void *userdata) {
+    (void) uuid, (void) userdata;
+    return 0;
+}
+
+/* As the monitor does with a new snapshot. */
+static void judge_devices(void) {
+    for (uint32_t i = 0; i < snapshot.ndevices; i++)
+        health_cards_judge(&health_cards, &snapshot.devices[i]);
+}
 
 static void set_devices(void) {
     static const struct gpu_device devices[] = {
@@ -64,6 +78,10 @@ static void set_devices(void) {
     memcpy(snapshot.devices, devices, sizeof(devices));
     for (uint32_t i = 0; i < snapshot.ndevices; i++)
         snapshot.devices[i].healthy = true;
+    memset(&health_cards, 0, sizeof(health_cards));
+    health_cards.options = (struct health_cards_options){
+        .rules = &health_defaults, .state_dir = "/nowhere", .holders = no_holders};
+    judge_devices();
 }
 
 /* ---- the API server is the test ---- */
@@ -210,6 +228,7 @@ static int setup(void **state) {
                                 .labels = {.place = "off", .sys_dir = w->dir},
                                 .shares = &w->shares,
                                 .audit = &w->audit,
+                                .health = &health_cards,
                                 .prestarts = &w->prestarts,
                                 .kubelet = k,
                                 .capacity_known = true,
@@ -428,6 +447,73 @@ static void health(void **state) {
     assert_non_null(strstr(buf_str(&out), "MIG instance 1 (MIG-1) is unhealthy"));
 }
 
+/* The node as it is after the write: conditions come after the capacity. */
+static void answer_node(void) {
+    static char capacity[1024]; /* as it was written: "capacity":{...} */
+    bool condition = strstr(api.body, "\"conditions\"") != NULL;
+    char text[2 * sizeof(api.body)], memory[64];
+
+    (void) snprintf(memory, sizeof(memory), "\"" RESOURCE_MEMORY "\":\"%llu\"",
+                    (unsigned long long) CARD);
+    if (!condition) {
+        const char *start = api.body + strlen("{\"status\":{");
+
+        assert_non_null(strstr(api.body, memory));
+        (void) snprintf(capacity, sizeof(capacity), "%.*s", (int) strlen(start) - 2, start);
+    }
+    (void) snprintf(text, sizeof(text),
+                    "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"},\"status\":{\"nodeInfo\":{},"
+                    "%s%s%s",
+                    capacity, condition ? "," : "}}",
+                    condition ? api.body + strlen("{\"status\":{") : "");
+    answer(text);
+}
+
+/* The next write to the node or to the object of the whole card, and its answer. */
+static void expect_write(const char *path, const char *part, const char *object) {
+    char text[2 * sizeof(api.body)];
+
+    assert_non_null(api.callback);
+    assert_string_equal(api.path, path);
+    if (!strstr(api.body, part))
+        fail_msg("%s is not in %s", part, api.body);
+    if (strstr(path, "/nodes/")) {
+        answer_node();
+        return;
+    }
+    (void) snprintf(text, sizeof(text), "%.*s,%s", (int) strlen(object) - 1, object, api.body + 1);
+    answer(text);
+}
+
+/* State and reason of a card, and the node's condition, are written when they change. */
+static void check_conditions(struct world *w, const char *object) {
+    static const char node[] = "/api/v1/nodes/node-a/status",
+                      card[] = GPU_OBJECTS_PATH "/node-a-01/status";
+
+    publisher_update(w->report.publisher);
+    assert_null(api.callback);
+    snapshot.devices[3].healthy = false;
+    (void) snprintf(snapshot.devices[3].reason, sizeof(snapshot.devices[3].reason), "lost");
+    judge_devices();
+    publisher_update(w->report.publisher);
+    expect_write(node,
+                 "\"type\":\"GPUHealthy\",\"status\":\"False\",\"reason\":\"NotHealthy\","
+                 "\"message\":\"3 of 4 GPUs and instances are healthy: GPU 1 is Unhealthy, "
+                 "lost\"",
+                 object);
+    expect_write(card, "\"state\":\"Unhealthy\",\"reason\":\"lost\",\"since\":\"20", object);
+    assert_null(api.callback);
+    snapshot.devices[3].healthy = true;
+    judge_devices();
+    publisher_update(w->report.publisher);
+    expect_write(node,
+                 "\"type\":\"GPUHealthy\",\"status\":\"True\",\"reason\":\"Healthy\","
+                 "\"message\":\"4 of 4 GPUs and instances are healthy\"",
+                 object);
+    expect_write(card, "\"state\":\"Healthy\",\"reason\":null", object);
+    assert_null(api.callback);
+}
+
 /* The node's capacity and its GPU objects, written until nothing is left to write. */
 static void objects(void **state) {
     static const char bare[] = "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"}}";
@@ -443,14 +529,7 @@ static void objects(void **state) {
     for (; api.callback; writes++) {
         assert_in_range(writes, 0, 10);
         if (strcmp(api.path, "/api/v1/nodes/node-a/status") == 0) {
-            (void) snprintf(text, sizeof(text), "\"" RESOURCE_MEMORY "\":\"%llu\"",
-                            (unsigned long long) CARD);
-            assert_non_null(strstr(api.body, text));
-            (void) snprintf(text, sizeof(text),
-                            "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"},"
-                            "\"status\":{\"nodeInfo\":{},%s",
-                            api.body + strlen("{\"status\":{"));
-            answer(text);
+            answer_node();
         } else if (strcmp(api.method, "POST") == 0) {
             creations++;
             assert_non_null(strstr(api.body, "\"GPU-whole\""));
@@ -465,6 +544,7 @@ static void objects(void **state) {
     }
     assert_int_equal(creations, 1);
     assert_string_equal(publisher_trouble(w->report.publisher), "");
+    check_conditions(w, object);
 }
 
 /* The processes of instances are listed under the card, too. */

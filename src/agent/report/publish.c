@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "agent/audit/card_audit.h"
+#include "agent/health/cards.h"
 #include "agent/report/labeler.h"
 #include "agent/report/publish.h"
 #include "agent/report/report.h"
@@ -35,6 +36,8 @@
  * does not stay (an older CRD, a webhook), and hurrying does not help. */
 #define WRITES_MAX (2 * OBJECTS_MAX + 8)
 #define LABEL_VALUE_MAX 63
+#define HEALTH_CONDITION "GPUHealthy" /* of the node: of all its cards and instances */
+#define MESSAGE_MAX 512
 
 /* An object of this node as the API server has it. */
 struct published {
@@ -62,7 +65,8 @@ struct publisher {
     bool node_known, gpus_known;
     struct node_object node;
     struct labeler labeler;
-    uint64_t capacity[SUMS]; /* in the Node's status; UINT64_MAX: not present */
+    uint64_t capacity[SUMS];  /* in the Node's status; UINT64_MAX: not present */
+    char health[MESSAGE_MAX]; /* message of the condition GPUHealthy; "": there is none */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -112,6 +116,7 @@ static void remember(struct publisher *p, struct json object) {
 
 static void remember_node(struct publisher *p, struct json object) {
     struct json capacity = JSON_PATH(object, "status", "capacity");
+    const char *message;
 
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
@@ -119,6 +124,9 @@ static void remember_node(struct publisher *p, struct json object) {
     labeler_see_node(&p->labeler, object);
     if (p->report->on_node)
         p->report->on_node(object, p->report->userdata);
+    message = json_string(json_get(
+        json_find(JSON_PATH(object, "status", "conditions"), "type", HEALTH_CONDITION), "message"));
+    text_copy(p->health, sizeof(p->health), message ? message : "");
     for (size_t i = 0; i < SUMS; i++) {
         const char *text = json_string(json_get(capacity, sums[i].name));
 
@@ -155,6 +163,15 @@ static void put_links(const struct gpu_connections *c, struct gpu_object *ret) {
         ret->links[i] = i == ret->index ? LINK_UNKNOWN : link_to(c, i);
 }
 
+static void put_health(const struct report *report, const char *uuid, struct gpu_object *ret) {
+    struct health_view view = health_cards_view(report->health, uuid);
+
+    text_copy(ret->state, sizeof(ret->state), health_state_name(view.state));
+    text_copy(ret->reason, sizeof(ret->reason), view.reason);
+    object_time((time_t) view.since, ret->since);
+    ret->last_xid = view.last_xid;
+}
+
 static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
     struct report *report = p->report;
 
@@ -170,7 +187,7 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     ret->index = d->index;
     ret->memory = d->memory;
     ret->capacity = scaling_capacity(d->memory, report->shares->options.memory_scaling);
-    ret->healthy = d->healthy;
+    put_health(report, d->uuid, ret);
     put_links(&d->links, ret);
     put_overuse(report, d->uuid, ret);
     if (!card_audit_held_back(report->audit, d, &ret->unattributed)) {
@@ -184,6 +201,16 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
 static bool same_links(const struct gpu_object *have, const struct gpu_object *want) {
     return want->nlinks == 0 || (have->numa == want->numa && have->nlinks == want->nlinks &&
                                  memcmp(have->links, want->links, want->nlinks) == 0);
+}
+
+/* Where the node can serve no pod, the scheduler has made a healthy card Unknown. */
+static bool same_health(const struct publisher *p, const struct gpu_object *have,
+                        const struct gpu_object *want) {
+    bool left =
+        have->unknown && strcmp(want->state, "Healthy") == 0 && !node_serves(&p->node, time(NULL));
+
+    return (left || strcmp(have->state, want->state) == 0) &&
+           strcmp(have->reason, want->reason) == 0 && have->last_xid == want->last_xid;
 }
 
 static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
@@ -255,8 +282,7 @@ static void patch_status(struct publisher *p, const struct gpu_object *gpu) {
     _cleanup_buf_ struct buf body = BUF_INIT(16384);
     char path[KUBE_NAME_MAX + 64];
 
-    (void) snprintf(p->doing, sizeof(p->doing), "report GPU object %s %s", gpu->name,
-                    gpu->healthy ? "Healthy" : "Unhealthy");
+    (void) snprintf(p->doing, sizeof(p->doing), "report GPU object %s %s", gpu->name, gpu->state);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", gpu->name);
     gpu_object_encode_status(gpu, &body);
     request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
@@ -298,24 +324,20 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
 }
 
-static void patch_condition(struct publisher *p, enum node_agent agent) {
+static void patch_condition(struct publisher *p, const char *type, bool status, const char *reason,
+                            const char *message) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
-    bool ready = agent == NODE_AGENT_READY;
-    const char *message = ready
-                              ? "kubelet has registered the device plugins of aliquot-agent"
-                              : "aliquot-agent is stopping: the node takes no pod with a GPU share";
     char path[KUBE_NAME_MAX + 64], now[OBJECT_TIME_SIZE];
 
-    (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition " NODE_AGENT_CONDITION);
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition %s", type);
     (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
                     p->report->shares->options.node_name);
     object_now(now);
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_array_begin(&w, "conditions");
-    object_put_condition(&w, NODE_AGENT_CONDITION, ready, ready ? "Registered" : "Stopping",
-                         message, now, now);
+    object_put_condition(&w, type, status, reason, message, now, now);
     json_array_end(&w);
     json_object_end(&w);
     json_object_end(&w);
@@ -355,7 +377,7 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
         create_object(p, &want);
     else if (!same_spec(&have->gpu, &want))
         patch_object(p, &want);
-    else if (have->gpu.healthy != want.healthy || !have->gpu.has_capacity ||
+    else if (!same_health(p, &have->gpu, &want) || !have->gpu.has_capacity ||
              have->gpu.capacity != want.capacity || have->gpu.unattributed != want.unattributed ||
              strcmp(have->gpu.overuse, want.overuse) != 0)
         patch_status(p, &want);
@@ -374,7 +396,47 @@ static bool mend_condition(struct publisher *p) {
 
     if (want == p->node.agent || publisher_has_left(p))
         return false;
-    patch_condition(p, want);
+    if (want == NODE_AGENT_READY)
+        patch_condition(p, NODE_AGENT_CONDITION, true, "Registered",
+                        "kubelet has registered the device plugins of aliquot-agent");
+    else
+        patch_condition(p, NODE_AGENT_CONDITION, false, "Stopping",
+                        "aliquot-agent is stopping: the node takes no pod with a GPU share");
+    return true;
+}
+
+/* Returns the number of devices with a problem. Suspicion is none yet. */
+static uint32_t tell_health(const struct publisher *p, const struct gpu_snapshot *s,
+                            char ret[static MESSAGE_MAX]) {
+    char list[MESSAGE_MAX - 64] = "";
+    uint32_t bad = 0;
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        struct health_view view = health_cards_view(p->report->health, d->uuid);
+        size_t len = strlen(list);
+
+        if (view.state == HEALTH_HEALTHY || view.state == HEALTH_SUSPECT)
+            continue;
+        (void) snprintf(list + len, sizeof(list) - len, "%s %s %u is %s%s%s", bad++ ? ";" : ":",
+                        gpu_kind_name(d->kind), d->index, health_state_name(view.state),
+                        view.reason[0] ? ", " : "", view.reason);
+    }
+    (void) snprintf(ret, MESSAGE_MAX, "%u of %u GPUs and instances are healthy%s",
+                    s->ndevices - bad, s->ndevices, list);
+    return bad;
+}
+
+static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot *s) {
+    char message[MESSAGE_MAX];
+    uint32_t bad;
+
+    if (s->ndevices == 0)
+        return false;
+    bad = tell_health(p, s, message);
+    if (strcmp(message, p->health) == 0)
+        return false;
+    patch_condition(p, HEALTH_CONDITION, bad == 0, bad == 0 ? "Healthy" : "NotHealthy", message);
     return true;
 }
 
@@ -410,7 +472,9 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
     if (o->gpu.healthy) {
         struct gpu_object lost = o->gpu;
 
-        lost.healthy = false;
+        text_copy(lost.state, sizeof(lost.state), health_state_name(HEALTH_UNHEALTHY));
+        text_copy(lost.reason, sizeof(lost.reason), "the driver does not list the card any more");
+        object_now(lost.since);
         patch_status(p, &lost);
         return true;
     }
@@ -437,7 +501,7 @@ static void reconcile(struct publisher *p) {
     if (!p->gpus_known || !p->report->capacity_known || !snapshot_is_news(p->report))
         return;
     /* Before the objects: one that cannot be written must not keep pods from the other cards. */
-    if (mend_node(p, s) || mend_condition(p))
+    if (mend_node(p, s) || mend_condition(p) || mend_health_condition(p, s))
         return;
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (gpu_gives_shares(&s->devices[i]) && mend_object(p, &s->devices[i]))

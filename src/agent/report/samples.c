@@ -9,6 +9,7 @@
 
 #include "agent/audit/known.h"
 #include "agent/audit/usage.h"
+#include "agent/health/cards.h"
 #include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
@@ -46,7 +47,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .model = d->model,
         .pci = d->pci,
         .index = d->index,
-        .healthy = d->healthy,
+        .healthy = gpu_takes_pods(d),
         .memory = d->memory,
         .gpu = d->sample,
         .granted = granted.memory,
@@ -89,7 +90,7 @@ static void collect_instance(const struct report *report, const struct gpu_devic
                                 .index = card->index,
                                 .gi = d->mig.gi,
                                 .ci = d->mig.ci,
-                                .healthy = d->healthy,
+                                .healthy = gpu_takes_pods(d),
                                 .memory = d->memory,
                                 .gpu = d->sample};
 
@@ -158,6 +159,39 @@ static void collect_devices(const struct report *report, struct agent_samples *r
     }
     ret->sets[SAMPLES_instance] = samples_in(&ret->instances, sizeof(struct instance_sample));
     ret->sets[SAMPLES_dcgm] = samples_in(&ret->dcgm, sizeof(struct dcgm_sample));
+}
+
+static void collect_health(const struct report *report, const struct gpu_device *d,
+                           struct agent_samples *ret) {
+    const struct health_card *card = health_cards_find(report->health, d->uuid);
+    struct health_view view = health_cards_view(report->health, d->uuid);
+    const struct gpu_device *parent =
+        gpu_find(gpu_monitor_snapshot(report->shares->monitor), d->parent);
+    const char *node = report->shares->options.node_name;
+    uint32_t index = parent ? parent->index : d->index;
+
+    for (enum health_state state = 0; state < HEALTH_STATES; state++) {
+        const struct state_sample s = {node, d->uuid, health_state_name(state), index,
+                                       view.state == state};
+
+        buf_append(&ret->states, &s, sizeof(s));
+    }
+    for (uint32_t i = 0; card && i < card->nxids; i++) {
+        const struct xid_count *x = &card->xids[i];
+        const struct xid_sample s = {node, d->uuid, index, x->xid,
+                                     x->by_nvml > x->by_log ? x->by_nvml : x->by_log};
+
+        buf_append(&ret->xids, &s, sizeof(s));
+    }
+}
+
+static void collect_states(const struct report *report, struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        collect_health(report, &s->devices[i], ret);
+    ret->sets[SAMPLES_state] = samples_in(&ret->states, sizeof(struct state_sample));
+    ret->sets[SAMPLES_xid] = samples_in(&ret->xids, sizeof(struct xid_sample));
 }
 
 /* ---- containers ---- */
@@ -241,8 +275,6 @@ static void collect_container(const struct report *report, const struct slot *sl
 }
 
 static void collect_containers(const struct report *report, struct agent_samples *ret) {
-    ret->containers = BUF_INIT(0);
-    ret->policies = BUF_INIT(0);
     for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
         struct slot_usage usage;
 
@@ -332,20 +364,32 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
 }
 
 int agent_samples_collect(struct report *report, struct agent_samples *ret) {
+    int r;
+
+    ret->states = ret->xids = ret->containers = ret->policies = BUF_INIT(0);
     collect_cards(report, ret);
     collect_devices(report, ret);
+    collect_states(report, ret);
     collect_containers(report, ret);
     collect_plugins(report, ret);
     collect_agent(report, ret);
-    if (buf_error(&ret->instances) < 0 || buf_error(&ret->dcgm) < 0)
-        return -ENOMEM;
-    return buf_error(&ret->containers) < 0 ? buf_error(&ret->containers)
-                                           : buf_error(&ret->policies);
+    r = buf_error(&ret->instances);
+    if (r == 0)
+        r = buf_error(&ret->dcgm);
+    if (r == 0)
+        r = buf_error(&ret->states);
+    if (r == 0)
+        r = buf_error(&ret->xids);
+    if (r == 0)
+        r = buf_error(&ret->containers);
+    return r == 0 ? buf_error(&ret->policies) : r;
 }
 
 void agent_samples_done(struct agent_samples *s) {
     buf_done(&s->instances);
     buf_done(&s->dcgm);
+    buf_done(&s->states);
+    buf_done(&s->xids);
     buf_done(&s->containers);
     buf_done(&s->policies);
 }

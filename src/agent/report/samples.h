@@ -20,6 +20,8 @@ struct report;
     SET(card, "GPU of the node")                                                                   \
     SET(instance, "MIG instance of the node")                                                      \
     SET(dcgm, "GPU or MIG instance of the node")                                                   \
+    SET(state, "GPU or MIG instance of the node, and state")                                       \
+    SET(xid, "GPU or MIG instance of the node, and XID that it has had")                           \
     SET(container, "GPU of a container's share")                                                   \
     SET(policy, "GPU of a container's share")                                                      \
     SET(plugin, "extended resource")                                                               \
@@ -95,6 +97,19 @@ struct container_sample {
     bool account_damaged;
 };
 
+/* Of a device and each state: whether it is that of the device. */
+struct state_sample {
+    const char *node, *uuid, *state;
+    uint32_t index;
+    bool is;
+};
+
+struct xid_sample {
+    const char *node, *uuid;
+    uint32_t index, xid;
+    uint64_t count;
+};
+
 struct policy_sample {
     struct container_identity of;
     const char *policy;
@@ -132,7 +147,7 @@ struct version_sample {
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
-    struct buf instances, dcgm, containers, policies; /* arrays of the samples */
+    struct buf instances, dcgm, states, xids, containers, policies; /* arrays of the samples */
     struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;

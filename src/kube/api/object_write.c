@@ -43,9 +43,12 @@ void object_put_condition(struct json_writer *w, const char *type, bool status, 
     json_object_end(w);
 }
 
-void object_now(char ret[static OBJECT_TIME_SIZE]) {
-    time_t now = time(NULL);
+void object_time(time_t when, char ret[static OBJECT_TIME_SIZE]) {
     struct tm utc;
-    (void) gmtime_r(&now, &utc);
+    (void) gmtime_r(&when, &utc);
     (void) strftime(ret, OBJECT_TIME_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+void object_now(char ret[static OBJECT_TIME_SIZE]) {
+    object_time(time(NULL), ret);
 }

@@ -4,6 +4,7 @@
 /* What all API objects have, as JSON for requests to the API server. */
 
 #include <stdbool.h>
+#include <time.h>
 
 struct json_writer;
 
@@ -20,6 +21,7 @@ void object_put_owner(struct json_writer *w, const char *kind, const char *name,
 void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,
                           const char *message, const char *since, const char *heartbeat);
 
-/* Writes the time of now as the API server writes times, "2026-01-31T12:34:56Z". */
+/* Writes a time, or that of now, as the API server writes times, "2026-01-31T12:34:56Z". */
 #define OBJECT_TIME_SIZE 32
+void object_time(time_t when, char ret[static OBJECT_TIME_SIZE]);
 void object_now(char ret[static OBJECT_TIME_SIZE]);

@@ -94,6 +94,30 @@ static void put_links(struct json_writer *w, const struct gpu_object *gpu) {
     json_array_end(w);
 }
 
+/* What is malformed there is repaired by the agent. */
+static void read_health(struct json status, struct gpu_object *gpu) {
+    uint64_t xid;
+    (void) field_copy_optional(json_get(status, "state"), gpu->state, sizeof(gpu->state));
+    (void) field_copy_optional(json_get(status, "reason"), gpu->reason, sizeof(gpu->reason));
+    (void) field_copy_optional(json_get(status, "since"), gpu->since, sizeof(gpu->since));
+    gpu->healthy = strcmp(gpu->state, "Healthy") == 0;
+    gpu->unknown = strcmp(gpu->state, "Unknown") == 0;
+    if (json_u64(json_get(status, "lastXid"), &xid) && xid <= UINT32_MAX)
+        gpu->last_xid = (uint32_t) xid;
+}
+
+static void put_health(struct json_writer *w, const struct gpu_object *gpu) {
+    json_put_string(w, "state", gpu->state);
+    if (gpu->reason[0])
+        json_put_string(w, "reason", gpu->reason);
+    else
+        json_put_null(w, "reason");
+    if (gpu->since[0])
+        json_put_string(w, "since", gpu->since);
+    if (gpu->last_xid > 0)
+        json_put_u64(w, "lastXid", gpu->last_xid);
+}
+
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
     struct json spec = json_get(object, "spec"), status = json_get(object, "status");
     struct gpu_object gpu = {0};
@@ -110,7 +134,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
         field_copy_optional(json_get(spec, "path"), gpu.path, sizeof(gpu.path)) < 0)
         return err_set(err, EINVAL, "GPU object %s has a bad spec", gpu.name);
     gpu.index = (uint32_t) index;
-    gpu.healthy = json_is_string(json_get(status, "state"), "Healthy");
+    read_health(status, &gpu);
     struct json capacity = json_get(status, "capacity");
     uint64_t core;
     gpu.has_capacity = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&
@@ -166,7 +190,7 @@ void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     uint64_t capacity = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
-    json_put_string(&w, "state", gpu->healthy ? "Healthy" : "Unhealthy");
+    put_health(&w, gpu);
     json_object_begin(&w, "capacity");
     json_put_string(&w, RESOURCE_CORE, "100");
     json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(capacity, memory));

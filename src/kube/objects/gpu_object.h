@@ -2,12 +2,15 @@
 #pragma once
 
 /* The GPU object (gpus.elasticgpu.io/v1alpha1, cluster scope): one per card. The agent of the node
- * owns metadata, spec, status.state and status.capacity; the scheduler owns status.allocatable,
- * status.allocated, status.held, status.heldBy and status.unavailable. */
+ * owns metadata, spec, status.state, status.reason, status.since, status.lastXid and
+ * status.capacity; the scheduler owns status.allocatable, status.allocated, status.held,
+ * status.heldBy and status.unavailable. The scheduler sets status.state to "Unknown" when the
+ * node's agent is gone. Users own spec.maintenance, spec.resetAt and spec.setHealthyAt. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kube/api/object_write.h"
 #include "kube/objects/pod.h"
 #include "model/gpu_link.h"
 #include "model/gpu_model.h"
@@ -32,7 +35,12 @@ struct gpu_object {
     int8_t numa;                  /* spec.numaNode; -1: not known */
     uint32_t nlinks;              /* 0: not known how it is connected */
     uint8_t links[GPU_LINKS_MAX]; /* spec.links: enum gpu_link, by the index of the other card */
-    bool healthy;                 /* status.state is exactly "Healthy" */
+    char state[16];               /* status.state: "Healthy", "Suspect" ... */
+    bool healthy;                 /* it is exactly "Healthy" */
+    bool unknown;                 /* it is exactly "Unknown" */
+    char reason[256];             /* status.reason: why it is not healthy */
+    char since[OBJECT_TIME_SIZE]; /* status.since: of the state; "": not reported */
+    uint32_t last_xid;            /* status.lastXid; 0: none */
     /* status.overuse: containers that hold more of the card than their share, as
      * "namespace/pod/container", each followed by a blank; as many as fit. */
     char overuse[1024];
@@ -57,5 +65,6 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out);
 void gpu_object_add_overuse(struct gpu_object *gpu, const char *namespace, const char *pod,
                             const char *container);
 
-/* Appends a merge patch for the status subresource: state, capacity, overuse and unattributed. */
+/* Appends a merge patch for the status subresource: state, reason, since, lastXid,
+ * capacity, overuse and unattributed. */
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out);

@@ -29,6 +29,10 @@ enum node_agent node_agent_at(const struct node_object *node, int64_t now) {
     return node->agent == NODE_AGENT_STOPPING && old ? NODE_AGENT_UNKNOWN : node->agent;
 }
 
+bool node_serves(const struct node_object *node, int64_t now) {
+    return !node->unready && node->offered && node_agent_at(node, now) != NODE_AGENT_STOPPING;
+}
+
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
     struct json meta = json_get(object, "metadata");
     struct node_object node = {0};

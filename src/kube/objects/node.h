@@ -38,5 +38,9 @@ struct node_object {
  * NODE_AGENT_STOPPING_MAX_S after it was written. */
 enum node_agent node_agent_at(const struct node_object *node, int64_t now);
 
+/* Whether pods with a share can be bound to the node: kubelet offers our resources, and the agent
+ * is not about to end. */
+bool node_serves(const struct node_object *node, int64_t now);
+
 /* Reads a Node object; -EINVAL when it is none. */
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err);

@@ -131,7 +131,11 @@ static void put_kept(struct json_writer *w, const struct state_card *card) {
 
 static void put_absence(struct json_writer *w, const struct state_card *card) {
     enum place_reason absent = state_node_absent(card->node);
+    bool may_be_healthy = card->healthy || card->unknown;
+    /* Only in this direction: the agent writes the state of a card as soon as it is back. */
     if (card->healthy && absent != PLACE_OK)
+        json_put_string(w, "state", "Unknown");
+    if (may_be_healthy && absent != PLACE_OK)
         json_put_string(w, "unavailable", place_reason_text(absent));
 }
 
@@ -218,6 +222,7 @@ void gpu_status_patch(const char *observed, const char *wanted, struct json_pars
     put_allocated(&w, json_get(old, "allocated"), json_get(new, "allocated"));
     put_changed(&w, "held", old, new);
     put_changed(&w, "heldBy", old, new);
+    put_changed(&w, "state", old, new);
     put_changed(&w, "unavailable", old, new);
     json_object_end(&w);
     json_object_end(&w);

@@ -44,7 +44,7 @@ uint64_t state_models_of(const struct state *s, const struct gpu_selection *sele
 
 enum place_reason state_node_absent(const struct state_node *node) {
     for (uint32_t i = 0; node->head->absence != PLACE_OK && i < node->ncards; i++)
-        if (node->cards[i]->healthy)
+        if (node->cards[i]->healthy || node->cards[i]->unknown)
             return node->head->absence;
     return PLACE_OK;
 }

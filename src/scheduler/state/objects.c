@@ -172,7 +172,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     uint64_t capacity = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != capacity ||
         card->physical != gpu->memory || card->healthy != gpu->healthy ||
-        card->unattributed != gpu->unattributed)
+        card->unknown != gpu->unknown || card->unattributed != gpu->unattributed)
         state_node_changed(node);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
     if (strcmp(card->model, gpu->model) != 0)
@@ -185,6 +185,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->physical = gpu->memory;
     card->unattributed = gpu->unattributed;
     card->healthy = gpu->healthy;
+    card->unknown = gpu->unknown;
     return 0;
 }
 

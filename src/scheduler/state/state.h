@@ -142,6 +142,7 @@ struct state_card {
     uint64_t physical;     /* bytes that are there */
     uint64_t unattributed; /* of `physical`: unattributed memory, not allocated */
     bool healthy;
+    bool unknown;   /* status.state is "Unknown": nothing reports its health */
     bool duplicate; /* another object of the node has the same UUID and counts instead */
     bool overcommitted;
     char *observed;        /* allocatable and allocated as the API server has them; NULL while the
