@@ -95,6 +95,27 @@ static void on_log(const struct kmsg_xid *x, void *userdata) {
     }
 }
 
+/* ---- probes ---- */
+
+void card_health_probed(const char *uuid, const char *error, void *userdata) {
+    struct agent *a = userdata;
+
+    if (a->closing)
+        return;
+    health_cards_end(&a->health, uuid, HEALTH_PROBE, error);
+    (void) gpu_monitor_poll(a->shares.monitor); /* its reading decides */
+}
+
+/* A probe that cannot begin now is tried again after the next snapshot. */
+void card_health_work(struct agent *a) {
+    const struct health_card *card;
+
+    health_cards_save(&a->health);
+    while ((card = health_cards_waiting(&a->health, HEALTH_PROBE)) &&
+           gpu_monitor_probe(a->shares.monitor, card->uuid) == 0)
+        health_cards_begin(&a->health, card->uuid);
+}
+
 /* ---- life ---- */
 
 void card_health_start(struct agent *a) {

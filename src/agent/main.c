@@ -143,7 +143,7 @@ static void on_snapshot(void *userdata) {
     if (status.complete) {
         log_changes(a);
         save_inventory(a);
-        health_cards_save(&a->health);
+        card_health_work(a);
     }
     publisher_update(a->report.publisher);
     prestart_wake(&a->prestarts);
@@ -396,6 +396,7 @@ static int start_parts(struct agent *a, struct err *err) {
                                                 .on_update = on_snapshot,
                                                 .judge = card_health_judge,
                                                 .on_xid = card_health_xid,
+                                                .on_probe = card_health_probed,
                                                 .on_poll = on_poll,
                                                 .on_limit = on_limit,
                                                 .userdata = a};

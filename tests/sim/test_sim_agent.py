@@ -122,7 +122,7 @@ def test_a_probe_tells_whether_a_card_takes_work(node, nvml):
     assert probe("GPU-00000000-0000-0000-0000-000000000000")[0] == FAILED
 
 
-def start_agent(node, path, descriptors=None, **more):
+def start_agent(node, path, descriptors=None, env=None, **more):
     """An agent without a cluster, which has started. Its standard error is in path / "log"."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", "-days", "1",
                     "-keyout", path / "key", "-out", path / "ca"], check=True, capture_output=True)
@@ -133,6 +133,7 @@ def start_agent(node, path, descriptors=None, **more):
     log = path / "log"
     with log.open("w") as stderr:
         agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())], stderr=stderr,
+                                 env={**os.environ, **(env or {})},
                                  preexec_fn=descriptors and
                                  (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)))
     while agent.poll() is None:

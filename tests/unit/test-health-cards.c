@@ -227,6 +227,39 @@ static void test_instances_come_and_go(void **state) {
     assert_int_equal(w.cards.ncards, GPU_MAX);
 }
 
+/* ---- work ---- */
+
+/* A driver that reports no recovery action: a probe, one at a time, and the next reading. */
+static void test_probe(void **state) {
+    const struct health_card *card;
+
+    (void) state;
+    w.rules.settle_ms = 0;
+    w.other.recovery_action = GPU_NOT_TOLD;
+    assert_null(health_cards_waiting(&w.cards, HEALTH_PROBE));
+    assert_true(nvml_xid("GPU-2", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    poll_all();
+    card = health_cards_waiting(&w.cards, HEALTH_PROBE);
+    assert_string_equal(card->uuid, "GPU-2");
+    assert_int_equal(state_of("GPU-2"), HEALTH_PROBING);
+    health_cards_begin(&w.cards, "GPU-2");
+    assert_null(health_cards_waiting(&w.cards, HEALTH_PROBE));
+    poll_all();
+    assert_null(health_cards_waiting(&w.cards, HEALTH_PROBE));
+    /* The agent is restarted: the probe has not ended, and is begun again. */
+    health_cards_save(&w.cards);
+    start();
+    assert_string_equal(health_cards_waiting(&w.cards, HEALTH_PROBE)->uuid, "GPU-2");
+    health_cards_begin(&w.cards, "GPU-2");
+    w.changes = 0;
+    health_cards_end(&w.cards, "GPU-2", HEALTH_PROBE, "error 46");
+    assert_int_equal(w.changes, 1);
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+    assert_non_null(strstr(health_cards_view(&w.cards, "GPU-2").reason, "probe failed: error 46"));
+    assert_null(health_cards_waiting(&w.cards, HEALTH_PROBE)); /* not at once again */
+    health_cards_end(&w.cards, "GPU-nowhere", HEALTH_PROBE, NULL);
+}
+
 /* ---- the file ---- */
 
 static void check_saved(const struct health_card *a, const struct health_card *b) {
@@ -356,6 +389,7 @@ int main(void) {
         T(test_suspicion_and_orders),
         T(test_no_answer),
         T(test_instances_come_and_go),
+        T(test_probe),
         T(test_restart),
         T(test_all_fields),
         T(test_bad_files),

@@ -226,6 +226,37 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
     return false;
 }
 
+/* ---- work ---- */
+
+const struct health_card *health_cards_waiting(const struct health_cards *c,
+                                               enum health_work work) {
+    for (uint32_t i = 0; i < c->ncards; i++)
+        if (!c->cards[i].working && health_work(&c->cards[i].health) == work)
+            return &c->cards[i];
+    return NULL;
+}
+
+void health_cards_begin(struct health_cards *c, const char *uuid) {
+    struct health_card *card = find(c, uuid);
+
+    if (card)
+        card->working = true;
+}
+
+void health_cards_end(struct health_cards *c, const char *uuid, enum health_work work,
+                      const char *error) {
+    struct health_card *card = find(c, uuid);
+    struct before before;
+
+    if (!card)
+        return;
+    before = before_of(card);
+    card->working = false;
+    health_work_done(&card->health, c->options.rules, work, error, now_ms());
+    c->unsaved = true;
+    (void) take_change(c, card, &before);
+}
+
 /* ---- the file ---- */
 
 void health_cards_save(struct health_cards *c) {

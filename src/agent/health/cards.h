@@ -36,6 +36,7 @@ struct health_card {
     struct xid_count xids[HEALTH_XIDS_MAX];
     uint32_t nxids;
     uint64_t judged; /* of health_cards, when it was the last time */
+    bool working;    /* its work has begun, in this process */
 };
 
 /* What is known of a device to those that do not decide: the state of its card where that is worse
@@ -77,6 +78,15 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d);
  * again. */
 bool health_cards_xid(struct health_cards *c, const struct gpu_xid *x);
 bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x);
+
+/* A device whose health_work() is `work` and has not begun, NULL: none. */
+const struct health_card *health_cards_waiting(const struct health_cards *c, enum health_work work);
+
+/* The work of the device has begun; it has ended, `error`: why it failed, or NULL. A device that
+ * has gone meanwhile is ignored. */
+void health_cards_begin(struct health_cards *c, const char *uuid);
+void health_cards_end(struct health_cards *c, const char *uuid, enum health_work work,
+                      const char *error);
 
 /* NULL: not known. */
 const struct health_card *health_cards_find(const struct health_cards *c, const char *uuid);

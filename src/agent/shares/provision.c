@@ -223,7 +223,7 @@ static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, 
 
     if (!d)
         return err_set(why, ENODEV, "device %s is not on this node", uuid);
-    if (!d->healthy)
+    if (!d->healthy || d->service == GPU_SERVES_NONE)
         return err_set(why, EAGAIN, "%s %s is unhealthy: %s", gpu_kind_name(d->kind), uuid,
                        d->reason);
     if (!holder)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The health of cards as the agent reports it, on the simulated driver: XIDs of NVML and of the kernel's log, drivers
+that report no recovery action, agents that are killed."""
+
+import json
+import os
+import pathlib
+import re
+import socket
+import tempfile
+import urllib.request
+
+import pytest
+from sim_kit import wait_until
+from test_sim_agent import start_agent
+
+
+class Agent:
+    """An agent that can be killed and started again on the same directories."""
+
+    def __init__(self, node, path, kmsg=None, env=None):
+        self.node, self.path, self.kmsg, self.env = node, path, kmsg, env
+        self.start()
+
+    def start(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1:%d" % s.getsockname()[1]
+        self.process = start_agent(self.node, self.path, listen=self.address, env=self.env,
+                                   **({"kmsg": self.kmsg} if self.kmsg else {}))
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def get(self, page):
+        with urllib.request.urlopen(f"http://{self.address}{page}", timeout=5) as answer:
+            return answer.read().decode()
+
+    def state(self, card):
+        """The one state of a card, by its number."""
+        found = re.findall(rf'^aliquot_gpu_state{{.*?gpu="{card}".*?state="(\w+)"}} 1$', self.get("/metrics"), re.M)
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    def xids(self, card):
+        found = re.findall(rf'^aliquot_gpu_xid_total{{.*?gpu="{card}".*?xid="(\d+)"}} (\d+)$', self.get("/metrics"), re.M)
+        return {int(xid): int(count) for xid, count in found}
+
+    def reason(self, card):
+        return {gpu["index"]: gpu["reason"] for gpu in json.loads(self.get("/usage"))["gpus"]}[card]
+
+    def wait(self, card, state, seconds=15):
+        wait_until(lambda: self.state(card) == state, seconds, f"card {card} is {state}")
+
+
+@pytest.fixture
+def agent_of():
+    with tempfile.TemporaryDirectory() as path:  # a short name, for sockets
+        agents = []
+
+        def make(node, **more):
+            agents.append(Agent(node, pathlib.Path(path), **more))
+            agents[-1].wait(0, "Healthy")
+            return agents[-1]
+
+        yield make
+        for agent in agents:
+            agent.kill()
+
+
+def test_an_xid_and_the_reset_after_it(node, agent_of):
+    agent = agent_of(node)
+    node.inject("xid", 31, "--gpu", 1)
+    node.inject("xid", 48, "--gpu", 1)
+    agent.wait(1, "Unhealthy")
+    assert agent.reason(1) == "XID 48 (double-bit ECC error): the card needs a reset"
+    assert agent.xids(1) == {31: 1, 48: 1} and agent.xids(0) == {}
+    assert agent.state(0) == "Healthy"
+    node.inject("reset", "--gpu", 1, "--force")
+    agent.wait(1, "Healthy")
+    assert agent.reason(1) == ""
+
+
+def test_a_driver_that_reports_no_recovery_action(node_of, agent_of):
+    """A context shows that the card has been reset: the XID alone would keep it out for ever."""
+    node = node_of("--machine", "old-driver")
+    agent = agent_of(node)
+    node.inject("xid", 48, "--gpu", 0)
+    agent.wait(0, "Unhealthy")
+    assert agent.reason(0).startswith("XID 48")
+    node.inject("reset", "--gpu", 0, "--force")
+    agent.wait(0, "Healthy", 30)
+
+
+def test_the_kernel_log(node, agent_of, tmp_path):
+    """XIDs that NVML does not report, and of which the card knows nothing: it is healthy again after the settle time."""
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+    end = os.open(log, os.O_RDWR)
+
+    def write(sequence, text, priority=3):
+        os.write(end, f"{priority},{sequence},1,-;{text}\n".encode())
+
+    agent = agent_of(node, kmsg=log)
+    (pci,) = re.findall(r'gpu="1".*?pci_bus_id="0*([0-9a-fA-F:]+)\.0"', agent.get("/metrics"))[:1]
+    where = "0000:" + ":".join(pci.split(":")[-2:]).lower()
+    write(1, f"NVRM: Xid (PCI:{where}): 63, pid=7, Row Remapper")
+    wait_until(lambda: agent.xids(1) == {63: 1}, 10, "the XID is counted")
+    assert agent.state(1) == "Healthy"
+    write(2, f"NVRM: Xid (PCI:{where}): 79, by a program", priority=12)
+    write(3, f"NVRM: Xid (PCI:{where}): 79, pid=7, GPU has fallen off the bus.")
+    wait_until(lambda: agent.xids(1) == {63: 1, 79: 1}, 10, "the XID is counted")
+    agent.wait(1, "Healthy")
+    assert agent.xids(0) == {}
+    os.close(end)
+
+
+def test_a_killed_agent_remembers(node_of, agent_of):
+    """The XID is in no figure of the driver: only the agent's file has it."""
+    node = node_of("--machine", "old-driver")
+    agent = agent_of(node, env={"DP_ENABLE_HEALTHCHECKS": "13"})
+    holder, _, _ = node.hold(1 << 20)  # no probe beside a program
+    victim, _, _ = node.hold(1 << 20)
+    node.inject("xid", 13, "--gpu", 0, "--pid", victim.pid)
+    agent.wait(0, "Unhealthy")
+    reason = agent.reason(0)
+    assert reason.startswith("XID 13 (graphics engine exception)")
+    agent.kill()
+    agent.start()
+    agent.wait(0, "Unhealthy")
+    assert agent.reason(0) == reason
+    holder.kill()
+    victim.kill()
+    agent.wait(0, "Healthy", 30)
+
+
+def test_no_checks_by_order(node, agent_of):
+    agent = agent_of(node, env={"DP_DISABLE_HEALTHCHECKS": "all"})
+    node.inject("xid", 154, "--gpu", 1)
+    wait_until(lambda: agent.xids(1) == {154: 1}, 10, "the XID is counted")
+    assert agent.state(1) == "Healthy"
