@@ -12,6 +12,7 @@
 #include "agent/report/publish.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/nvml/monitor.h"
 
 static bool is_on(const struct slot *slot, const char *uuid) {
@@ -70,9 +71,24 @@ static void on_change(const struct health_card *card, enum health_state before, 
 
 /* ---- input ---- */
 
+/* A card without its MPS daemon answers: its figures stay, and it takes no containers. */
+static void judge_mps(struct agent *a, struct gpu_device *d) {
+    char why[GPU_REASON_MAX] = "";
+    bool answers = d->healthy;
+
+    card_mps_judge(d, a);
+    if (answers && !d->healthy) {
+        text_copy(why, sizeof(why), d->reason);
+        d->healthy = true;
+        d->reason[0] = 0;
+    }
+    health_cards_set_problem(&a->health, d->uuid, HEALTH_MPS, why[0] ? why : NULL);
+}
+
 void card_health_judge(struct gpu_device *d, void *userdata) {
     struct agent *a = userdata;
 
+    judge_mps(a, d);
     health_cards_judge(&a->health, d);
 }
 

@@ -449,7 +449,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 7;
+    a->closing = 8;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     a->shares.closing = a->shares.events.closing = true;

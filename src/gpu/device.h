@@ -118,6 +118,7 @@ struct gpu_device {
     /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
      * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */
     uint32_t recovery_action;
+    uint64_t read_at; /* when the figures came: loop time of the monitor, ms */
     bool late;    /* the figures are not of the last poll: they fit no figures taken at that time */
     bool healthy; /* NVML's calls on it succeed */
     bool needs_reset;         /* they fail until it is reset */

@@ -17,8 +17,8 @@
 
 #include "agent/audit/usage.h"
 #include "agent/health/cards.h"
-#include "agent/os/kmsg.h"
 #include "agent/mps/mps.h"
+#include "agent/os/kmsg.h"
 #include "agent/report/metrics.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"

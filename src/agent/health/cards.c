@@ -129,7 +129,8 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     struct health_reading reading = {.error = d->healthy ? NULL : d->reason,
                                      .needs_reset = d->needs_reset,
                                      .of_driver = d->stale,
-                                     .late = d->late,
+                                     .late = d->late ||
+                                             (card->read_at > 0 && d->read_at == card->read_at),
                                      .recovery = told(d->recovery_action),
                                      .temperature = told(d->sample.temperature),
                                      .holders = c->options.holders(d->uuid, c->options.userdata),
@@ -138,6 +139,7 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     const char *reason;
 
     before = before_of(card);
+    card->read_at = d->read_at;
     health_read(&card->health, c->options.rules, &reading, now_ms());
     (void) take_change(c, card, &before);
     d->service = service_of(&card->health);
@@ -145,6 +147,18 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     take_parent(c, card, &d->service, &reason);
     if (d->service != GPU_SERVES)
         text_copy(d->reason, sizeof(d->reason), reason);
+}
+
+void health_cards_set_problem(struct health_cards *c, const char *uuid, enum health_cause cause,
+                              const char *text) {
+    struct health_card *card = find(c, uuid);
+    struct before before;
+
+    if (!card)
+        return;
+    before = before_of(card);
+    health_set_problem(&card->health, c->options.rules, cause, text, now_ms());
+    (void) take_change(c, card, &before);
 }
 
 struct health_view health_cards_view(const struct health_cards *c, const char *uuid) {

@@ -35,8 +35,9 @@ struct health_card {
     int64_t since; /* of the state, Unix time in seconds */
     struct xid_count xids[HEALTH_XIDS_MAX];
     uint32_t nxids;
-    uint64_t judged; /* of health_cards, when it was the last time */
-    bool working;    /* its work has begun, in this process */
+    uint64_t read_at; /* of the device, as it was evaluated last */
+    uint64_t judged;  /* of health_cards, when it was the last time */
+    bool working;     /* its work has begun, in this process */
 };
 
 /* What is known of a device to those that do not decide: the state of its card where that is worse
@@ -87,6 +88,11 @@ const struct health_card *health_cards_waiting(const struct health_cards *c, enu
 void health_cards_begin(struct health_cards *c, const char *uuid);
 void health_cards_end(struct health_cards *c, const char *uuid, enum health_work work,
                       const char *error);
+
+/* What the figures of a device do not show (HEALTH_MPS ...); NULL: no longer. Ignored for a device
+ * that has not been judged yet. */
+void health_cards_set_problem(struct health_cards *c, const char *uuid, enum health_cause cause,
+                              const char *text);
 
 /* NULL: not known. */
 const struct health_card *health_cards_find(const struct health_cards *c, const char *uuid);

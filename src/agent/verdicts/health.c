@@ -182,7 +182,7 @@ static void decide_unwell(struct health *h, const struct health_options *o, enum
                           uint64_t now) {
     bool reset;
 
-    if ((h->state == HEALTH_HEALTHY || h->state == HEALTH_SUSPECT) &&
+    if ((h->state == HEALTH_HEALTHY || h->state == HEALTH_SUSPECT) && cause != HEALTH_MPS &&
         !(cause == HEALTH_NO_ANSWER && h->of_driver))
         note_leaving(h, o, now);
     reset = wants_reset(h, o, now);
