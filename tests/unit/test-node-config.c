@@ -242,7 +242,7 @@ static void health_and_reset(void **state) {
     assert_false(c->health.recover);
     assert_int_equal(c->health.flapping_times, 5);
     assert_int_equal(c->health.flapping_within_ms, 3600000);
-    assert_int_equal(c->health.reset, HEALTH_RESET_DRAIN);
+    assert_int_equal(c->health.reset, HEALTH_RESET_NEVER); /* the agent resets no card yet */
     assert_int_equal(c->health.reset_timeout_ms, 30000);
     assert_string_equal(c->health.reset_command[0], "/bin/reset");
     assert_string_equal(c->health.reset_command[1], "UUID");

@@ -108,16 +108,22 @@ static int check_whole(const struct node_config *c, const struct yaml *root, str
 
 /* Sections that are checked, and that no part of the agent reads yet. */
 static void note_pending(const struct yaml *root, struct node_config *c) {
-    static const char *const pending[][2] = {
-        {"resources", "gpus"}, {"sharing", NULL},  {"aliquot", "health"},
-        {"aliquot", "reset"},  {"aliquot", "mig"}, {"aliquot", "allocationPolicy"},
+    static const char *const pending[][3] = {
+        {"resources", "gpus"},
+        {"sharing"},
         {"flags", "mpsRoot"},
+        {"aliquot", "health", "interval"},
+        {"aliquot", "health", "deadline"},
+        {"aliquot", "reset"},
+        {"aliquot", "mig"},
+        {"aliquot", "allocationPolicy"},
     };
 
     for (size_t i = 0; i < sizeof(pending) / sizeof(pending[0]); i++) {
-        const struct yaml *v = yaml_get(root, pending[i][0]);
+        const struct yaml *v = root;
 
-        v = pending[i][1] ? yaml_get(v, pending[i][1]) : v;
+        for (size_t k = 0; k < 3 && pending[i][k]; k++)
+            v = yaml_get(v, pending[i][k]);
         if (v && v->type != YAML_NULL)
             buf_printf(&c->notes, "line %u: %s has no effect yet\n", v->line, v->key->text);
     }
@@ -143,6 +149,8 @@ static int read_root(const struct yaml *root, const char *node, struct node_conf
         r = yaml_read(root, root_fields, c, err);
     if (r == 0)
         note_pending(root, c);
+    /* A card would wait for its reset for ever. */
+    c->health.reset = HEALTH_RESET_NEVER;
     if (r == 0 && c->reset_command[0])
         c->health.reset_command = c->reset_command;
     return r == 0 ? check_whole(c, root, err) : r;
