@@ -44,6 +44,7 @@ static struct {
     bool mute; /* tells of profiles only in MIG mode */
     struct nvmlGpuInstance_st gi[8];
     int changes, dies_at, fails_at;
+    const char *refuses; /* names of profiles of which no instance can be made */
     jmp_buf death;
 } driver;
 
@@ -222,7 +223,8 @@ static nvmlReturn_t make_instance(nvmlDevice_t d, unsigned int id,
     unsigned int k = 0;
 
     (void) d;
-    if (fails() || !driver.mode || !(p->starts >> at->start & 1))
+    if (fails() || !driver.mode || !(p->starts >> at->start & 1) ||
+        (driver.refuses && strstr(driver.refuses, p->name)))
         return NVML_ERROR_INSUFFICIENT_RESOURCES;
     for (size_t i = 0; i < 8; i++)
         if (driver.gi[i].profile && (mig_bits(driver.gi[i].profile, (int) driver.gi[i].start) &
@@ -515,7 +517,27 @@ static void test_a_call_fails(void **state) {
         assert_int_equal(apply(WISH("3g.40gb,2g.20gb,1g.10gb"), true, &result, &err), -EIO);
         assert_non_null(strstr(err.text, ": "));
         assert_string_equal(layout(), "3g.40gb@0 3g.40gb@4");
+        assert_string_equal(result.lost, "");
     }
+}
+
+static void test_an_instance_cannot_be_put_back(void **state) {
+    struct gpu_mig_result result;
+    struct err err;
+    (void) state;
+
+    begin();
+    (void) add("2g.20gb", 0);
+    (void) add("1g.10gb", 2);
+    (void) add("1g.10gb", 3);
+    (void) add("3g.40gb", 4);
+    driver.refuses = "7g.80gb 2g.20gb";
+    assert_int_equal(apply(WISH("7g.80gb"), true, &result, &err), -EIO);
+    assert_non_null(strstr(err.text, "7g.80gb at 0"));
+    assert_string_equal(layout(), "1g.10gb@2 1g.10gb@3 3g.40gb@4");
+    assert_non_null(strstr(result.lost, "2g.20gb at 0 (2g.20gb at 0: "));
+    assert_null(strstr(result.lost, "1g.10gb"));
+    assert_null(strstr(result.lost, "3g.40gb"));
 }
 
 static void test_mode(void **state) {
@@ -626,6 +648,7 @@ int main(void) {
         cmocka_unit_test(test_in_use_by_an_unnamed_process),
         cmocka_unit_test(test_pending_changes_nothing),
         cmocka_unit_test(test_a_call_fails),
+        cmocka_unit_test(test_an_instance_cannot_be_put_back),
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_mode_only),
         cmocka_unit_test(test_parts_of_instances),

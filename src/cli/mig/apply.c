@@ -158,6 +158,9 @@ static int apply_card(const struct apply *a, const struct mig_machine *m, uint32
     struct gpu_mig_result result = {0};
     int r = gpu_mig_apply(&m->nvml, m->devices[i], &request, &result, err);
 
+    if (result.lost[0])
+        (void) fprintf(stderr, "aliquot mig apply: GPU %u: could not be put back: %s\n", job.index,
+                       result.lost);
     if (r == -EBUSY && a->skip_reset)
         r = 0;
     if (r < 0)

@@ -300,38 +300,84 @@ static int converge(struct run *run, struct err *err) {
 
 /* ---- back to what it was ---- */
 
-static int want_before(const struct mig_card *card, void *userdata, struct mig_want *ret,
-                       struct err *err) {
-    const struct mig_card *before = userdata;
-
-    (void) card;
-    (void) err;
-    *ret = (struct mig_want){.enabled = before->enabled, .n = before->ninstances};
-    for (uint32_t i = 0; i < before->ninstances; i++) {
-        const struct mig_instance *gi = &before->instances[i];
-        struct mig_wanted *w = &ret->instances[i];
-
-        *w = (struct mig_wanted){.profile = gi->profile, .start = gi->start};
-        /* The largest first. */
-        for (uint32_t slices = MIG_COMPUTE_MAX; slices > 0; slices--)
-            for (uint32_t k = 0; k < gi->ncompute; k++)
-                if (gi->compute[k].slices == slices)
-                    w->compute[w->ncompute++] = slices;
-    }
-    return 0;
+static const struct mig_instance *find_at(const struct mig_card *card,
+                                          const struct mig_instance *like) {
+    for (uint32_t i = 0; i < card->ninstances; i++)
+        if (card->instances[i].profile == like->profile && card->instances[i].start == like->start)
+            return &card->instances[i];
+    return NULL;
 }
 
-/* An instance at the same placement has the same UUID. */
-static void undo(struct run *run, struct mig_card *before) {
-    const struct gpu_mig_request back = {
-        .enabled = before->enabled, .want = want_before, .userdata = before};
-    struct gpu_mig_result result = run->result;
-    struct err ignored;
+static void describe(const struct mig_instance *gi, struct mig_wanted *ret) {
+    *ret = (struct mig_wanted){.profile = gi->profile, .start = gi->start};
+    /* The largest first. */
+    for (uint32_t slices = MIG_COMPUTE_MAX; slices > 0; slices--)
+        for (uint32_t k = 0; k < gi->ncompute; k++)
+            if (gi->compute[k].slices == slices)
+                ret->compute[ret->ncompute++] = slices;
+}
 
-    run->request = &back;
-    (void) converge(run, &ignored);
-    result.driver_ns = run->result.driver_ns;
-    run->result = result;
+static void add_lost(struct run *run, const char *what, const struct err *cause) {
+    char *text = run->result.lost;
+    size_t n = strlen(text);
+
+    (void) snprintf(text + n, GPU_MIG_REASON_MAX - n, "%s%s (%s)", n ? ", " : "", what,
+                    cause->text);
+}
+
+static int put_back(struct run *run, const struct mig_instance *old, struct err *err) {
+    const struct mig_instance *now = find_at(&run->card, old);
+    struct mig_wanted w;
+
+    (void) err_set(err, EBUSY, "in use"); /* a call that the driver refused sets no text */
+    describe(old, &w);
+    if (!now)
+        return make_instance(run, &w, old->start, err);
+    return mig_card_has_compute(now, w.compute, w.ncompute) ? 0 : refit_instance(run, now, &w, err);
+}
+
+/* The mode that the driver keeps as pending after a refusal is taken back, too. */
+static int restore_mode(struct run *run, bool enabled, struct err *err) {
+    bool same = run->card.enabled == enabled;
+    int r;
+
+    (void) err_set(err, EBUSY, "in use");
+    r = same && !run->card_refused ? 0 : set_mode(run, enabled, err);
+
+    return same ? 0 : r;
+}
+
+/* Each instance by itself: one that cannot be put back leaves the others. */
+static void undo(struct run *run, const struct mig_card *before) {
+    uint32_t changes = run->result.changes;
+    struct err err;
+
+    if (read_card(run, &err) < 0 ||
+        (before->enabled && (restore_mode(run, true, &err) < 0 || read_card(run, &err) < 0))) {
+        add_lost(run, "the division", &err);
+        return;
+    }
+    for (uint32_t i = 0; i < run->card.ninstances; i++) {
+        const struct mig_instance *gi = &run->card.instances[i];
+
+        /* What this leaves is in the way of another one, which is then named. */
+        if (!find_at(before, gi) && !gi->in_use)
+            (void) destroy_instance(run, gi, &err);
+    }
+    if (!before->enabled && restore_mode(run, false, &err) < 0)
+        add_lost(run, "MIG mode off", &err);
+    if (before->enabled && read_card(run, &err) < 0)
+        add_lost(run, "the division", &err);
+    for (uint32_t i = 0; before->enabled && i < before->ninstances; i++) {
+        const struct mig_instance *old = &before->instances[i];
+        char name[MIG_NAME_MAX], what[MIG_NAME_MAX + 16];
+
+        (void) snprintf(what, sizeof(what), "%s at %u",
+                        mig_name_format(&before->profiles[old->profile].name, name), old->start);
+        if (put_back(run, old, &err) < 0)
+            add_lost(run, what, &err);
+    }
+    run->result.changes = changes;
 }
 
 int gpu_mig_apply(const struct nvml *n, nvmlDevice_t device, const struct gpu_mig_request *request,
@@ -341,6 +387,7 @@ int gpu_mig_apply(const struct nvml *n, nvmlDevice_t device, const struct gpu_mi
     struct mig_card before;
     int r = gpu_mig_read(n, device, &before, err);
 
+    *ret = (struct gpu_mig_result){0};
     if (r < 0)
         return r;
     r = converge(&run, err);

@@ -25,14 +25,17 @@ struct gpu_mig_request {
 };
 
 struct gpu_mig_result {
-    bool pending; /* instances in use are in the way: nothing was changed, or all of it is undone */
+    bool pending; /* instances in use are in the way: nothing was changed, or it has been undone */
     char reason[GPU_MIG_REASON_MAX]; /* of `pending` */
-    uint32_t changes;
+    /* What could not be put back after a failure or while pending: "2g.20gb at 4 (cause), ...". */
+    char lost[GPU_MIG_REASON_MAX];
+    uint32_t changes;   /* without those of the undoing */
     uint64_t driver_ns; /* in calls that change the card */
     uint64_t total_ns;
 };
 
-/* 0: reached, or pending. -EIO, -ENOSPC, -EINVAL, -EOPNOTSUPP: failed; what was
- * changed has been undone where the driver let that be. Blocks as long as the driver does. */
+/* 0: reached, or pending. -EIO, -ENOSPC, -EINVAL, -EOPNOTSUPP: failed. What was changed before a
+ * failure or `pending` is undone, each instance by itself; *ret, which is filled after failures
+ * too, names those that could not be put back. Blocks as long as the driver does. */
 int gpu_mig_apply(const struct nvml *n, nvmlDevice_t device, const struct gpu_mig_request *request,
                   struct gpu_mig_result *ret, struct err *err);
