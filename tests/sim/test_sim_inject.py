@@ -2,6 +2,7 @@
 """`aliquot sim inject`: what goes wrong on demand, and how programs see it."""
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -10,11 +11,12 @@ import threading
 import time
 
 import pytest
-from sim_kit import ALIQUOT, GIB, PROGRAMS, wait_until
+from sim_kit import ALIQUOT, GIB, PROGRAMS, TOP, wait_until
 from test_sim_garbage import ALLOC, reply, request, session
 
 SUSPEND, RESUME = 21, 22  # requests to the daemon (src/sim/proto.h)
 
+XIDS = TOP / "src/model/xids.def"
 OUT_OF_MEMORY, DEVICE_UNAVAILABLE, ECC, ILLEGAL_ADDRESS = 2, 46, 214, 700
 
 
@@ -126,6 +128,16 @@ def test_a_card_that_needs_a_reset(node, nvml):
     node.inject("reset", "--gpu", 0, "--force")
     assert node.hold(GIB)[1] == 0
     assert nvml.nvmlDeviceGetMemoryInfo(gpu).used > GIB
+
+
+def test_xids_that_need_a_reset_by_the_catalogue(node):
+    rows = re.findall(r"^XID\((\d+), +(\w+),", XIDS.read_text(), re.MULTILINE)
+    xids = [number for number, resolution in rows if resolution == "RESET_GPU"]
+    assert "46" in xids and "95" in xids
+    for xid in xids:
+        node.inject("xid", xid, "--gpu", 0)
+        assert [x["state"] for x in node.show() if "uuid" in x][0] == "needs-reset", xid
+        node.inject("reset", "--force", "--gpu", 0)
 
 
 NVML_CLIENT = """

@@ -16,6 +16,7 @@ static const struct {
     {31, XID_CONTEXT, CUDA_ERROR_ILLEGAL_ADDRESS},    /* page fault */
     {43, XID_CONTEXT, CUDA_ERROR_LAUNCH_FAILED},      /* the channel stopped */
     {45, XID_CONTEXT, CUDA_ERROR_LAUNCH_FAILED},      /* torn down after another error */
+    {46, XID_RESET, CUDA_ERROR_LAUNCH_FAILED},        /* no answer in time */
     {48, XID_RESET, CUDA_ERROR_ECC_UNCORRECTABLE},    /* double bit error */
     {62, XID_RESET, CUDA_ERROR_LAUNCH_FAILED},        /* microcontroller halted */
     {64, XID_RESET, CUDA_ERROR_ECC_UNCORRECTABLE},    /* a row could not be remapped */
