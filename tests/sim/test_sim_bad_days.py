@@ -111,6 +111,11 @@ def test_capabilities_have_the_new_numbers(machine_of, tmp_path):
     idle(node, nvml)
     node.inject("swap-minors", 1, "--gpu", 0)
     nvml.nvmlInit()
+    assert access(node) == {}      # a reset ends the instances
+    for i, profiles in enumerate([[(19, 0)], [(9, 2), (14, 1)]]):
+        for gpu_profile, compute_profile in profiles:
+            gi = nvml.nvmlDeviceCreateGpuInstance(nvml.nvmlDeviceGetHandleByIndex(i), gpu_profile)
+            nvml.nvmlGpuInstanceCreateComputeInstance(gi, compute_profile)
     assert set(access(node)) == {f"gpu{g}/mig/gi{i}/{c}access" for g, i in ((1, 1), (0, 1), (0, 2)) for c in ("", "ci0/")}
     if os.geteuid() == 0:
         seen = before.see("cuda")["cuda"]
@@ -128,3 +133,22 @@ def test_only_idle_cards_exchange_them(machine_of):
     assert "no other GPU" in node.inject("swap-minors", 2, "--gpu", 0, expect=1)
     nvml.nvmlInit()
     assert list(minors(nvml).values()) == [0, 1]
+
+
+def test_a_refused_exchange_resets_neither_card(machine_of):
+    node, nvml = machine_of(CARDS)
+    idle(node, nvml)
+    node.inject("ecc", "corrected", "3", "--gpu", 0)
+    node.inject("persistence", "on", "--gpu", 1)
+    assert "GPU 1 is in use" in node.inject("swap-minors", 1, "--gpu", 0, expect=1)
+    nvml.nvmlInit()
+    assert list(minors(nvml).values()) == [0, 1]
+    kinds = nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC
+    assert nvml.nvmlDeviceGetTotalEccErrors(nvml.nvmlDeviceGetHandleByIndex(0), *kinds) == 3
+
+
+def test_a_reset_turns_mig_mode_off_on_hopper(machine_of):
+    node, nvml = machine_of("[gpu 0]\nmodel = H100\nmig = 1g.10gb\n")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.inject("reset", "--force", "--gpu", 0)
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 0] and access(node) == {}

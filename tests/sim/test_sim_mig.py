@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sim_kit import GIB, TOP, parts, wait_until
+from test_sim_capabilities import access
 from test_sim_garbage import ALLOC, request, session
 
 MIB = 1 << 20
@@ -235,7 +236,11 @@ def test_memory_on_its_way_keeps_its_instance(on):
 @pytest.mark.parametrize("action,state", [(("xid", 48), "needs-reset"), (("lose",), "lost")])
 def test_what_happens_to_a_card_happens_to_its_parts(on, action, state):
     node, nvml = on("--machine", "mig")
-    part = nvml.nvmlDeviceGetUUID(parts(nvml, nvml.nvmlDeviceGetHandleByIndex(0))[0])
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    handle = parts(nvml, gpu)[0]
+    part = nvml.nvmlDeviceGetUUID(handle)
+    instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, nvml.nvmlDeviceGetGpuInstanceId(handle))
+    start = nvml.nvmlGpuInstanceGetInfo(instance).placement.start
     user = node.start("hold", GIB, CUDA_VISIBLE_DEVICES=part)
     assert user.stdout.readline().split()[0] == "0"
     node.inject(*action, "--gpu", 0)
@@ -247,7 +252,17 @@ def test_what_happens_to_a_card_happens_to_its_parts(on, action, state):
         assert "in use" in node.inject("reset", "--gpu", 0, expect=1)
     user.communicate()
     node.inject(*(["return"] if state == "lost" else ["reset", "--force"]), "--gpu", 0)
-    assert {x["state"] for x in node.show() if "uuid" in x} == {"healthy"}
+    shown = node.show()
+    assert {x["state"] for x in shown if "uuid" in x} == {"healthy"}
+    # The instances of that card are gone; MIG mode of an A100 is not.
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert part not in {x.get("uuid") for x in shown} and parts(nvml, gpu) == []
+    assert not any(name.startswith("gpu0/") for name in access(node)) and nvml.nvmlDeviceGetMigMode(gpu) == [1, 1]
+    assert len(parts(nvml, nvml.nvmlDeviceGetHandleByIndex(1))) == 7
+    place = nvml.c_nvmlGpuInstancePlacement_t()
+    place.start, place.size = start, 4
+    made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(gpu, 9, ctypes.byref(place))
+    nvml.nvmlGpuInstanceCreateComputeInstance(made, 2)
     user = node.start("hold", GIB, CUDA_VISIBLE_DEVICES=part)
     assert user.stdout.readline().split()[0] == "0"
 

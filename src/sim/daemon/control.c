@@ -139,39 +139,51 @@ static int do_lose(struct daemon *d, const struct sim_control *c, struct buf *ou
     return 0;
 }
 
+static int reset_card(struct daemon *d, uint32_t minor) {
+    int r = fault_reset(&d->machine, minor);
+    if (r == 0)
+        daemon_forget_instances(d, minor);
+    return r;
+}
+
 static int do_return(struct daemon *d, const struct sim_control *c, struct buf *out) {
     if (atomic_load(&d->machine.gpu[c->minor].page->state) != SIM_LOST) {
         buf_printf(out, "GPU %u is not lost", c->minor);
         return -EINVAL;
     }
-    return fault_reset(&d->machine, c->minor);
+    return reset_card(d, c->minor);
 }
 
-static int do_reset(struct daemon *d, const struct sim_control *c, struct buf *out) {
-    if (atomic_load(&d->machine.gpu[c->minor].page->state) == SIM_LOST) {
-        buf_printf(out, "GPU %u is off the bus; `return` brings it back", c->minor);
+static int check_reset(const struct daemon *d, uint32_t minor, bool forced, struct buf *out) {
+    const struct sim_page *page = d->machine.gpu[minor].page;
+    pid_t opener = fault_opener(&d->machine, minor);
+    if (atomic_load(&page->state) == SIM_LOST) {
+        buf_printf(out, "GPU %u is off the bus; `return` brings it back", minor);
         return -EINVAL;
     }
-    pid_t opener = fault_opener(&d->machine, c->minor);
-    bool forced = c->code != 0;
     if (d->machine.host->vgpu && !forced) {
-        buf_printf(out, "GPU %u is a vGPU: only its host can reset it", c->minor);
+        buf_printf(out, "GPU %u is a vGPU: only its host can reset it", minor);
         return -EOPNOTSUPP;
     }
     if (opener && !forced) {
-        buf_printf(out, "GPU %u is in use by another client: process %d has it open", c->minor,
+        buf_printf(out, "GPU %u is in use by another client: process %d has it open", minor,
                    (int) opener);
         return -EBUSY;
     }
-    struct sim_page *page = d->machine.gpu[c->minor].page;
     if (!forced && atomic_load(&page->setting[SIM_SETTING_PERSISTENCE])) {
-        buf_printf(out, "GPU %u is in use by another client: its persistence mode is on", c->minor);
+        buf_printf(out, "GPU %u is in use by another client: its persistence mode is on", minor);
         return -EBUSY;
     }
-    int r = fault_reset(&d->machine, c->minor);
-    if (r < 0)
-        buf_printf(out, "GPU %u is in use", c->minor);
-    return r;
+    if (fault_in_use(&d->machine, minor, 0)) {
+        buf_printf(out, "GPU %u is in use", minor);
+        return -EBUSY;
+    }
+    return 0;
+}
+
+static int do_reset(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    int r = check_reset(d, c->minor, c->code != 0, out);
+    return r < 0 ? r : reset_card(d, c->minor);
 }
 
 static int do_persistence(struct daemon *d, const struct sim_control *c, struct buf *out) {
@@ -191,7 +203,8 @@ static int do_unload(struct daemon *d, const struct sim_control *c, struct buf *
     (void) c;
     (void) out;
     daemon_unload(d);
-    daemon_forget_instances(d);
+    for (uint32_t i = 0; i < d->machine.ngpus; i++)
+        daemon_forget_instances(d, i);
     return 0;
 }
 
@@ -275,10 +288,13 @@ static int do_swap(struct daemon *d, const struct sim_control *c, struct buf *ou
         buf_printf(out, "there is no other GPU %u", other);
         return -ENODEV;
     }
-    const struct sim_control one = {.minor = c->minor}, two = {.minor = other};
-    int r = do_reset(d, &one, out);
+    int r = check_reset(d, c->minor, false, out);
     if (r == 0)
-        r = do_reset(d, &two, out);
+        r = check_reset(d, other, false, out);
+    if (r == 0)
+        r = reset_card(d, c->minor);
+    if (r == 0)
+        r = reset_card(d, other);
     if (r < 0)
         return r;
     struct err err;

@@ -205,9 +205,9 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
  * while a descriptor keeps memory of it. */
 int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi);
 
-/* The driver has been unloaded: no instance is left. MIG mode is in the InfoROM of cards before
- * Hopper, and stays there. */
-void daemon_forget_instances(struct daemon *d);
+/* The card has been reset, or the driver unloaded: no instance is left. MIG mode is in the InfoROM
+ * of cards before Hopper, and stays there. */
+void daemon_forget_instances(struct daemon *d, uint32_t minor);
 
 /* Divides a card as a machine file says. */
 int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);

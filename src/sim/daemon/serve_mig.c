@@ -80,16 +80,14 @@ int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi) {
     return r < 0 ? r : updated;
 }
 
-void daemon_forget_instances(struct daemon *d) {
-    for (uint32_t minor = 0; minor < d->machine.ngpus; minor++) {
-        const struct sim_gpu *g = &d->machine.gpu[minor];
-        if (!g->division)
-            continue;
-        for (uint32_t gi = 0; gi < SIM_GPU_INSTANCES_MAX; gi++)
-            (void) daemon_end_instance(d, minor, gi);
-        if (g->page->cc_major >= HOPPER)
-            (void) instance_set_mode(&d->machine, minor, false);
-    }
+void daemon_forget_instances(struct daemon *d, uint32_t minor) {
+    const struct sim_gpu *g = &d->machine.gpu[minor];
+    if (!g->division)
+        return;
+    for (uint32_t gi = 0; gi < SIM_GPU_INSTANCES_MAX; gi++)
+        (void) daemon_end_instance(d, minor, gi);
+    if (g->page->cc_major >= HOPPER)
+        (void) instance_set_mode(&d->machine, minor, false);
 }
 
 /* One entry a GPU instance, and one for each of its compute instances. */
