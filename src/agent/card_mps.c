@@ -171,6 +171,7 @@ int card_mps_start(struct agent *a, struct err *err) {
     static char dir[512];
     const struct mps_options options = {.daemon = {.program = "/proc/self/exe",
                                                    .selinux = "/sys/fs/selinux",
+                                                   .bounded = a->shares.slots.bounded,
                                                    .driver = find_driver,
                                                    .on_change = on_change,
                                                    .userdata = a},

@@ -373,7 +373,8 @@ static int start_files(struct agent *a, struct err *err) {
     a->shares.slots.bounded =
         share_dir_can_bound(a->shares.options.state_dir, a->shares.options.host_root, &why) == 0;
     if (!a->shares.slots.bounded)
-        log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
+        log_warn("ledgers and MPS directories of containers have no limit on the node: %s",
+                 why.text);
     r = library_install(a->config.library, a->shares.options.state_dir, a->shares.slots.bounded,
                         &a->shares.library, err);
     if (r == 0)

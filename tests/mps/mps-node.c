@@ -124,8 +124,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
 }
 
 int main(int argc, char **argv) {
-    struct mps_options options = {.daemon = {.driver = find_driver, .on_change = show},
-                                  .is_held = is_held};
+    struct mps_options options = {
+        .daemon = {.driver = find_driver, .bounded = true, .on_change = show}, .is_held = is_held};
     struct err err;
 
     if (argc != 10)

@@ -217,5 +217,8 @@ class World:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        for path in (self.pipe, self.card / "shm"):
+            if path.is_mount():
+                subprocess.run(["umount", "--lazy", path], check=True)
         self.node.close()
         shutil.rmtree(self.top, ignore_errors=True)

@@ -39,12 +39,32 @@ def test_life(world):
     inside = os.stat(f"/proc/{pid}/root/dev/shm")
     assert (shm.st_dev, shm.st_ino) == (inside.st_dev, inside.st_ino)
     assert shm.st_mode & 0o7777 == 0o1777
+    # Containers write there: neither may grow with the file system of the state.
+    for path in (world.pipe, world.card / "shm"):
+        assert os.stat(path).st_dev != os.stat(world.card).st_dev
+        assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= 3 << 30
     agent.tell("stop")
     agent.wait_for("none")
     wait_until(lambda: ended(pid), what="daemon has ended")
     world.assert_nothing_left()
     agent.tell("close")
     assert agent.wait() == 0
+
+
+def test_files_of_containers_do_not_delay_the_end(world):
+    """A tree whose paths are longer than PATH_MAX."""
+    agent = world.agent(RUN)
+    agent.wait_for("ready")
+    fd = os.open(world.card / "shm", os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("x" * 200, dir_fd=fd)
+        inner = os.open("x" * 200, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    agent.tell("stop")
+    agent.wait_for("none")
+    world.assert_nothing_left()
 
 
 def test_the_former_mode_returns(world):

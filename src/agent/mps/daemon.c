@@ -427,7 +427,7 @@ static void proceed_start(struct mps_daemon *d) {
     else if (!d->driver.control[0] || !d->driver.server[0])
         fail(d, "the driver's nvidia-cuda-mps-%s is not on this node",
              d->driver.control[0] ? "server" : "control");
-    else if (mps_directories_make(&d->dirs, d->options.selinux, &err) < 0)
+    else if (mps_directories_make(&d->dirs, d->options.selinux, d->options.bounded, &err) < 0)
         fail(d, "%s", err.text);
     else if (!has_record(d))
         run_mode(d, UINT32_MAX, on_mode_read);

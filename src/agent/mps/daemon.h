@@ -22,6 +22,7 @@ struct mps_daemon;
 struct mps_daemon_options {
     const char *program; /* the agent's binary; "/proc/self/exe" */
     const char *selinux; /* "/sys/fs/selinux" */
+    bool bounded;        /* mounts of this process are mounts of the node (share_dir_can_bound) */
     /* Where the driver is now. False: there is none, and `ret_why` says so. */
     bool (*driver)(struct mps_driver *ret, char ret_why[static GPU_REASON_MAX], void *userdata);
     void (*on_change)(void *userdata); /* the state or the reason has changed */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -19,6 +20,11 @@
 #include "gpu/nvml/compute_mode.h"
 
 #define RECORD "compute-mode"
+
+/* `pipe` has sockets and lock files. Runtimes give /dev/shm of a container 64 MiB: `shm` has as
+ * much for each of the 48 clients that a card takes at most. */
+#define PIPE_OPTIONS "size=1m,nr_inodes=1024,mode=0755"
+#define SHM_OPTIONS "size=3072m,nr_inodes=65536,mode=1777"
 #define LABEL "system_u:object_r:container_file_t:s0"
 
 int mps_directories_name(const char *dir, const char *uuid, struct mps_directories *ret,
@@ -48,13 +54,35 @@ static int label(const char *path, const char *selinux, struct err *err) {
     return err_errno(err, errno, "cannot label %s as %s", path, LABEL);
 }
 
-int mps_directories_make(const struct mps_directories *d, const char *selinux, struct err *err) {
+static bool is_mounted(const struct mps_directories *d, const char *path) {
+    struct stat outer, inner;
+
+    return stat(d->base, &outer) == 0 && stat(path, &inner) == 0 && outer.st_dev != inner.st_dev;
+}
+
+/* Not MS_NOEXEC: a runtime that binds it in a user namespace may not take it off. */
+static int bound(const struct mps_directories *d, const char *path, const char *options,
+                 struct err *err) {
+    if (is_mounted(d, path) || mount("aliquot", path, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0)
+        return 0;
+    return err_errno(err, errno, "cannot mount a tmpfs on %s", path);
+}
+
+int mps_directories_make(const struct mps_directories *d, const char *selinux, bool bounded,
+                         struct err *err) {
     int r = dir_make(d->pipe, 0755, err);
 
     if (r == 0)
         r = dir_make(d->log, 0755, err);
     if (r == 0)
         r = dir_make(d->shm, 01777, err);
+    /* A mount would hide what the daemon has open. */
+    if (bounded && mps_directories_holder(d) > 0)
+        bounded = false;
+    if (r == 0 && bounded)
+        r = bound(d, d->pipe, PIPE_OPTIONS, err);
+    if (r == 0 && bounded)
+        r = bound(d, d->shm, SHM_OPTIONS, err);
     /* Of an older agent, or of another umask. */
     if (r == 0 && chmod(d->shm, 01777) < 0)
         r = err_errno(err, errno, "cannot change the mode of %s", d->shm);
@@ -63,8 +91,20 @@ int mps_directories_make(const struct mps_directories *d, const char *selinux, s
     return r == 0 ? label(d->shm, selinux, err) : r;
 }
 
+/* Lazily: the files that containers have made there take no time to remove. */
+static int unmount(const char *path, struct err *err) {
+    if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || errno == EINVAL || errno == ENOENT ||
+        errno == EPERM)
+        return 0;
+    return err_errno(err, errno, "cannot unmount %s", path);
+}
+
 int mps_directories_remove(const struct mps_directories *d, struct err *err) {
-    return dir_remove(d->base, err);
+    int r = unmount(d->pipe, err);
+
+    if (r == 0)
+        r = unmount(d->shm, err);
+    return r == 0 ? dir_remove(d->base, err) : r;
 }
 
 int mps_directories_holder(const struct mps_directories *d) {

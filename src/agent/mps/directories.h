@@ -25,10 +25,13 @@ int mps_directories_name(const char *dir, const char *uuid, struct mps_directori
                          struct err *err);
 
 /* Makes what is missing, and labels what clients get for containers if `selinux`, the directory
- * where SELinux has its interface, is there. */
-int mps_directories_make(const struct mps_directories *d, const char *selinux, struct err *err);
+ * where SELinux has its interface, is there. With `bounded`, `pipe` and `shm` are tmpfs of limited
+ * size, so that a container cannot fill the file system of `base`; directories of a control daemon
+ * that holds the lock stay as they are. */
+int mps_directories_make(const struct mps_directories *d, const char *selinux, bool bounded,
+                         struct err *err);
 
-/* Removes all of them; missing ones are no error. */
+/* Unmounts and removes all of them; missing ones are no error. */
 int mps_directories_remove(const struct mps_directories *d, struct err *err);
 
 /* The PID of the control daemon that holds the lock of the pipe directory, also one that does not
