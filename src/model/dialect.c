@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/units.h"
+#include "model/mig_strategy.h"
 #include "model/placement_policies.h"
 #include "model/quantity.h"
 
@@ -91,7 +92,7 @@ bool dialect_is_left_name(const char *name) {
 
 /* MIG instances are no dialect: kube-scheduler and kubelet count them. */
 static bool is_mig(const char *name) {
-    return strncmp(name, "nvidia.com/mig-", strlen("nvidia.com/mig-")) == 0;
+    return strncmp(name, MIG_RESOURCE_PREFIX, strlen(MIG_RESOURCE_PREFIX)) == 0;
 }
 
 int dialect_leave(const char *names, struct err *err) {

@@ -2,6 +2,8 @@
 #pragma once
 
 /* How MIG instances are offered, in the names of NVIDIA's device plugin. */
+#define MIG_RESOURCE_PREFIX "nvidia.com/mig-" /* of resources of whole MIG instances */
+
 enum mig_strategy {
     MIG_STRATEGY_NONE,   /* not at all: nvidia.com/gpu is of whole cards */
     MIG_STRATEGY_SINGLE, /* as nvidia.com/gpu: all cards are in MIG mode, all instances alike */

@@ -182,6 +182,28 @@ static void a_part_of_a_gpu_instance(void **state) {
     mig_rows_done(&m);
 }
 
+static const char *name_gpu(const char *profile, void *userdata) {
+    (void) profile;
+    (void) userdata;
+    return "nvidia.com/gpu";
+}
+
+/* The name of all cards is another plugin's unless the strategy is `single`. */
+static void gpus_that_another_plugin_serves(void **state) {
+    struct mig_rows m;
+
+    (void) state;
+    begin(&m, MIG_STRATEGY_MIXED);
+    m.named = name_gpu;
+    m.elsewhere = "nvidia.com/gpu";
+    add_card("GPU-0", true);
+    add_instance("GPU-0", "MIG-a", "3g.40gb");
+    assert_string_equal(offer(&m), "");
+    m.strategy = MIG_STRATEGY_SINGLE;
+    assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a; ");
+    mig_rows_done(&m);
+}
+
 static void single_offers_gpus(void **state) {
     struct mig_rows m;
 
@@ -408,6 +430,7 @@ int main(void) {
         cmocka_unit_test_setup(mixed_offers_each_profile, empty_node),
         cmocka_unit_test_setup(long_names, empty_node),
         cmocka_unit_test_setup(a_part_of_a_gpu_instance, empty_node),
+        cmocka_unit_test_setup(gpus_that_another_plugin_serves, empty_node),
         cmocka_unit_test_setup(single_offers_gpus, empty_node),
         cmocka_unit_test_setup(single_on_an_uneven_node, empty_node),
         cmocka_unit_test_setup(single_without_mig, empty_node),

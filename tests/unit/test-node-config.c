@@ -326,6 +326,36 @@ static void overrides(void **state) {
                                   "mixed; did you mean 'mixed'?");
 }
 
+/* A MIG instance under a name of shares would be taken for a share. */
+static void names_of_mig_resources(void **state) {
+    static const char format[] = "version: v1\nflags: {migStrategy: %s}\n"
+                                 "resources: {mig: [{pattern: '*', name: %s}]}\n";
+    static const struct {
+        const char *strategy, *name;
+        int result;
+    } cases[] = {
+        {"mixed", "gpu", -EINVAL},     {"mixed", "gpumem", -EINVAL}, {"mixed", "gpucores", -EINVAL},
+        {"single", "gpumem", -EINVAL}, {"single", "gpu", 0},         {"mixed", "mig-1g.10gb", 0},
+        {"mixed", "mine", 0},          {"none", "gpu", 0},
+    };
+    const struct config_overrides over = {.gpu_is_elsewhere = true};
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(node_config_freep) struct node_config *c = NULL;
+        char text[256], message[64];
+        struct err err = {0};
+
+        (void) snprintf(text, sizeof(text), format, cases[i].strategy, cases[i].name);
+        (void) snprintf(message, sizeof(message), "resources.mig[0]: nvidia.com/%s is a name of",
+                        cases[i].name);
+        assert_int_equal(node_config_parse(text, strlen(text), NODE, &c, NULL), 0);
+        assert_int_equal(node_config_override(c, &over, &err), cases[i].result);
+        if (cases[i].result < 0)
+            assert_non_null(strstr(err.text, message));
+    }
+}
+
 static void no_memory(void **state) {
     bool failed = true;
 
@@ -351,6 +381,7 @@ int main(void) {
         cmocka_unit_test(without_a_file),
         cmocka_unit_test(notes),
         cmocka_unit_test(overrides),
+        cmocka_unit_test(names_of_mig_resources),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(patterns),
     };

@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/text.h"
 
-#define MIG_PREFIX "nvidia.com/mig-"
 #define SINGLE_NAME "nvidia.com/gpu"
 
 /* ---- names ---- */
@@ -27,7 +26,7 @@ static bool is_elsewhere(const struct mig_rows *m, const char *name) {
 }
 
 static void name_profile(const char *profile, char ret[static MIG_NAME_MAX]) {
-    (void) snprintf(ret, MIG_NAME_MAX, MIG_PREFIX "%s", profile);
+    (void) snprintf(ret, MIG_NAME_MAX, MIG_RESOURCE_PREFIX "%s", profile);
     /* A plus sign is not allowed in the name of a resource. */
     for (char *c = ret; (c = strchr(c, '+'));)
         *c = '.';
@@ -48,7 +47,8 @@ void mig_resource_of(const struct mig_rows *m, const struct gpu_device *d,
     else if (d->mig.gi_slices == d->mig.ci_slices)
         text_copy(ret, MIG_NAME_MAX, SINGLE_NAME);
     /* With `single` the name of all cards is left out of the shares, and is the agent's here. */
-    if (strcmp(ret, SINGLE_NAME) != 0 && is_elsewhere(m, ret))
+    if ((m->strategy != MIG_STRATEGY_SINGLE || strcmp(ret, SINGLE_NAME) != 0) &&
+        is_elsewhere(m, ret))
         ret[0] = 0;
 }
 

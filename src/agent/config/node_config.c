@@ -8,6 +8,7 @@
 #include "agent/config/sections.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "model/dialect.h"
 #include "wire/yaml.h"
 
 #define LIST_GPU_MANAGER "nodeConfig"
@@ -192,6 +193,29 @@ static int override_word(const char *what, const char *value, const char *const 
                    nearest ? "'?" : "");
 }
 
+/* aliquot-scheduler reads a name of shares as a share, and the agent offers some of them itself. */
+static bool is_of_shares(const char *name) {
+    return strncmp(name, MIG_RESOURCE_PREFIX, strlen(MIG_RESOURCE_PREFIX)) != 0 &&
+           (dialect_knows(name) || dialect_is_left_name(name));
+}
+
+static int check_names(const struct node_config *c, struct err *err) {
+    if (c->mig_strategy == MIG_STRATEGY_NONE)
+        return 0;
+    for (size_t i = 0; i < c->nmigs; i++) {
+        const char *name = c->migs[i].name;
+
+        if (c->mig_strategy == MIG_STRATEGY_SINGLE && strcmp(name, "nvidia.com/gpu") == 0)
+            continue;
+        if (is_of_shares(name))
+            return err_set(err, EINVAL,
+                           "resources.mig[%zu]: %s is a name of shares: MIG instances need "
+                           "another name",
+                           i, name);
+    }
+    return 0;
+}
+
 int node_config_override(struct node_config *c, const struct config_overrides *over,
                          struct err *err) {
     struct xid_rules rules;
@@ -214,5 +238,6 @@ int node_config_override(struct node_config *c, const struct config_overrides *o
                        "the MIG strategy single offers nvidia.com/gpu to kubelet, which "
                        "aliquot-scheduler reads as a share: add --served-elsewhere nvidia.com/gpu "
                        "(to the scheduler, too)");
-    return check_whole(c, NULL, err);
+    r = check_names(c, err);
+    return r < 0 ? r : check_whole(c, NULL, err);
 }
