@@ -37,6 +37,7 @@ struct agent {
     struct config_file *config_file; /* NULL: the node has none */
     struct node_config *node_config; /* what applies; never NULL */
     uint32_t gpu_manager_scaling;    /* of its ConfigMap, as gpu_manager_scaling(); 0: not read */
+    bool gpu_manager_known;          /* its ConfigMap was read, or there is none */
     struct report report;
 
     struct mps_card mps_cards[GPU_CARDS_MAX]; /* that are to be under MPS */
@@ -58,7 +59,10 @@ int reconfigure_start(struct agent *a, struct err *err);
 /* Follows the ConfigMap, if there is one. To be called when there is a client. */
 int reconfigure_follow(struct agent *a, struct err *err);
 void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata));
-/* The factor of oversubscription can have changed. */
+/* Whether the configuration is known. Until the ConfigMap was read once, the defaults apply, and
+ * the agent writes no capacity, changes no card's mode and starts no container. */
+bool reconfigure_is_known(const struct agent *a);
+/* The factor of oversubscription, or whether it is known, can have changed. */
 void reconfigure_scaling(struct agent *a);
 
 /* ---- card_mps.c: MPS of the cards ---- */

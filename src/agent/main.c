@@ -134,7 +134,7 @@ static void on_snapshot(void *userdata) {
     gpu_monitor_status(a->shares.monitor, &status);
     mig_rows_update(&a->mig_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
-    if (status.complete)
+    if (status.complete && reconfigure_is_known(a))
         card_mps_update(a);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
@@ -323,6 +323,7 @@ static void on_gpu_manager(const struct gpu_manager_config *config, void *userda
     struct agent *a = userdata;
 
     a->gpu_manager_scaling = gpu_manager_scaling(0, config);
+    a->gpu_manager_known = true;
     reconfigure_scaling(a);
     if (config->found)
         log_info(
@@ -331,7 +332,6 @@ static void on_gpu_manager(const struct gpu_manager_config *config, void *userda
             a->shares.options.memory_scaling / SCALING_ONE,
             a->shares.options.memory_scaling % SCALING_ONE, config->cgroup[0] ? " " : "",
             config->cgroup, config->endpoint[0] ? " " : "", config->endpoint);
-    a->report.capacity_known = true;
     publisher_update(a->report.publisher);
 }
 

@@ -22,6 +22,10 @@
 
 /* ---- oversubscription ---- */
 
+bool reconfigure_is_known(const struct agent *a) {
+    return !a->config_file || config_file_is_known(a->config_file);
+}
+
 /* That of all cards; 0: the configuration has none. */
 static uint32_t file_scaling(const struct node_config *c) {
     for (size_t i = 0; i < c->ncards; i++)
@@ -37,6 +41,9 @@ void reconfigure_scaling(struct agent *a) {
                                        : file > 0                   ? file
                                        : a->gpu_manager_scaling > 0 ? a->gpu_manager_scaling
                                                                     : SCALING_ONE;
+    a->report.capacity_known = a->gpu_manager_known && reconfigure_is_known(a);
+    a->prestarts.blocker =
+        reconfigure_is_known(a) ? NULL : "the node's ConfigMap has not been read yet";
 }
 
 /* ---- the driver ---- */
@@ -148,19 +155,31 @@ int reconfigure_start(struct agent *a, struct err *err) {
     return 0;
 }
 
+/* What waits for the configuration goes on, with the defaults if the ConfigMap cannot be used. */
+static void become_known(struct agent *a, bool known) {
+    if (known)
+        return;
+    reconfigure_scaling(a);
+    a->on_configured(a);
+}
+
 static void on_text(const char *entry, const char *text, void *userdata) {
     struct agent *a = userdata;
+    bool known = reconfigure_is_known(a);
     char source[512];
 
     (void) snprintf(source, sizeof(source), "ConfigMap %s/%s, entry %s", a->config.namespace,
                     a->config.config_map, entry);
     config_file_offer(a->config_file, source, text);
+    become_known(a, known);
 }
 
 static void on_map_trouble(const char *why, void *userdata) {
     struct agent *a = userdata;
+    bool known = reconfigure_is_known(a);
 
     config_file_refuse(a->config_file, why);
+    become_known(a, known);
 }
 
 static void on_node(struct json node, void *userdata) {
@@ -179,6 +198,7 @@ int reconfigure_follow(struct agent *a, struct err *err) {
                                                .on_trouble = on_map_trouble,
                                                .userdata = a};
 
+    reconfigure_scaling(a);
     if (!a->config.config_map)
         return 0;
     a->report.on_node = on_node;

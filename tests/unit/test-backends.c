@@ -667,6 +667,11 @@ static void calls_reach_the_back_end(void **state) {
         (struct prestarts){.shares = &shares, .kubelet = f->kubelet, .on_granted = on_granted};
     prestart_init(&prestarts);
     f->begin = on_begin;
+    prestarts.blocker = "the configuration is not known";
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 3000);
+    assert_int_not_equal(f->result.status, GRPC_OK);
+    assert_int_equal(seen.prepares, 0);
+    prestarts.blocker = NULL;
     call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 5000);
     assert_int_equal(f->result.status, GRPC_OK);
     assert_int_equal(seen.prepares, 1);

@@ -246,6 +246,29 @@ static void a_file_that_appears_later(void **state) {
     assert_string_equal(f->trouble, "");
 }
 
+/* A source that is read later: whether it has a text is not known at the start. */
+static void a_text_that_is_offered(void **state) {
+    struct fixture *f = *state;
+    struct config_file_options options = {.saved = f->saved,
+                                          .node = "node-1",
+                                          .overrides = &none,
+                                          .on_config = on_config,
+                                          .on_trouble = on_trouble,
+                                          .userdata = f};
+
+    assert_int_equal(config_file_start(&f->loop, &options, &f->file, NULL), 0);
+    assert_false(config_file_is_known(f->file));
+    config_file_refuse(f->file, "there is no ConfigMap");
+    assert_true(config_file_is_known(f->file));
+    config_file_offer(f->file, "ConfigMap", SCALING("1.5"));
+    assert_true(config_file_is_known(f->file));
+    assert_string_equal(f->trouble, "");
+    stop(f);
+    assert_int_equal(config_file_start(&f->loop, &options, &f->file, NULL), 0);
+    assert_true(config_file_is_known(f->file)); /* the text from before the restart */
+    assert_int_equal(scaling(f), 1500);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(changes_take_effect, setup, teardown),
@@ -254,6 +277,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_bad_file_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_start_with_a_bad_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_appears_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_text_that_is_offered, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ struct config_file {
     struct config_file_options options;
     uv_timer_t timer;
     uint64_t identity; /* of the file that was read last; 0: it could not be read */
-    uint64_t text;     /* hash of the text that applies */
+    uint64_t text;     /* hash of the text that applies; 0: none does */
     char trouble[ERR_TEXT_MAX];
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -117,6 +117,10 @@ void config_file_offer(struct config_file *f, const char *source, const char *te
 
 void config_file_refuse(struct config_file *f, const char *why) {
     set_trouble(f, why);
+}
+
+bool config_file_is_known(const struct config_file *f) {
+    return f->text != 0 || f->trouble[0];
 }
 
 static void on_timer(uv_timer_t *timer) {

@@ -6,6 +6,7 @@
  * later, and changes that inotify does not report. The last good text is kept in `saved`, and an
  * agent that starts with a bad file uses it. */
 
+#include <stdbool.h>
 #include <uv.h>
 
 struct config_file;
@@ -33,6 +34,11 @@ int config_file_start(uv_loop_t *loop, const struct config_file_options *options
 /* A text of another source, which `source` names in errors; and why that source has none. */
 void config_file_offer(struct config_file *f, const char *source, const char *text);
 void config_file_refuse(struct config_file *f, const char *why);
+
+/* Whether the configuration is the node's: a text applies, from the source or from before a
+ * restart, or the source is known to have none that can be used. False: only the defaults apply
+ * until the first config_file_offer() or config_file_refuse(). */
+bool config_file_is_known(const struct config_file *f);
 
 /* Takes NULL: then on_closed is called at once. */
 void config_file_stop(struct config_file *f, void (*on_closed)(void *userdata), void *userdata);

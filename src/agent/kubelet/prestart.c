@@ -6,6 +6,7 @@
  * filled before the response to kubelet. So no order, count or size is guessed, and no slot is
  * shared. */
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,8 +182,12 @@ static void end(struct prestart *p, enum grpc_status status, const char *text) {
 static void advance(struct prestart *p) {
     bool waiting = false, denied = false, granted = false, late;
 
-    if (!p->candidates && find_candidates(p, &p->why) < 0)
+    if (p->all->blocker) {
+        (void) err_set(&p->why, EAGAIN, "%s", p->all->blocker);
         waiting = true;
+    } else if (!p->candidates && find_candidates(p, &p->why) < 0) {
+        waiting = true;
+    }
     for (size_t i = 0; i < p->ncandidates; i++) {
         struct candidate *c = &p->candidates[i];
         enum verdict v = c->granted ? VERDICT_GRANT : fill(p, c, &p->why);

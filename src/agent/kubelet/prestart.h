@@ -18,6 +18,7 @@ struct prestarts {
     struct kubelet *kubelet;
     void (*on_granted)(void *userdata); /* a container is about to start */
     void *userdata;
+    const char *blocker;   /* why no container starts yet; NULL: containers start */
     struct prestart *list; /* calls that wait */
     uv_idle_t wake;        /* evaluates all of them once, at the end of this turn of the loop */
     uint64_t granted, refused;

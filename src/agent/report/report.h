@@ -36,7 +36,7 @@ struct report {
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
     void (*on_node)(struct json node, void *userdata); /* it was read; NULL: not called */
     void *userdata;
-    bool capacity_known;      /* the factor of oversubscription: the ConfigMap was read */
+    bool capacity_known;      /* the factor of oversubscription: all its sources were read */
     bool leaving;             /* the agent is about to end, see leave.c */
     uint64_t started;         /* uv_now */
     char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
