@@ -88,7 +88,8 @@ static void judge_mps(struct agent *a, struct gpu_device *d) {
 void card_health_judge(struct gpu_device *d, void *userdata) {
     struct agent *a = userdata;
 
-    judge_mps(a, d);
+    if (!d->saved)
+        judge_mps(a, d);
     health_cards_judge(&a->health, d);
 }
 

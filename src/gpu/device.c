@@ -192,6 +192,7 @@ static int device_decode(struct json v, struct gpu_device *ret) {
     json_copy(d.pci, sizeof(d.pci), json_get(v, "pci"));
     if (!d.uuid[0])
         return -EINVAL;
+    d.saved = true;
     text_copy(d.reason, sizeof(d.reason), "not seen since the agent started");
     *ret = d;
     return 0;

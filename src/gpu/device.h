@@ -121,6 +121,7 @@ struct gpu_device {
     uint64_t read_at; /* when the figures came: loop time of the monitor, ms */
     bool late;    /* the figures are not of the last poll: they fit no figures taken at that time */
     bool healthy; /* NVML's calls on it succeed */
+    bool saved;   /* known from the saved list only: this agent has not read it yet */
     bool needs_reset;         /* they fail until it is reset */
     bool stale;               /* the driver has not answered for any device of late */
     enum gpu_service service; /* written by the monitor's option `judge` */

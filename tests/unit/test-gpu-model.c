@@ -95,6 +95,7 @@ static void inventory_file(void **state) {
     assert_int_equal(back.devices[0].context_bytes, 6);
     assert_string_equal(back.devices[0].model, "M\"x");
     assert_false(back.devices[0].healthy);
+    assert_true(back.devices[0].saved);
     assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);
 }
 

@@ -292,6 +292,29 @@ static void test_restart(void **state) {
     assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
 }
 
+/* The log is read before the first poll: what the devices answer is not known then. */
+static void test_before_the_first_poll(void **state) {
+    struct kmsg_xid x = {
+        .sequence = 78, .bus = 0x3b, .gi = KMSG_WHOLE_CARD, .ci = KMSG_WHOLE_CARD, .xid = 48};
+
+    (void) state;
+    health_cards_save(&w.cards);
+    start();
+    w.changes = 0;
+    assert_true(health_cards_log(&w.cards, &x));
+    w.other.healthy = false;
+    w.other.saved = true;
+    (void) snprintf(w.other.reason, sizeof(w.other.reason), "not seen since the agent started");
+    poll_all();
+    assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    assert_int_equal(health_cards_find(&w.cards, "GPU-2")->health.nleft, 0);
+    assert_int_equal(w.changes, 1);
+    w.other.saved = false;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+}
+
 /* Each field of the state is in the file: all bits of each are set. */
 static void test_all_fields(void **state) {
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
@@ -391,6 +414,7 @@ int main(void) {
         T(test_instances_come_and_go),
         T(test_probe),
         T(test_restart),
+        T(test_before_the_first_poll),
         T(test_all_fields),
         T(test_bad_files),
     };

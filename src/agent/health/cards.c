@@ -140,7 +140,8 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
 
     before = before_of(card);
     card->read_at = d->read_at;
-    health_read(&card->health, c->options.rules, &reading, now_ms());
+    if (!d->saved)
+        health_read(&card->health, c->options.rules, &reading, now_ms());
     (void) take_change(c, card, &before);
     d->service = service_of(&card->health);
     reason = card->health.reason;

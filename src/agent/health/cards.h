@@ -72,7 +72,7 @@ struct health_cards {
 void health_cards_start(struct health_cards *c, const struct health_cards_options *options);
 
 /* Evaluates one device of a new snapshot and writes the verdict into it. A card comes before its
- * parts. */
+ * parts. A device that has not been read yet (`saved`) keeps the state of the file. */
 void health_cards_judge(struct health_cards *c, struct gpu_device *d);
 
 /* Both return whether the state of a device has changed, so that the snapshot has to be evaluated

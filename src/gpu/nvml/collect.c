@@ -10,6 +10,7 @@
 
 void gpu_set_unhealthy(struct gpu_device *d, const char *why) {
     d->healthy = false;
+    d->saved = false;
     text_copy(d->reason, sizeof(d->reason), why);
     memset(&d->sample, 0, sizeof(d->sample));
     d->nprocesses = 0;

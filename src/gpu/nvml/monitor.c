@@ -138,7 +138,7 @@ static void mark_stale(struct gpu_monitor *m) {
         if (card >= GPU_CARDS_MAX || uv_now(m->loop) - m->card_answered[card] < MONITOR_STALE_MS ||
             (!d->healthy && watcher_of(m, card)))
             continue;
-        any = any || d->healthy;
+        any = any || d->healthy || d->saved;
         gpu_set_unhealthy(d, m->text[0] ? m->text : "the driver does not answer");
         d->stale = stale(m);
     }
