@@ -206,6 +206,7 @@ static void put_allocated(struct json_writer *w, struct json observed, struct js
 void gpu_status_patch(const char *observed, const char *wanted, struct json_parser *parser,
                       struct buf *out) {
     _cleanup_buf_ struct buf pair = BUF_INIT(TEXT_MAX * 2), free = BUF_INIT(TEXT_MAX);
+    char now[OBJECT_TIME_SIZE];
     struct json root;
     buf_printf(&pair, "[%s,%s]", observed ? observed : "null", wanted);
     if (buf_error(&pair) < 0 || json_parse(parser, pair.data, pair.len, &root, NULL) < 0)
@@ -223,6 +224,10 @@ void gpu_status_patch(const char *observed, const char *wanted, struct json_pars
     put_changed(&w, "held", old, new);
     put_changed(&w, "heldBy", old, new);
     put_changed(&w, "state", old, new);
+    if (json_valid(json_get(new, "state"))) {
+        object_now(now);
+        json_put_string(&w, "since", now);
+    }
     put_changed(&w, "unavailable", old, new);
     json_object_end(&w);
     json_object_end(&w);
