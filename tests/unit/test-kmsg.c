@@ -163,6 +163,25 @@ static void test_reading(void **state) {
     close_log();
 }
 
+/* The position that the first agent of a boot saves. */
+static void test_last(void **state) {
+    int ends[2];
+
+    (void) state;
+    memset(&l, 0, sizeof(l));
+    assert_int_equal(pipe2(ends, O_DIRECT | O_CLOEXEC), 0);
+    l.write_end = ends[1];
+    (void) snprintf(l.path, sizeof(l.path), "/proc/self/fd/%d", ends[0]);
+    assert_int_equal(kmsg_last(l.path), 0);
+    write_record(7, "usb 1-1: new device");
+    write_xid(8, 48);
+    write_record(9, "usb 1-1: gone");
+    assert_int_equal(kmsg_last(l.path), 9);
+    assert_int_equal(kmsg_last("/nowhere/kmsg"), 0);
+    (void) close(ends[0]);
+    (void) close(ends[1]);
+}
+
 /* After a restart of the agent: nothing twice, and nothing is missing. */
 static void test_goes_on(void **state) {
     (void) state;
@@ -234,8 +253,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_xids),      cmocka_unit_test(test_others),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_goes_on),   cmocka_unit_test(test_storm),
-        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_last),      cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_storm),     cmocka_unit_test(test_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

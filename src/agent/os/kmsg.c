@@ -11,9 +11,10 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
-#define RECORD_MAX 8192 /* the kernel's CONSOLE_EXT_LOG_MAX */
-#define TURN_MAX 256    /* records read in one turn of the loop */
-#define FACILITY 8      /* the priority of a record of the kernel itself is below */
+#define RECORD_MAX 8192   /* the kernel's CONSOLE_EXT_LOG_MAX */
+#define TURN_MAX 256      /* records read in one turn of the loop */
+#define LOG_MAX (1 << 20) /* records of the largest log */
+#define FACILITY 8        /* the priority of a record of the kernel itself is below */
 
 struct kmsg {
     int fd;
@@ -184,6 +185,22 @@ int kmsg_start(uv_loop_t *loop, const char *path, uint64_t after,
     (void) uv_poll_start(&k->poll, UV_READABLE, on_readable);
     *ret = take_ptr(k);
     return 0;
+}
+
+uint64_t kmsg_last(const char *path) {
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    struct kmsg_xid x = {0};
+
+    for (size_t i = 0; fd >= 0 && i < LOG_MAX; i++) {
+        char record[RECORD_MAX];
+        ssize_t n = read(fd, record, sizeof(record));
+
+        if (n == 0 || (n < 0 && errno != EPIPE && errno != EINTR && errno != EINVAL))
+            break;
+        if (n > 0)
+            (void) kmsg_parse(record, (size_t) n, &x);
+    }
+    return x.sequence;
 }
 
 uint64_t kmsg_sequence(const struct kmsg *k) {

@@ -34,7 +34,11 @@ int kmsg_start(uv_loop_t *loop, const char *path, uint64_t after,
                void (*on_xid)(const struct kmsg_xid *x, void *userdata), void *userdata,
                struct kmsg **ret, struct err *err);
 
-/* Sequence number of the last record that was read; 0: none. */
+/* Sequence number of the last record that is in the log at `path`; 0: there is none, or the log
+ * cannot be read. */
+uint64_t kmsg_last(const char *path);
+
+/* Sequence number of the last record that was read; 0: none. For tests. */
 uint64_t kmsg_sequence(const struct kmsg *k);
 
 /* Frees it, then calls on_closed (may be NULL). The loop must run. */
