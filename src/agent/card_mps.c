@@ -36,23 +36,13 @@ static bool find_driver(struct mps_driver *ret, char ret_why[static GPU_REASON_M
     return true;
 }
 
-static bool has_card(const struct slot *slot, const char *uuid) {
-    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-            return true;
-    for (uint32_t i = 0; i < slot->grant.nwhole; i++)
-        if (strcmp(slot->grant.whole[i].uuid, uuid) == 0)
-            return true;
-    return false;
-}
-
 static bool is_held(const char *uuid, char ret_by[static GPU_REASON_MAX], void *userdata) {
     const struct agent *a = userdata;
 
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
         char by[GPU_REASON_MAX];
 
-        if (!has_card(slot, uuid))
+        if (!slot_has_device(slot, uuid))
             continue;
         (void) snprintf(by, sizeof(by), "%.60s/%.90s", slot->grant.namespace, slot->grant.pod);
         text_copy(ret_by, GPU_REASON_MAX, by);

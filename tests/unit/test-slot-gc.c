@@ -346,8 +346,21 @@ static void no_lease_on_the_limits(void **state) {
     (void) close(fd);
 }
 
+static void test_has_device(void **state) {
+    struct slot_device share = {.uuid = "GPU-1"};
+    struct slot_whole whole = {.uuid = "MIG-1"};
+    const struct slot slot = {
+        .grant = {.ndevices = 1, .devices = &share, .nwhole = 1, .whole = &whole}};
+
+    (void) state;
+    assert_true(slot_has_device(&slot, "GPU-1"));
+    assert_true(slot_has_device(&slot, "MIG-1"));
+    assert_false(slot_has_device(&slot, "GPU-2"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_has_device),
         cmocka_unit_test_setup_teardown(a_pod_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forced_delete_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_blind_scan_frees_nothing, setup, teardown),

@@ -365,6 +365,16 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     return 0;
 }
 
+bool slot_has_device(const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return true;
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++)
+        if (strcmp(slot->grant.whole[i].uuid, uuid) == 0)
+            return true;
+    return false;
+}
+
 bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want) {
     bool more = false;
 

@@ -120,6 +120,9 @@ void slot_store_done(struct slot_store *s);
 
 struct slot *slot_find(struct slot_store *s, const char *nonce);
 
+/* Whether the container has a share of the device, or has it whole. */
+bool slot_has_device(const struct slot *slot, const char *uuid);
+
 /* Makes the slot's files, or brings them up to date, and remembers it. Takes the grant over (also
  * when it fails). Doing it again with the same grant changes nothing. -EEXIST: the slot was given
  * to another container. */
