@@ -9,6 +9,8 @@
  * drivers before R470: "MIG-GPU-<UUID of the card>/<GPU instance id>/<compute instance id>". */
 #define GPU_UUID_MAX 64
 
+#define GPU_SET_HEALTHY "elasticgpu.io/set-healthy" /* annotation: each new text is an order */
+
 /* Dense FP16 TFLOPS of the tensor cores (without them: of the CUDA cores) as in the vendor's data
  * sheet, of a card that NVML names so; 0: not in the table. */
 uint32_t gpu_model_tflops(const char *name);

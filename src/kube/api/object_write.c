@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "base/text.h"
 #include "wire/json_write.h"
 
 void object_begin(struct json_writer *w, const char *api_version, const char *kind,
@@ -41,6 +42,13 @@ void object_put_condition(struct json_writer *w, const char *type, bool status, 
         json_put_string(w, "lastHeartbeatTime", heartbeat);
     json_put_string(w, "lastTransitionTime", since);
     json_object_end(w);
+}
+
+void object_condition_since(struct json condition, bool status, char ret[static OBJECT_TIME_SIZE]) {
+    const char *since = json_string(json_get(condition, "lastTransitionTime"));
+    bool same = json_is_string(json_get(condition, "status"), status ? "True" : "False");
+
+    text_copy(ret, OBJECT_TIME_SIZE, same && since ? since : "");
 }
 
 void object_time(time_t when, char ret[static OBJECT_TIME_SIZE]) {

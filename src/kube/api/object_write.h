@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "wire/json.h"
+
 struct json_writer;
 
 /* Begins an object and its metadata; the caller ends both. `namespace` NULL: not written. */
@@ -21,7 +23,10 @@ void object_put_owner(struct json_writer *w, const char *kind, const char *name,
 void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,
                           const char *message, const char *since, const char *heartbeat);
 
-/* Writes a time, or that of now, as the API server writes times, "2026-01-31T12:34:56Z". */
+/* The time since which the condition has that status, "": it has another one, or is absent. */
 #define OBJECT_TIME_SIZE 32
+void object_condition_since(struct json condition, bool status, char ret[static OBJECT_TIME_SIZE]);
+
+/* Writes a time, or that of now, as the API server writes times, "2026-01-31T12:34:56Z". */
 void object_time(time_t when, char ret[static OBJECT_TIME_SIZE]);
 void object_now(char ret[static OBJECT_TIME_SIZE]);

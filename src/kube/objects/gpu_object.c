@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "kube/api/field.h"
 #include "kube/api/object_write.h"
 #include "model/quantity.h"
@@ -118,6 +119,12 @@ static void put_health(struct json_writer *w, const struct gpu_object *gpu) {
         json_put_u64(w, "lastXid", gpu->last_xid);
 }
 
+void gpu_object_read_order(struct json metadata, char ret[static GPU_ORDER_MAX]) {
+    const char *text = json_string(JSON_PATH(metadata, "annotations", GPU_SET_HEALTHY));
+
+    text_copy(ret, GPU_ORDER_MAX, text ? text : "");
+}
+
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
     struct json spec = json_get(object, "spec"), status = json_get(object, "status");
     struct gpu_object gpu = {0};
@@ -134,6 +141,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
         field_copy_optional(json_get(spec, "path"), gpu.path, sizeof(gpu.path)) < 0)
         return err_set(err, EINVAL, "GPU object %s has a bad spec", gpu.name);
     gpu.index = (uint32_t) index;
+    gpu_object_read_order(json_get(object, "metadata"), gpu.set_healthy);
     read_health(status, &gpu);
     struct json capacity = json_get(status, "capacity");
     uint64_t core;

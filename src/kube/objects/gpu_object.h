@@ -5,7 +5,7 @@
  * owns metadata, spec, status.state, status.reason, status.since, status.lastXid and
  * status.capacity; the scheduler owns status.allocatable, status.allocated, status.held,
  * status.heldBy and status.unavailable. The scheduler sets status.state to "Unknown" when the
- * node's agent is gone. Users own spec.maintenance, spec.resetAt and spec.setHealthyAt. */
+ * node's agent is gone. Users write the annotation GPU_SET_HEALTHY. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +19,7 @@ struct buf;
 
 #define GPU_OBJECTS_PATH "/apis/elasticgpu.io/v1alpha1/gpus"
 #define GPU_LABEL_NODE "elasticgpu.io/node"
+#define GPU_ORDER_MAX 64
 #define GPU_LINKS_MAX 64
 
 struct gpu_object {
@@ -46,12 +47,16 @@ struct gpu_object {
     char overuse[1024];
     /* status.unattributed: bytes of unattributed memory, which are not allocated. */
     uint64_t unattributed;
-    char uid[KUBE_UID_MAX]; /* as the API server has it; "": not read */
-    bool has_capacity;      /* status.capacity is there and whole */
+    char set_healthy[GPU_ORDER_MAX]; /* of the annotation, as much as fits; "": none; not written */
+    char uid[KUBE_UID_MAX];          /* as the API server has it; "": not read */
+    bool has_capacity;               /* status.capacity is there and whole */
 };
 
 /* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err);
+
+/* The text of the annotation GPU_SET_HEALTHY of a GPU object or a Node, as much as fits. */
+void gpu_object_read_order(struct json metadata, char ret[static GPU_ORDER_MAX]);
 
 /* `<IPv4 address>-<two-digit index>`, or with the node's name where `address` is not IPv4. Negative
  * errno (-ENAMETOOLONG) when it does not fit. */
