@@ -90,7 +90,7 @@ void card_health_judge(struct gpu_device *d, void *userdata);
 void card_health_xid(const struct gpu_xid *x, void *userdata);
 /* The monitor's option `on_probe`. */
 void card_health_probed(const char *uuid, const char *error, void *userdata);
-/* After each snapshot: saves the states and begins what they ask for. */
+/* After each snapshot: follows orders, saves the states and begins their work. */
 void card_health_work(struct agent *a);
 /* Calls on_closed once. */
 void card_health_stop(struct agent *a, void (*on_closed)(void *userdata));

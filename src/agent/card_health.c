@@ -15,11 +15,15 @@
 #include "base/text.h"
 #include "gpu/nvml/monitor.h"
 
-static bool is_on(const struct slot *slot, const char *uuid) {
-    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+/* What is on an instance is on its card. */
+static bool is_on(const struct agent *a, const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++) {
+        const struct health_card *part = health_cards_find(&a->health, slot->grant.whole[i].uuid);
+
+        if (part && strcmp(part->parent, uuid) == 0)
             return true;
-    return false;
+    }
+    return slot_has_device(slot, uuid);
 }
 
 static uint32_t holders(const char *uuid, void *userdata) {
@@ -27,7 +31,7 @@ static uint32_t holders(const char *uuid, void *userdata) {
     uint32_t n = 0;
 
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        n += is_on(slot, uuid);
+        n += is_on(a, slot, uuid);
     return n;
 }
 
@@ -36,7 +40,7 @@ static uint32_t holders(const char *uuid, void *userdata) {
 static void tell_pods(struct agent *a, const struct health_card *card, const char *reason,
                       const char *message) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (is_on(slot, card->uuid))
+        if (is_on(a, slot, card->uuid))
             pod_events_container(&a->shares.events, slot->grant.namespace, slot->grant.pod,
                                  slot->grant.pod_uid, slot->grant.container, reason, message);
 }
@@ -112,6 +116,22 @@ static void on_log(const struct kmsg_xid *x, void *userdata) {
     }
 }
 
+/* ---- orders ---- */
+
+static void follow_orders(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+    bool changed = false;
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        const char *text = d->kind == GPU_CARD ? publisher_order(a->report.publisher, d) : NULL;
+
+        changed |= text && health_cards_order(&a->health, d->uuid, text);
+    }
+    if (changed)
+        (void) gpu_monitor_poll(a->shares.monitor); /* the verdict reaches the snapshot with it */
+}
+
 /* ---- probes ---- */
 
 void card_health_probed(const char *uuid, const char *error, void *userdata) {
@@ -127,6 +147,7 @@ void card_health_probed(const char *uuid, const char *error, void *userdata) {
 void card_health_work(struct agent *a) {
     const struct health_card *card;
 
+    follow_orders(a);
     health_cards_save(&a->health);
     while ((card = health_cards_waiting(&a->health, HEALTH_PROBE)) &&
            gpu_monitor_probe(a->shares.monitor, card->uuid) == 0)
@@ -146,6 +167,11 @@ void card_health_start(struct agent *a) {
     health_cards_start(&a->health, &options);
     if (!a->config.kmsg[0] || strcmp(a->config.kmsg, "off") == 0)
         return;
+    if (a->health.log_sequence == 0) {
+        a->health.log_sequence = kmsg_last(a->config.kmsg);
+        a->health.unsaved = true;
+        health_cards_save(&a->health);
+    }
     if (kmsg_start(a->loop, a->config.kmsg, a->health.log_sequence, on_log, a, &a->kmsg, &err) < 0)
         log_warn("%s: XIDs that NVML does not report go unnoticed", err.text);
 }

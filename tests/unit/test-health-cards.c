@@ -174,6 +174,55 @@ static void test_log(void **state) {
     assert_int_equal(w.cards.log_sequence, 9);
 }
 
+/* A tenant that alternates two XIDs of its own causes no write for each. */
+static void test_last_xid(void **state) {
+    struct health_card *card = &w.cards.cards[0];
+
+    (void) state;
+    assert_false(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 13));
+    assert_int_equal(health_cards_view(&w.cards, "GPU-1").last_xid, 13);
+    assert_false(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 31));
+    poll_all();
+    assert_int_equal(health_cards_view(&w.cards, "GPU-1").last_xid, 13);
+    card->shown_at -= HEALTH_SHOW_XID_MS;
+    poll_all();
+    assert_int_equal(health_cards_view(&w.cards, "GPU-1").last_xid, 31);
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48)); /* a new state: at once */
+    assert_int_equal(health_cards_view(&w.cards, "GPU-1").last_xid, 48);
+}
+
+/* ---- orders ---- */
+
+static bool order(const char *text) {
+    return health_cards_order(&w.cards, "GPU-1", text);
+}
+
+/* Each new text is followed once, over a restart, too. */
+static void test_set_healthy(void **state) {
+    (void) state;
+    w.rules.recover = false;
+    w.rules.settle_ms = 0;
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    assert_true(nvml_xid("GPU-1", 1, 0, 46));
+    poll_all();
+    assert_non_null(strstr(health_cards_view(&w.cards, "GPU-1").reason, GPU_SET_HEALTHY));
+    assert_false(order("an old one")); /* the first one that is read */
+    assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+    assert_true(order("2026-01-31T12:34:56Z"));
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    assert_int_equal(state_of("MIG-small"), HEALTH_HEALTHY);
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    poll_all();
+    health_cards_save(&w.cards);
+    start();
+    assert_false(order("2026-01-31T12:34:56Z"));
+    assert_false(order(""));
+    assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
+    assert_true(order("again"));
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    assert_false(health_cards_order(&w.cards, "GPU-nowhere", "x"));
+}
+
 /* Ten thousand, of which as many kinds are counted as there is room for. */
 static void test_storm(void **state) {
     const struct health_card *card;
@@ -408,6 +457,8 @@ int main(void) {
         T(test_card),
         T(test_instance),
         T(test_log),
+        T(test_last_xid),
+        T(test_set_healthy),
         T(test_storm),
         T(test_suspicion_and_orders),
         T(test_no_answer),

@@ -61,6 +61,7 @@ static void start_healthy(void) {
 }
 
 #define XID_48 "XID 48 (double-bit ECC error): the card needs a reset"
+#define OVER "; it is over; the card waits for annotation elasticgpu.io/set-healthy"
 #define XID_79 "XID 79 (the GPU has fallen off the bus): the node needs a restart"
 
 static void test_names(void **state) {
@@ -212,7 +213,7 @@ static void test_temperature(void **state) {
     expect(HEALTH_HEALTHY, "");
     w.reading.temperature = 96;
     poll_after(SECOND);
-    expect(HEALTH_SUSPECT, "96 degrees Celsius, above maxTemperature 95");
+    expect(HEALTH_SUSPECT, "the temperature is above maxTemperature, 95 degrees Celsius");
     w.reading.temperature = 95;
     poll_after(SECOND);
     expect(HEALTH_HEALTHY, "");
@@ -220,10 +221,28 @@ static void test_temperature(void **state) {
     w.reading.temperature = 97;
     poll_after(SECOND);
     poll_after(SECOND);
-    expect(HEALTH_UNHEALTHY, "97 degrees Celsius, above maxTemperature 95");
+    expect(HEALTH_UNHEALTHY, "the temperature is above maxTemperature, 95 degrees Celsius");
+    w.reading.temperature = 98;
+    poll_after(SECOND); /* the same reason: each new one is published */
+    expect(HEALTH_UNHEALTHY, "the temperature is above maxTemperature, 95 degrees Celsius");
     w.reading.temperature = -1;
     poll_after(SECOND);
     expect(HEALTH_HEALTHY, "");
+}
+
+/* A process that ends again and again has a new PID each time, and another failure is another
+ * reason. */
+static void test_figures_in_reasons(void **state) {
+    (void) state;
+    start_healthy();
+    w.reading.error = "process 9 has ended";
+    poll_after(SECOND);
+    w.reading.error = "process 10 has ended";
+    poll_after(SECOND);
+    expect(HEALTH_UNHEALTHY, "process 9 has ended");
+    w.reading.error = "process 10 has ended early";
+    poll_after(SECOND);
+    expect(HEALTH_UNHEALTHY, "process 10 has ended early");
 }
 
 /* Problems of other sources need no settle time. The first cause is the reason. */
@@ -312,7 +331,7 @@ static void test_manual(void **state) {
     poll_after(0);
     xid(48);
     poll_after(2 * SECOND);
-    expect(HEALTH_UNHEALTHY, XID_48 "; it is over, and the card waits for an order");
+    expect(HEALTH_UNHEALTHY, XID_48 OVER);
     poll_after(MINUTE);
     assert_int_equal(w.card.state, HEALTH_UNHEALTHY);
     order(HEALTH_ORDER_SET_HEALTHY);
@@ -324,7 +343,7 @@ static void test_manual(void **state) {
     expect(HEALTH_UNHEALTHY, "GPU is lost");
     w.reading.error = NULL;
     poll_after(SECOND);
-    expect(HEALTH_UNHEALTHY, "GPU is lost; it is over, and the card waits for an order");
+    expect(HEALTH_UNHEALTHY, "GPU is lost" OVER);
     /* Suspicion passes by itself. */
     order(HEALTH_ORDER_SET_HEALTHY);
     w.options.max_temperature = 90;
@@ -368,7 +387,8 @@ static void test_flapping(void **state) {
     lose_and_return();
     expect(HEALTH_HEALTHY, "");
     lose_and_return();
-    expect(HEALTH_UNHEALTHY, "the card ceased to be healthy too often and waits for an order");
+    expect(HEALTH_UNHEALTHY,
+           "the card failed too often and waits for annotation elasticgpu.io/set-healthy");
     poll_after(24 * 60 * MINUTE);
     assert_int_equal(w.card.state, HEALTH_UNHEALTHY);
     order(HEALTH_ORDER_SET_HEALTHY);
@@ -724,6 +744,7 @@ int main(void) {
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_figures_in_reasons),
         cmocka_unit_test(test_sources),
         cmocka_unit_test(test_no_recovery_action),
         cmocka_unit_test(test_probe_interval),

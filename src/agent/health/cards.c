@@ -57,10 +57,21 @@ static struct before before_of(const struct health_card *card) {
     return b;
 }
 
+static void show_xid(struct health_card *card, bool changed) {
+    uint64_t now = now_ms();
+
+    if (card->shown_xid == card->health.last_xid ||
+        (!changed && card->shown_at > 0 && now - card->shown_at < HEALTH_SHOW_XID_MS))
+        return;
+    card->shown_xid = card->health.last_xid;
+    card->shown_at = now;
+}
+
 static bool take_change(struct health_cards *c, struct health_card *card,
                         const struct before *before) {
     bool changed = card->health.state != before->state;
 
+    show_xid(card, changed);
     if (changed || card->since == 0)
         card->since = (int64_t) time(NULL);
     if (!changed && strcmp(card->health.reason, before->reason) == 0)
@@ -173,7 +184,7 @@ struct health_view health_cards_view(const struct health_cards *c, const char *u
     return (struct health_view){.state = shown->health.state,
                                 .reason = shown->health.reason,
                                 .since = shown->since,
-                                .last_xid = card->health.last_xid};
+                                .last_xid = card->shown_xid};
 }
 
 /* ---- XIDs ---- */
@@ -239,6 +250,33 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
         if (c->cards[i].kind == GPU_CARD && kmsg_is_of(x, c->cards[i].pci))
             return take_on(c, &c->cards[i], &same, true);
     return false;
+}
+
+/* ---- orders ---- */
+
+static bool set_healthy(struct health_cards *c, struct health_card *card) {
+    struct before before = before_of(card);
+
+    health_take_order(&card->health, c->options.rules, HEALTH_ORDER_SET_HEALTHY, now_ms());
+    return take_change(c, card, &before);
+}
+
+bool health_cards_order(struct health_cards *c, const char *uuid, const char *text) {
+    struct health_card *card = find(c, uuid);
+    char order[HEALTH_ORDER_TEXT_MAX];
+    bool is_new, changed = false;
+
+    text_copy(order, sizeof(order), text);
+    if (!card || (card->has_order && strcmp(card->order, order) == 0))
+        return false;
+    is_new = card->has_order && order[0];
+    card->has_order = true;
+    text_copy(card->order, sizeof(card->order), order);
+    c->unsaved = true;
+    for (uint32_t i = 0; i < c->ncards && is_new; i++)
+        if (&c->cards[i] == card || strcmp(c->cards[i].parent, uuid) == 0)
+            changed |= set_healthy(c, &c->cards[i]);
+    return changed;
 }
 
 /* ---- work ---- */

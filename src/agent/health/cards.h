@@ -16,6 +16,10 @@
 struct err;
 struct kmsg_xid;
 
+#define HEALTH_ORDER_TEXT_MAX 64
+#define HEALTH_SHOW_XID_MS                                                                         \
+    60000                  /* at least, between two XIDs that are shown without a new state        \
+                            */
 #define HEALTH_XIDS_MAX 32 /* different XIDs of one device that are counted */
 
 /* NVML and the log report the same XID; which of them reports more is right. */
@@ -35,9 +39,13 @@ struct health_card {
     int64_t since; /* of the state, Unix time in seconds */
     struct xid_count xids[HEALTH_XIDS_MAX];
     uint32_t nxids;
-    uint64_t read_at; /* of the device, as it was evaluated last */
-    uint64_t judged;  /* of health_cards, when it was the last time */
-    bool working;     /* its work has begun, in this process */
+    uint32_t shown_xid;                /* health.last_xid as others see it, */
+    uint64_t shown_at;                 /* from that time on; 0: it was none */
+    bool has_order;                    /* `order` was read */
+    char order[HEALTH_ORDER_TEXT_MAX]; /* the last one that was followed, "": none */
+    uint64_t read_at;                  /* of the device, as it was evaluated last */
+    uint64_t judged;                   /* of health_cards, when it was the last time */
+    bool working;                      /* its work has begun, in this process */
 };
 
 /* What is known of a device to those that do not decide: the state of its card where that is worse
@@ -46,7 +54,9 @@ struct health_view {
     enum health_state state;
     const char *reason; /* "" when healthy */
     int64_t since;
-    uint32_t last_xid; /* 0: none */
+    /* 0: none. A tenant can cause any number of XIDs, so that it follows the last one at most once
+     * a minute, and with each new state. */
+    uint32_t last_xid;
 };
 
 struct health_cards_options {
@@ -79,6 +89,11 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d);
  * again. */
 bool health_cards_xid(struct health_cards *c, const struct gpu_xid *x);
 bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x);
+
+/* Follows the text of the annotation GPU_SET_HEALTHY of a card, "": it has none: each new one is
+ * the order to set the card and its instances healthy. The first one that is read is taken for an
+ * old one. Returns whether a state has changed. */
+bool health_cards_order(struct health_cards *c, const char *uuid, const char *text);
 
 /* A device whose health_work() is `work` and has not begun, NULL: none. */
 const struct health_card *health_cards_waiting(const struct health_cards *c, enum health_work work);

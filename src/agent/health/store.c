@@ -153,6 +153,8 @@ void health_cards_encode(const struct health_cards *c, struct buf *out) {
         json_put_string(&w, "pci", c->cards[i].pci);
         json_put_u64(&w, "index", c->cards[i].index);
         json_put_i64(&w, "sinceTime", c->cards[i].since);
+        if (c->cards[i].has_order)
+            json_put_string(&w, "order", c->cards[i].order);
         put_health(&w, &c->cards[i].health);
         json_object_end(&w);
     }
@@ -171,7 +173,12 @@ static int read_card(struct json v, struct health_card *card) {
         card->index = (uint32_t) index;
     if (!json_i64(json_get(v, "sinceTime"), &card->since))
         card->since = 0;
-    return card->uuid[0] ? read_health(v, &card->health) : -EINVAL;
+    read_text(json_get(v, "order"), card->order, sizeof(card->order));
+    card->has_order = json_string(json_get(v, "order"));
+    if (!card->uuid[0] || read_health(v, &card->health) < 0)
+        return -EINVAL;
+    card->shown_xid = card->health.last_xid;
+    return 0;
 }
 
 int health_cards_decode(const char *text, size_t len, struct health_cards *ret, struct err *err) {

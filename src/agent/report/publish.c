@@ -67,6 +67,8 @@ struct publisher {
     struct labeler labeler;
     uint64_t capacity[SUMS];  /* in the Node's status; UINT64_MAX: not present */
     char health[MESSAGE_MAX]; /* message of the condition GPUHealthy; "": there is none */
+    char health_since[2][OBJECT_TIME_SIZE]; /* its lastTransitionTime, if its status is [status] */
+    char set_healthy[GPU_ORDER_MAX];        /* annotation of the Node */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -116,7 +118,9 @@ static void remember(struct publisher *p, struct json object) {
 
 static void remember_node(struct publisher *p, struct json object) {
     struct json capacity = JSON_PATH(object, "status", "capacity");
-    const char *message;
+    struct json health =
+        json_find(JSON_PATH(object, "status", "conditions"), "type", HEALTH_CONDITION);
+    const char *message = json_string(json_get(health, "message"));
 
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
@@ -124,8 +128,9 @@ static void remember_node(struct publisher *p, struct json object) {
     labeler_see_node(&p->labeler, object);
     if (p->report->on_node)
         p->report->on_node(object, p->report->userdata);
-    message = json_string(json_get(
-        json_find(JSON_PATH(object, "status", "conditions"), "type", HEALTH_CONDITION), "message"));
+    gpu_object_read_order(json_get(object, "metadata"), p->set_healthy);
+    for (int status = 0; status < 2; status++)
+        object_condition_since(health, status, p->health_since[status]);
     text_copy(p->health, sizeof(p->health), message ? message : "");
     for (size_t i = 0; i < SUMS; i++) {
         const char *text = json_string(json_get(capacity, sums[i].name));
@@ -324,8 +329,9 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
 }
 
+/* `since`: "": from now on. */
 static void patch_condition(struct publisher *p, const char *type, bool status, const char *reason,
-                            const char *message) {
+                            const char *message, const char *since) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
     char path[KUBE_NAME_MAX + 64], now[OBJECT_TIME_SIZE];
@@ -337,7 +343,7 @@ static void patch_condition(struct publisher *p, const char *type, bool status, 
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_array_begin(&w, "conditions");
-    object_put_condition(&w, type, status, reason, message, now, now);
+    object_put_condition(&w, type, status, reason, message, since[0] ? since : now, now);
     json_array_end(&w);
     json_object_end(&w);
     json_object_end(&w);
@@ -398,10 +404,10 @@ static bool mend_condition(struct publisher *p) {
         return false;
     if (want == NODE_AGENT_READY)
         patch_condition(p, NODE_AGENT_CONDITION, true, "Registered",
-                        "kubelet has registered the device plugins of aliquot-agent");
+                        "kubelet has registered the device plugins of aliquot-agent", "");
     else
         patch_condition(p, NODE_AGENT_CONDITION, false, "Stopping",
-                        "aliquot-agent is stopping: the node takes no pod with a GPU share");
+                        "aliquot-agent is stopping: the node takes no pod with a GPU share", "");
     return true;
 }
 
@@ -436,7 +442,8 @@ static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot
     bad = tell_health(p, s, message);
     if (strcmp(message, p->health) == 0)
         return false;
-    patch_condition(p, HEALTH_CONDITION, bad == 0, bad == 0 ? "Healthy" : "NotHealthy", message);
+    patch_condition(p, HEALTH_CONDITION, bad == 0, bad == 0 ? "Healthy" : "NotHealthy", message,
+                    p->health_since[bad == 0]);
     return true;
 }
 
@@ -656,6 +663,15 @@ bool publisher_object(const struct publisher *p, const char *uuid,
         return true;
     }
     return false;
+}
+
+const char *publisher_order(const struct publisher *p, const struct gpu_device *card) {
+    if (card->divided)
+        return p->node_known ? p->set_healthy : NULL;
+    for (size_t i = 0; i < p->nobjects; i++)
+        if (strcmp(p->objects[i].gpu.uuid, card->uuid) == 0)
+            return p->objects[i].gpu.set_healthy;
+    return NULL;
 }
 
 const char *publisher_trouble(const struct publisher *p) {

@@ -8,6 +8,7 @@
 #include "kube/objects/pod.h"
 
 struct err;
+struct gpu_device;
 struct publisher;
 struct report;
 
@@ -17,6 +18,9 @@ void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void
 /* The GPU object of the card with that UUID; false while there is none. */
 bool publisher_object(const struct publisher *p, const char *uuid,
                       char ret_name[static KUBE_NAME_MAX], char ret_uid[static KUBE_UID_MAX]);
+/* The text of the annotation GPU_SET_HEALTHY of the card's GPU object, or of the Node for a card
+ * that is divided and thus has no object; "": there is none; NULL: it was not read yet. */
+const char *publisher_order(const struct publisher *p, const struct gpu_device *card);
 /* What keeps the API server's copy from being true; "" when nothing does. */
 const char *publisher_trouble(const struct publisher *p);
 

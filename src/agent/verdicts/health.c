@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "model/gpu_model.h"
 
 /* NVML's recovery actions, nvmlDeviceGpuRecoveryAction_t. */
 enum { RECOVERY_NONE, RECOVERY_RESET, RECOVERY_REBOOT, RECOVERY_DRAIN_P2P, RECOVERY_DRAIN_RESET };
@@ -74,15 +75,29 @@ static enum health_cause first_suspected(const struct health *h) {
     return cause;
 }
 
+/* Figures (a PID, a duration) change from poll to poll, and each new reason is published. */
+static bool differs_in_figures_only(const char *a, const char *b) {
+    while (*a || *b) {
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        if (*a != *b)
+            return false;
+        a += *a != 0;
+        b += *b != 0;
+    }
+    return true;
+}
+
 static void raise_problem(struct health *h, enum health_cause cause, const char *text,
                           uint64_t now) {
     struct health_problem *p = &h->problems[cause];
 
     if (!p->there)
         p->since = now;
+    if (!p->there || !differs_in_figures_only(p->text, text))
+        text_copy(p->text, sizeof(p->text), text);
     p->there = true;
     p->over = false;
-    text_copy(p->text, sizeof(p->text), text);
 }
 
 /* One that only was suspected leaves nothing behind. */
@@ -166,12 +181,12 @@ static void tell_problem(struct health *h, enum health_cause cause) {
     if (cause < HEALTH_CAUSES) {
         add_reason(h, h->problems[cause].text);
         if (h->problems[cause].over)
-            add_reason(h, "it is over, and the card waits for an order");
+            add_reason(h, "it is over; the card waits for annotation " GPU_SET_HEALTHY);
     }
     if (h->failure[0])
         add_reason(h, h->failure);
     if (h->held)
-        add_reason(h, "the card ceased to be healthy too often and waits for an order");
+        add_reason(h, "the card failed too often and waits for annotation " GPU_SET_HEALTHY);
 }
 
 static const char *order_text(const struct health *h) {
@@ -300,7 +315,8 @@ static void read_temperature(struct health *h, const struct health_options *o, i
                              uint64_t now) {
     char text[HEALTH_TEXT_MAX];
 
-    (void) snprintf(text, sizeof(text), "%d degrees Celsius, above maxTemperature %u", degrees,
+    (void) snprintf(text, sizeof(text),
+                    "the temperature is above maxTemperature, %u degrees Celsius",
                     o->max_temperature);
     put_problem(h, o, HEALTH_TEMPERATURE,
                 o->max_temperature > 0 && degrees > 0 && (uint32_t) degrees > o->max_temperature
