@@ -2,6 +2,7 @@
 """`aliquot mig` on simulated cards: mig-parted's commands, beside instances in use."""
 
 import json
+import os
 import re
 import subprocess
 
@@ -123,7 +124,12 @@ def test_what_a_pod_holds_waits(on, kubelet):
                      r.stderr), r.stderr
     r = mig(node, "apply", *kubelet.options, "-f", "-", text=config({"3g.40gb": 1, "1g.10gb": 1}))
     assert r.returncode == 0 and held in uuids(nvml, gpu), r.stderr
-    (kubelet.dir / "pods/11-22").rmdir()    # the pod has ended
+    (kubelet.dir / "pods/11-22").rmdir()
+    # Kubelet makes the directory after the entry: for seconds the pod may be about to begin.
+    kubelet("MIG-of-another-card", "55-66")
+    r = mig(node, "apply", *kubelet.options, "-f", "-", text=wanted)
+    assert r.returncode == 1 and "pending" in r.stderr, r.stderr
+    os.utime(kubelet.dir / "device-plugins/kubelet_internal_checkpoint", (0, 0))
     assert mig(node, "apply", *kubelet.options, "-f", "-", text=wanted).returncode == 0
     assert list(uuids(nvml, gpu).values()) == ["7g.80gb"]
 
@@ -144,6 +150,17 @@ def test_a_damaged_checkpoint_stops_it(on, kubelet, text):
     r = mig(node, "apply", *kubelet.options, "-c", "all-balanced")
     assert r.returncode == 1 and "kubelet_internal_checkpoint" in r.stderr
     assert nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+
+
+def test_a_missing_checkpoint(on, kubelet):
+    """A wrong --kubelet-dir would make what pods hold look idle."""
+    node, nvml = on("--model", "A100")
+    r = mig(node, "apply", *kubelet.options, "-c", "all-balanced")
+    assert r.returncode == 1 and "kubelet_internal_checkpoint" in r.stderr, r.stderr
+    assert nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+    if not os.path.exists("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"):
+        r = mig(node, "apply", "-c", "all-enabled")
+        assert "warning: no /var/lib/kubelet" in r.stderr, r.stderr
 
 
 def test_other_cards_do_not_wait(on):

@@ -350,6 +350,8 @@ struct wish {
     const char *list;
     const char *pod; /* that holds the instance `held` */
     unsigned int held;
+    const char *admitted; /* a pod that takes it once the plan has been made */
+    unsigned int marks;
     char steps[1024];
 };
 
@@ -367,14 +369,18 @@ static int want_list(const struct mig_card *card, void *userdata, struct mig_wan
     return mig_want_devices(card, devices, n, ret, err);
 }
 
-static void mark_pod(struct mig_card *card, void *userdata) {
-    const struct wish *wish = userdata;
+static int mark_pod(struct mig_card *card, void *userdata, struct err *err) {
+    struct wish *wish = userdata;
 
+    (void) err;
+    if (wish->admitted && wish->marks++ > 0)
+        wish->pod = wish->admitted;
     for (uint32_t i = 0; i < card->ninstances; i++)
         if (wish->pod && card->instances[i].id == wish->held) {
             card->instances[i].in_use = true;
             mig_card_add_holder(card->instances[i].holders, wish->pod);
         }
+    return 0;
 }
 
 static void add_step(const char *text, void *userdata) {
@@ -540,6 +546,21 @@ static void test_an_instance_cannot_be_put_back(void **state) {
     assert_null(strstr(result.lost, "3g.40gb"));
 }
 
+/* An instance that this run made and kubelet has given to a pod is not destroyed. */
+static void test_a_new_instance_has_a_pod(void **state) {
+    struct wish wish = {.list = "3g.40gb,2g.20gb", .held = 0, .admitted = "pod team/new"};
+    struct gpu_mig_result result;
+    struct err err;
+    (void) state;
+
+    begin();
+    (void) add("7g.80gb", 0);
+    driver.refuses = "2g.20gb";
+    assert_int_equal(apply(&wish, true, &result, &err), -EIO);
+    assert_true(strncmp(layout(), "3g.40gb@", 8) == 0);
+    assert_non_null(strstr(result.lost, "7g.80gb at 0 ("));
+}
+
 static void test_mode(void **state) {
     struct gpu_mig_result result;
     struct err err;
@@ -649,6 +670,7 @@ int main(void) {
         cmocka_unit_test(test_pending_changes_nothing),
         cmocka_unit_test(test_a_call_fails),
         cmocka_unit_test(test_an_instance_cannot_be_put_back),
+        cmocka_unit_test(test_a_new_instance_has_a_pod),
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_mode_only),
         cmocka_unit_test(test_parts_of_instances),

@@ -4,12 +4,15 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/args.h"
 #include "cli/mig/machine.h"
 #include "cli/mig/mig.h"
 #include "cli/mig/pods.h"
 #include "gpu/mig/apply.h"
+
+#define KUBELET_DIR "/var/lib/kubelet"
 
 static const struct opt_usage usage = {
     "aliquot mig apply [-f FILE] [-c CONFIG] [-m] [-s]",
@@ -24,7 +27,8 @@ static const struct opt_usage usage = {
 struct apply {
     struct mig_selection selection;
     bool mode_only, skip_reset, debug;
-    const char *kubelet_dir, *pod_logs;
+    const char *kubelet_dir; /* NULL: the default, which need not be there */
+    const char *pod_logs;
     struct held_devices held;
 };
 
@@ -33,7 +37,7 @@ struct job {
     const struct mig_spec *spec;
     const struct nvml *nvml;
     nvmlDevice_t device;
-    const struct held_devices *held;
+    struct apply *apply;
     uint32_t index;
     bool debug;
 };
@@ -68,7 +72,7 @@ static void mark_device(const struct job *job, nvmlDevice_t part, struct mig_car
 
     if (n->nvmlDeviceGetUUID(part, uuid, sizeof(uuid)) != NVML_SUCCESS)
         return;
-    for (size_t i = 0; (pod = held_devices_pod(job->held, uuid, i)); i++) {
+    for (size_t i = 0; (pod = held_devices_pod(&job->apply->held, uuid, i)); i++) {
         unsigned int gi, ci;
 
         if (part == job->device) {
@@ -81,20 +85,39 @@ static void mark_device(const struct job *job, nvmlDevice_t part, struct mig_car
     }
 }
 
-static void mark_held(struct mig_card *card, void *userdata) {
+/* A node whose kubelet is elsewhere has to say where: what its pods hold would be destroyed. */
+static int read_held(struct apply *a, struct err *err) {
+    const char *dir = a->kubelet_dir ? a->kubelet_dir : KUBELET_DIR;
+    int r = held_devices_read(dir, a->pod_logs, &a->held, err);
+
+    return r == -ENOENT && !a->kubelet_dir ? 0 : r;
+}
+
+static void warn_without_kubelet(const struct apply *a) {
+    if (!a->kubelet_dir && access(KUBELET_DIR "/" HELD_DEVICES_FILE, F_OK) < 0)
+        (void) fprintf(stderr, "aliquot mig apply: warning: no " KUBELET_DIR "/" HELD_DEVICES_FILE
+                               ": no pod is known to hold a device (--kubelet-dir names kubelet's "
+                               "directory)\n");
+}
+
+static int mark_held(struct mig_card *card, void *userdata, struct err *err) {
     const struct job *job = userdata;
     unsigned int most = 0;
+    int r = read_held(job->apply, err);
 
+    if (r < 0)
+        return r;
     mark_device(job, job->device, card);
     if (!card->enabled || !job->nvml->nvmlDeviceGetMaxMigDeviceCount ||
         job->nvml->nvmlDeviceGetMaxMigDeviceCount(job->device, &most) != NVML_SUCCESS)
-        return;
+        return 0;
     for (unsigned int i = 0; i < most; i++) {
         nvmlDevice_t part;
 
         if (job->nvml->nvmlDeviceGetMigDeviceHandleByIndex(job->device, i, &part) == NVML_SUCCESS)
             mark_device(job, part, card);
     }
+    return 0;
 }
 
 static void print_step(const char *text, void *userdata) {
@@ -141,12 +164,12 @@ static int check_cards(const struct apply *a, const struct mig_machine *m, struc
     return 0;
 }
 
-static int apply_card(const struct apply *a, const struct mig_machine *m, uint32_t i,
+static int apply_card(struct apply *a, const struct mig_machine *m, uint32_t i,
                       const struct mig_spec *spec, bool *ret_pending, struct err *err) {
     struct job job = {.spec = spec,
                       .nvml = &m->nvml,
                       .device = m->devices[i],
-                      .held = &a->held,
+                      .apply = a,
                       .index = m->of[i].index,
                       .debug = a->debug};
     const struct gpu_mig_request request = {.enabled = spec->enabled,
@@ -187,7 +210,9 @@ static int apply_cards(struct apply *a, struct err *err) {
     if (r >= 0)
         r = check_cards(a, &m, err);
     if (r >= 0)
-        r = held_devices_read(a->kubelet_dir, a->pod_logs, &a->held, err);
+        r = read_held(a, err);
+    if (r >= 0)
+        warn_without_kubelet(a);
     for (uint32_t i = 0; r >= 0 && i < m.n; i++) {
         const struct mig_spec *spec;
 
@@ -209,7 +234,6 @@ int mig_apply(int argc, char **argv, bool debug) {
                       .mode_only = env_flag("MIG_PARTED_MODE_CHANGE_ONLY"),
                       .skip_reset = env_flag("MIG_PARTED_SKIP_RESET"),
                       .debug = debug,
-                      .kubelet_dir = "/var/lib/kubelet",
                       .pod_logs = "/var/log/pods"};
     const struct opt options[] = {
         {"config-file", 'f', "FILE",
@@ -222,7 +246,7 @@ int mig_apply(int argc, char **argv, bool debug) {
          &a.skip_reset},
         {"kubelet-dir", 0, "DIR",
          "kubelet's directory: what its pods hold is in use "
-         "(default /var/lib/kubelet)",
+         "(default " KUBELET_DIR ")",
          opt_string, &a.kubelet_dir},
         {"pod-logs", 0, "DIR", "where kubelet keeps logs: names of pods (default /var/log/pods)",
          opt_string, &a.pod_logs},

@@ -6,16 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/array.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "wire/json.h"
 
-#define CHECKPOINT "device-plugins/kubelet_internal_checkpoint"
 #define CHECKPOINT_MAX ((size_t) 64 << 20)
 #define HELD_MAX 65536
+#define ADMISSION_S 10 /* from the entry of a pod to its directory, at most */
 
 /* Directories of logs are NAMESPACE_NAME_UID; neither name has an underscore. */
 static void name_pod(const char *logs, const char *uid, char ret[static POD_NAME_MAX]) {
@@ -74,7 +76,18 @@ static int add_ids(struct held_devices *held, struct json ids, const char *pod, 
     return 0;
 }
 
-static int read_entries(struct json entries, const char *dir, const char *logs,
+/* Whether kubelet may not have made the directory of a pod yet that the file names. */
+static bool is_fresh(const char *path) {
+    struct stat st;
+    time_t age;
+
+    if (stat(path, &st) < 0)
+        return false;
+    age = (time_t) (clock_ns(CLOCK_REALTIME) / 1000000000u) - st.st_mtime;
+    return age > -ADMISSION_S && age < ADMISSION_S;
+}
+
+static int read_entries(struct json entries, const char *dir, const char *logs, bool fresh,
                         struct held_devices *ret, struct err *err) {
     struct json_iter it = json_iter(entries);
     struct json entry;
@@ -86,7 +99,7 @@ static int read_entries(struct json entries, const char *dir, const char *logs,
 
         if (!uid)
             return err_set(err, EBADMSG, "an entry has no PodUID");
-        if (!is_there(dir, uid))
+        if (!fresh && !is_there(dir, uid))
             continue;
         name_pod(logs, uid, pod);
         r = add_ids(ret, json_get(entry, "DeviceIDs"), pod, err);
@@ -103,12 +116,12 @@ int held_devices_read(const char *dir, const char *logs, struct held_devices *re
     _cleanup_held_devices_ struct held_devices held = {0};
     char path[PATH_MAX];
     struct json root, entries;
+    bool fresh;
     int r;
 
-    (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT, dir);
+    (void) snprintf(path, sizeof(path), "%s/" HELD_DEVICES_FILE, dir);
+    fresh = is_fresh(path); /* before it is read: a later file is newer still */
     r = file_read(path, CHECKPOINT_MAX, &text, err);
-    if (r == -ENOENT || (r >= 0 && text.len == 0))
-        return 0;
     if (r >= 0)
         r = json_open(buf_str(&text), text.len, &parser, &root, err);
     if (r < 0)
@@ -116,9 +129,10 @@ int held_devices_read(const char *dir, const char *logs, struct held_devices *re
     entries = JSON_PATH(root, "Data", "PodDeviceEntries");
     if (json_type(JSON_PATH(root, "Data")) != JSON_OBJECT)
         return err_set(err, EBADMSG, "%s is no checkpoint of kubelet", path);
-    r = read_entries(entries, dir, logs, &held, err);
+    r = read_entries(entries, dir, logs, fresh, &held, err);
     if (r < 0)
         return err_wrap(err, "%s", path);
+    held_devices_done(ret);
     *ret = held;
     held = (struct held_devices){0};
     return 0;

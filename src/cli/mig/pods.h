@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
+#define HELD_DEVICES_FILE "device-plugins/kubelet_internal_checkpoint" /* below kubelet's */
 #define POD_NAME_MAX 128
 
 struct held_device {
@@ -22,9 +23,10 @@ struct held_devices {
     size_t n, room;
 };
 
-/* Reads DIR/device-plugins/kubelet_internal_checkpoint; without that file no pod holds a device.
- * Pods without a directory in DIR/pods have ended. Names are those of the pods' directories in
- * `logs`. -EBADMSG, -EFBIG, -EIO, -ENOMEM. */
+/* Reads DIR/device-plugins/kubelet_internal_checkpoint. Pods without a directory in DIR/pods have
+ * ended, unless kubelet wrote the file seconds ago: it makes the directory after the entry. Names
+ * are those of the pods' directories in `logs`. *ret is replaced, and freed with
+ * held_devices_done(). -ENOENT: no such file; -EBADMSG, -EFBIG, -EIO, -ENOMEM. */
 int held_devices_read(const char *dir, const char *logs, struct held_devices *ret, struct err *err);
 
 /* The n-th pod that holds a device, or NULL. */

@@ -232,7 +232,9 @@ static int read_card(struct run *run, struct err *err) {
     if (r < 0)
         return r;
     if (run->request->mark)
-        run->request->mark(&run->card, run->request->userdata);
+        r = run->request->mark(&run->card, run->request->userdata, err);
+    if (r < 0)
+        return r;
     for (uint32_t i = 0; i < run->card.ninstances; i++)
         run->card.in_use = run->card.in_use || run->card.instances[i].in_use;
     apply_refusals(run);

@@ -17,8 +17,9 @@ struct gpu_mig_request {
     bool mode_only; /* instances matter only where the mode ends */
     /* The instances that are wanted in MIG mode. Not called before the driver tells of profiles. */
     int (*want)(const struct mig_card *card, void *userdata, struct mig_want *ret, struct err *err);
-    /* Marks what is in use beside what the driver says: instances of pods. May be NULL. */
-    void (*mark)(struct mig_card *card, void *userdata);
+    /* Marks what is in use beside what the driver says: instances of pods. Called each time the
+     * card has been read, also on the way back. A negative errno ends the run. May be NULL. */
+    int (*mark)(struct mig_card *card, void *userdata, struct err *err);
     /* Before each change: "destroy instance 2 (2g.20gb at 4)". May be NULL. */
     void (*step)(const char *text, void *userdata);
     void *userdata;
