@@ -37,8 +37,17 @@ static unsigned int number_of(nvmlDevice_t device) {
     return (unsigned int) ((uintptr_t) device - INSTANCE);
 }
 
-/* "hang...": the call returns once the file is gone. */
+/* "hang...": the call creates a file "in-hang..." and returns once the first file is gone. */
 static void hang(const char *name) {
+    char path[256];
+    FILE *f;
+
+    if (!fault(name))
+        return;
+    (void) snprintf(path, sizeof(path), "%s/in-%s", getenv("FAKE_NVML"), name);
+    f = fopen(path, "we");
+    if (f)
+        (void) fclose(f);
     while (fault(name))
         (void) usleep(2000);
 }
@@ -234,6 +243,7 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimi
     char path[256];
     FILE *f;
 
+    hang(index_of(device) == 0 ? "hang-limit-0" : "hang-limit-1");
     if (fault("no-limits"))
         return NVML_ERROR_NOT_SUPPORTED;
     if (limits->softLimit > limits->hardLimit || limits->hardLimit > 80 * GIB)

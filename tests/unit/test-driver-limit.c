@@ -42,7 +42,7 @@
 /* ---- the driver's process ---- */
 
 static struct gpu_snapshot snapshot;
-static uint64_t restarts;
+static uint64_t restarts, generation;
 static unsigned told; /* requests */
 static char told_group[512];
 static uint64_t told_bytes;
@@ -55,7 +55,7 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     (void) m;
-    *ret = (struct gpu_monitor_status){.restarts = restarts};
+    *ret = (struct gpu_monitor_status){.restarts = restarts, .limit_generation = generation};
 }
 
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
@@ -170,7 +170,7 @@ static int setup(void **state) {
     text_copy(snapshot.devices[0].uuid, sizeof(snapshot.devices[0].uuid), "GPU-a");
     text_copy(snapshot.driver_version, sizeof(snapshot.driver_version), "615.71.09");
     told = 0;
-    restarts = 0;
+    restarts = generation = 0;
     away = false;
     n->device = (struct slot_device){.uuid = "GPU-a", .memory = 4 * GIB, .physical = 4 * GIB};
     text_copy(n->slot.nonce, sizeof(n->slot.nonce), NONCE);
@@ -377,6 +377,39 @@ static void a_new_driver_is_told_anew(void **state) {
     assert_true(told_bytes == 5 * GIB + AUDIT_MEMORY_SLACK);
 }
 
+/* Another child sets limits: one without an answer, and one with, which may have been undone. */
+static void a_dropped_request_is_made_again(void **state) {
+    struct node *n = *state;
+    int status;
+
+    run_hook(n, "required", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 1);
+    generation++;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_false(hook_ended(n, &status));
+    say(n, GPU_LIMIT_SET, told_bytes);
+    HOOK_ENDS(n, 0);
+    generation++;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 3);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == told_bytes); /* it is in force */
+    say(n, GPU_LIMIT_SET, told_bytes);
+    away = true;
+    end_program(n);
+    RUN_UNTIL(n, driver_limit_bytes(&n->a, &n->slot, 0) == 0);
+    away = false;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 4); /* takes it away */
+    generation++;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 5);
+    say(n, GPU_LIMIT_SET, told_bytes);
+    assert_null(n->a.driver_limits.list);
+}
+
 static void the_limit_goes_before_the_group(void **state) {
     struct node *n = *state;
     char note[384];
@@ -579,6 +612,7 @@ int main(void) {
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_driver_without_limits_holds_nothing_up, setup, teardown),
         cmocka_unit_test_setup_teardown(a_new_driver_is_told_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_dropped_request_is_made_again, setup, teardown),
         cmocka_unit_test_setup_teardown(the_limit_goes_before_the_group, setup, teardown),
         cmocka_unit_test_setup_teardown(a_limit_stays_for_lack_of_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(a_hook_waits_for_memory, setup, teardown),

@@ -682,6 +682,67 @@ static void memory_limits(void **state) {
     assert_true(snap(f)->devices[0].healthy && status(f).restarts == 0);
 }
 
+/* Between polls: the card is unhealthy that the request is for, and no call is made for another. */
+static void limit_that_hangs(void **state) {
+    struct fixture *f = *state;
+    uint64_t generation;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    gpu_monitor_set_interval(f->monitor, 60000);
+    RUN_UNTIL(f, gpu_monitor_poll(f->monitor) == status(f).polls + 1); /* none runs */
+    generation = status(f).limit_generation;
+    switch_fault(f, "hang-limit-1", true);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-1", f->dir, 1), 0);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+    assert_non_null(strstr(snap(f)->devices[1].reason, "has not returned"));
+    assert_true(snap(f)->devices[0].healthy && status(f).hangs == 1);
+    assert_int_not_equal(status(f).limit_generation, generation);
+    assert_int_equal(f->limit_answers, 0);
+    switch_fault(f, "hang-handle-1", true);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-0", f->dir, 1), 0);
+    RUN_UNTIL(f, f->limit_answers == 1);
+    assert_int_equal(f->result, GPU_LIMIT_SET);
+    switch_fault(f, "hang-handle-1", false);
+    gpu_monitor_set_interval(f->monitor, 20);
+    generation = status(f).limit_generation;
+    switch_fault(f, "hang-limit-1", false); /* now that request is carried out: too late */
+    RUN_UNTIL(f, status(f).limit_generation != generation);
+    assert_int_equal(f->limit_answers, 1);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy && !snap(f)->devices[1].late);
+    assert_int_equal(status(f).restarts, 0);
+}
+
+/* A request that waits in a child that is left behind is dropped. */
+static void limit_behind_a_hang(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf said = BUF_INIT(65536);
+    char path[128], want[256];
+    uint64_t generation;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    gpu_monitor_set_interval(f->monitor, 60000);
+    RUN_UNTIL(f, gpu_monitor_poll(f->monitor) == status(f).polls + 1);
+    switch_fault(f, "hang-1", true);
+    (void) uv_run(&f->loop, UV_RUN_NOWAIT); /* sends the poll */
+    for (unsigned ms = 0; !is_switched("in-hang-1"); ms++) {
+        assert_in_range(ms, 0, TIMEOUT_MS);
+        (void) usleep(1000);
+    }
+    generation = status(f).limit_generation;
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-0", f->dir, 1), 0);
+    RUN_UNTIL(f, status(f).limit_generation != generation && status(f).pid > 0);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-0", f->dir, 2), 0);
+    RUN_UNTIL(f, f->limit_answers == 1);
+    gpu_monitor_set_interval(f->monitor, 20);
+    switch_fault(f, "hang-1", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy && !snap(f)->devices[1].late);
+    (void) snprintf(path, sizeof(path), "%s/limits", f->dir);
+    (void) snprintf(want, sizeof(want), "0 %s 0 2\n", f->dir);
+    assert_int_equal(file_read(path, 4096, &said, NULL), 0);
+    assert_string_equal(buf_str(&said), want);
+    assert_int_equal(f->limit_answers, 1);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
@@ -703,6 +764,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(limit_that_hangs, setup, teardown),
+        cmocka_unit_test_setup_teardown(limit_behind_a_hang, setup, teardown),
     };
     static char dir[512];
     ssize_t n;

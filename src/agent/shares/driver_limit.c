@@ -309,19 +309,28 @@ uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uin
 
 /* ---- the driver ---- */
 
-/* A new NVML child, perhaps another driver version: no limit is known to be set. */
-static void forget_driver(struct shares *s) {
+/* Requests without an answer were dropped: all limits are requested again. */
+static void forget_requests(struct shares *s) {
     struct driver_limit *w;
 
-    s->driver_limits.driver = DRIVER_LIMIT_UNKNOWN;
     DL_FOREACH(s->driver_limits.list, w)
         for (uint32_t i = 0; i < w->ncards; i++) {
             w->cards[i].pending = false;
             if (w->ending)
                 continue;
             w->cards[i].wanted = 0;
-            w->cards[i].set = 0;
         }
+}
+
+/* Perhaps another driver version: no limit is known to be set. */
+static void forget_driver(struct shares *s) {
+    struct driver_limit *w;
+
+    s->driver_limits.driver = DRIVER_LIMIT_UNKNOWN;
+    forget_requests(s);
+    DL_FOREACH(s->driver_limits.list, w)
+        for (uint32_t i = 0; !w->ending && i < w->ncards; i++)
+            w->cards[i].set = 0;
 }
 
 void driver_limit_update(struct shares *s) {
@@ -331,7 +340,10 @@ void driver_limit_update(struct shares *s) {
     gpu_monitor_status(s->monitor, &status);
     if (status.restarts != s->driver_limits.restarts)
         forget_driver(s);
+    else if (status.limit_generation != s->driver_limits.generation)
+        forget_requests(s);
     s->driver_limits.restarts = status.restarts;
+    s->driver_limits.generation = status.limit_generation;
     DL_FOREACH_SAFE(s->driver_limits.list, w, next)
         if (w->ending)
             go_on_ending(w);

@@ -35,8 +35,9 @@ struct driver_limits {
         DRIVER_LIMIT_UNKNOWN,
         DRIVER_LIMIT_NONE,
         DRIVER_LIMIT_BUILT
-    } driver;          /* whether it has limits of its own, as far as it was asked */
-    uint64_t restarts; /* of the monitor's status, when that was found out */
+    } driver;            /* whether it has limits of its own, as far as it was asked */
+    uint64_t restarts;   /* of the monitor's status, when that was found out */
+    uint64_t generation; /* limit_generation of it, when limits were requested */
     struct driver_limit *list;
     uint64_t left;     /* limits that could not be taken away before their group went */
     char program[300]; /* of the hook, the same path on the host; "": there is none */

@@ -25,7 +25,7 @@
 #define PROGRAM_NAME "aliquot-hook"
 #define SOCKET_NAME "hook.sock"
 #define STATE_MAX ((size_t) 1 << 20) /* it repeats the pod's annotations */
-#define ANSWER_MS 8000               /* the driver's process is killed sooner when it hangs */
+#define ANSWER_MS 8000               /* a request that a hang delays is made again before */
 #define CALLS_MAX 64
 
 struct driver_limit_call {

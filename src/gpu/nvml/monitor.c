@@ -32,6 +32,7 @@ struct poller {
     struct gpu_child *child;
     uint64_t number; /* in the order of their starts */
     bool polling;    /* a poll is being answered */
+    bool limiting;   /* no poll is, and calls for a limit run */
     bool answered;   /* one was */
     uint32_t sequence;
     uint64_t left_out; /* cards (bits, by index) that the poll leaves out */
@@ -66,7 +67,7 @@ struct gpu_monitor {
     } contexts[GPU_MAX]; /* measured, or known from before */
     size_t ncontexts;
     bool complete;
-    uint64_t polls, starts, restarts, hangs;
+    uint64_t polls, starts, restarts, hangs, limit_generation;
     char text[ERR_TEXT_MAX];
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -79,6 +80,12 @@ static void changed(struct gpu_monitor *m) {
     for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++)
         m->options.judge(&m->now.devices[i], m->options.userdata);
     m->options.on_update(m->options.userdata);
+}
+
+/* Requests for limits that the former main child has not answered are dropped. */
+static void set_main(struct gpu_monitor *m, struct poller *p) {
+    m->main = p;
+    m->limit_generation++;
 }
 
 static uint64_t bit_of(uint32_t card) {
@@ -208,7 +215,7 @@ static void restart(struct gpu_monitor *m, const char *why) {
         text_copy(m->text, sizeof(m->text), why);
     if (m->main) {
         m->dying = m->main;
-        m->main = NULL;
+        set_main(m, NULL);
         kill_poller(m->dying);
     }
     m->backoff_ms = m->backoff_ms * 2 > RESTART_MAX_MS ? RESTART_MAX_MS : m->backoff_ms * 2;
@@ -234,7 +241,8 @@ static void fail(struct poller *p, const char *why) {
 
 static int request_poll(struct poller *p, uint64_t left_out) {
     struct gpu_message_poll msg = {.header = {.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_POLL},
-                                   .left_out = left_out};
+                                   .left_out = left_out,
+                                   .drops_limits = p != p->monitor->main};
 
     p->sequence = msg.header.sequence = ++p->monitor->sequence;
     p->left_out = left_out;
@@ -261,7 +269,7 @@ static void send_poll(struct poller *p) {
 
 /* The main child is left alone with the card that it reads, and a new one reads the others: another
  * process, since the call may hold locks of the library. The request waits in the channel until the
- * call has returned. */
+ * call has returned; it drops the limits that wait there. */
 static bool leave_behind(struct gpu_monitor *m) {
     struct poller **place = watcher_place(m, NULL), *p = m->main;
     uint64_t waited = uv_now(m->loop) - p->since;
@@ -271,7 +279,9 @@ static bool leave_behind(struct gpu_monitor *m) {
     log_warn("GPU %u: a call of NVML takes more than %u ms; another process reads the other GPUs",
              p->reading, (unsigned) waited);
     *place = p;
-    m->main = NULL;
+    set_main(m, NULL);
+    p->polling = true;
+    p->limiting = false;
     p->card = p->reading;
     p->prompt = 0;
     p->hangs = false;
@@ -293,7 +303,7 @@ static void merge_watcher(struct gpu_monitor *m, struct poller *watcher) {
     log_info("GPU %u: NVML answers in time again", watcher->card);
     *watcher_place(m, watcher) = NULL;
     if (!newer || watcher->number < newer->number) {
-        m->main = watcher;
+        set_main(m, watcher);
         (void) uv_timer_stop(&m->timer);
         gpu_child_arm(watcher->child, 0);
     } else {
@@ -309,7 +319,7 @@ static void on_child_timer(void *userdata) {
     uint64_t waited = uv_now(m->loop) - p->since;
 
     mark_stale(m);
-    if (!p->polling)
+    if (!p->polling && !p->limiting)
         send_poll(p);
     else if (p != m->main)
         mark_hanging(m, p);
@@ -427,7 +437,28 @@ static enum gpu_limit_result limit_result_of(int32_t status) {
                                                 : GPU_LIMIT_REFUSED;
 }
 
-static void receive_limit(struct gpu_monitor *m, const struct gpu_message_limit *msg) {
+/* The calls for a limit have ended. */
+static void end_of_limit(struct poller *p) {
+    struct gpu_monitor *m = p->monitor;
+    uint64_t passed = uv_now(m->loop) - m->answered_at;
+
+    p->reading = NO_CARD;
+    if (p->polling) {
+        p->since = uv_now(m->loop);
+        gpu_child_arm(p->child, m->options.deadline_ms);
+    } else if (p->limiting) {
+        gpu_child_arm(p->child, m->poll_again || passed > m->options.interval_ms
+                                    ? 0
+                                    : m->options.interval_ms - passed);
+        m->poll_again = false;
+    }
+    p->limiting = false;
+}
+
+/* A child that was left behind may have overwritten a limit that another one has set since: all are
+ * requested again. */
+static void receive_limit(struct poller *p, const struct gpu_message_limit *msg) {
+    struct gpu_monitor *m = p->monitor;
     const struct gpu_limit_answer answer = {.uuid = msg->uuid,
                                             .cgroup = msg->cgroup,
                                             .bytes = msg->bytes,
@@ -435,8 +466,21 @@ static void receive_limit(struct gpu_monitor *m, const struct gpu_message_limit 
                                             .result = limit_result_of(msg->status),
                                             .text = msg->error};
 
+    if (p != m->main) {
+        m->limit_generation++;
+        return;
+    }
+    end_of_limit(p);
     if (m->options.on_limit)
         m->options.on_limit(&answer, m->options.userdata);
+}
+
+/* Of the main child: its next calls concern one card. */
+static void receive_reading(struct poller *p, uint32_t index) {
+    p->limiting = !p->polling;
+    p->reading = index;
+    p->since = uv_now(p->monitor->loop);
+    gpu_child_arm(p->child, slow_ms(p));
 }
 
 static const char *uuid_of_card(const struct gpu_snapshot *s, uint32_t index) {
@@ -471,11 +515,6 @@ static void receive_answer(struct poller *p, const union gpu_message *msg, int t
         receive_end(p);
         return;
     }
-    if (type == GPU_MESSAGE_READING && p == p->monitor->main) {
-        p->reading = msg->header.index;
-        p->since = uv_now(p->monitor->loop);
-        gpu_child_arm(p->child, slow_ms(p));
-    }
     gpu_collect_add(&p->answer, &p->monitor->now, msg);
 }
 
@@ -498,7 +537,11 @@ static void on_message(const union gpu_message *msg, int type, void *userdata) {
         receive_event(p, &msg->event);
         break;
     case GPU_MESSAGE_LIMIT:
-        receive_limit(m, &msg->limit);
+        receive_limit(p, &msg->limit);
+        break;
+    case GPU_MESSAGE_READING:
+        if (p == m->main)
+            receive_reading(p, msg->header.index);
         break;
     default:
         if (p->polling && msg->header.sequence == p->sequence)
@@ -583,17 +626,19 @@ static int start_poller(struct gpu_monitor *m, const char *library, struct polle
 /* Whether there is a new process. */
 static bool start_main(struct gpu_monitor *m) {
     const char *library = m->options.library(m->options.userdata);
+    struct poller *p;
 
     if (!library) {
         text_copy(m->text, sizeof(m->text), "no GPU driver was found on this node");
         start_later(m, SEARCH_MS);
         return false;
     }
-    if (start_poller(m, library, &m->main) < 0) {
+    if (start_poller(m, library, &p) < 0) {
         restart(m, "cannot start the NVML process");
         return false;
     }
-    send_poll(m->main);
+    set_main(m, p);
+    send_poll(p);
     return true;
 }
 
@@ -667,12 +712,12 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
             gpu_child_arm(m->watchers[i]->child, 0);
     if (!m->main)
         return 0;
-    if (!m->main->polling) {
+    if (!m->main->polling && !m->main->limiting) {
         gpu_child_arm(m->main->child, 0);
         return m->polls + 1;
     }
     m->poll_again = true;
-    return m->polls + 2;
+    return m->polls + (m->main->polling ? 2 : 1);
 }
 
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
@@ -683,7 +728,10 @@ int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgrou
         return -ENAMETOOLONG;
     if (!m->main || (d && d->late))
         return -EAGAIN;
-    msg.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_LIMIT};
+    msg.header =
+        (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC,
+                                    .type = GPU_MESSAGE_LIMIT,
+                                    .index = d && d->kind == GPU_CARD ? d->index : NO_CARD};
     msg.limit.bytes = bytes;
     text_copy(msg.limit.uuid, sizeof(msg.limit.uuid), uuid);
     text_copy(msg.limit.cgroup, sizeof(msg.limit.cgroup), cgroup);
@@ -702,6 +750,7 @@ void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *
         .polls = m->polls,
         .restarts = m->restarts,
         .hangs = m->hangs,
+        .limit_generation = m->limit_generation,
         .text = m->text,
     };
 }

@@ -77,7 +77,8 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 /* Has the driver (615 or later) limit the processes of a control group, given by its directory, to
  * `bytes` of a card; UINT64_MAX: no limit. on_limit() gets the result, in the order of the calls; a
- * restart of the child drops pending ones. -EAGAIN: no child takes a request for the card now. */
+ * new `limit_generation` of the status drops pending ones. -EAGAIN: no child takes a request for
+ * the card now. */
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
 
 /* Makes a context on a card or instance, in a process of its own: whether it takes work. on_probe()
@@ -95,6 +96,9 @@ struct gpu_monitor_status {
     uint64_t polls;    /* answered */
     uint64_t restarts; /* of the child, after the first start */
     uint64_t hangs;    /* calls that did not return in time */
-    const char *text;  /* what is wrong, for a person; "" when nothing is */
+    /* Changes with the child that sets limits. Requests without a result are dropped then, and a
+     * dropped one may have overwritten a later one: all limits are to be requested again. */
+    uint64_t limit_generation;
+    const char *text; /* what is wrong, for a person; "" when nothing is */
 };
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret);

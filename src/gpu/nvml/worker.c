@@ -40,6 +40,7 @@ struct utilization {
 };
 
 #define LINKS_AGE_MS 60000
+#define LIMITS_MAX 256 /* requests; the channel holds fewer */
 
 struct worker {
     struct nvml nvml;
@@ -53,7 +54,11 @@ struct worker {
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
     struct gpu_message_process processes[GPU_PROCESSES_MAX];
     size_t nprocesses;
-    bool unknown_memory; /* of one of them the driver does not tell what it holds */
+    bool unknown_memory;          /* of one of them the driver does not tell what it holds */
+    struct gpu_message_poll poll; /* requested, if `asked` */
+    bool asked;
+    struct gpu_message_limit limits[LIMITS_MAX]; /* requested */
+    size_t nlimits;
 };
 
 static bool send_message(struct worker *w, union gpu_message *msg, uint32_t type, uint32_t index,
@@ -415,22 +420,22 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
 
 /* ---- control groups ---- */
 
-static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDevice_t *ret) {
+static nvmlReturn_t find_device(struct worker *w, const struct gpu_message_limit *msg,
+                                nvmlDevice_t *ret) {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
-    unsigned int count = 0;
+    nvmlReturn_t code;
 
-    (void) w->nvml.nvmlDeviceGetCount_v2(&count);
-    for (unsigned int i = 0; i < count && i < GPU_CARDS_MAX; i++)
-        if (!(w->left_out >> i & 1) &&
-            w->nvml.nvmlDeviceGetHandleByIndex_v2(i, ret) == NVML_SUCCESS &&
-            w->nvml.nvmlDeviceGetUUID(*ret, text, sizeof(text)) == NVML_SUCCESS &&
-            strcmp(text, uuid) == 0)
-            return NVML_SUCCESS;
-    return NVML_ERROR_NOT_FOUND;
+    if (msg->header.index >= GPU_CARDS_MAX)
+        return NVML_ERROR_NOT_FOUND;
+    put_reading(msg->header.index, w);
+    code = w->nvml.nvmlDeviceGetHandleByIndex_v2(msg->header.index, ret);
+    if (code == NVML_SUCCESS)
+        code = w->nvml.nvmlDeviceGetUUID(*ret, text, sizeof(text));
+    return code == NVML_SUCCESS && strcmp(text, msg->uuid) != 0 ? NVML_ERROR_NOT_FOUND : code;
 }
 
 /* Only the hard limit: below a soft one the driver may end programs under MPS. */
-static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_limit *msg) {
+static nvmlReturn_t set_limit(struct worker *w, struct gpu_message_limit *msg) {
     nvmlSetMemoryLimits_v1_t limits = {.nameSpace = msg->cgroup, .hardLimit = msg->bytes};
     nvmlGetMemoryLimits_v1_t before = {.nameSpace = msg->cgroup};
     nvmlDevice_t device = NULL;
@@ -439,7 +444,7 @@ static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_limit *
     msg->before = msg->bytes;
     if (!w->nvml.nvmlDeviceSetMemoryLimits_v1)
         return NVML_ERROR_NOT_SUPPORTED;
-    code = find_device(w, msg->uuid, &device);
+    code = find_device(w, msg, &device);
     if (code != NVML_SUCCESS)
         return code;
     if (w->nvml.nvmlDeviceGetMemoryLimits_v1 &&
@@ -449,27 +454,70 @@ static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_limit *
 }
 
 /* Returns whether the agent is still there. */
-static bool set_memory_limit(struct worker *w, union gpu_message *msg) {
-    nvmlReturn_t code = set_limit(w, &msg->limit);
+static bool set_memory_limit(struct worker *w, const struct gpu_message_limit *request) {
+    union gpu_message msg = {.limit = *request};
+    nvmlReturn_t code = set_limit(w, &msg.limit);
 
-    msg->limit.status = (int32_t) code;
-    (void) snprintf(msg->limit.error, sizeof(msg->limit.error), "%s", w->nvml.error_string(code));
-    return send_message(w, msg, GPU_MESSAGE_LIMIT, 0, sizeof(msg->limit));
+    msg.limit.status = (int32_t) code;
+    (void) snprintf(msg.limit.error, sizeof(msg.limit.error), "%s", w->nvml.error_string(code));
+    return send_message(w, &msg, GPU_MESSAGE_LIMIT, request->header.index, sizeof(msg.limit));
+}
+
+/* ---- requests ---- */
+
+static int take_request(struct worker *w, const union gpu_message *msg, size_t size) {
+    switch (gpu_message_check(msg, size)) {
+    case GPU_MESSAGE_LIMIT:
+        w->limits[w->nlimits++] = msg->limit;
+        return 0;
+    case GPU_MESSAGE_POLL:
+        w->poll = msg->poll;
+        w->asked = true;
+        if (msg->poll.drops_limits)
+            w->nlimits = 0;
+        return 0;
+    default:
+        return -EBADMSG;
+    }
+}
+
+/* All requests that have come: a later one may drop an earlier one. -EPIPE: the agent is gone;
+ * -EBADMSG: what it sent is no request. */
+static int receive_requests(struct worker *w, bool wait) {
+    union gpu_message msg;
+    int r = 0;
+
+    while (r == 0 && w->nlimits < LIMITS_MAX) {
+        ssize_t n = recv(GPU_WORKER_FD, &msg, sizeof(msg), wait ? 0 : MSG_DONTWAIT);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        r = n <= 0 ? -EPIPE : take_request(w, &msg, (size_t) n);
+        wait = false;
+    }
+    return r;
+}
+
+/* Between two, requests are received, which may drop the others. */
+static int set_memory_limits(struct worker *w) {
+    struct gpu_message_limit next;
+    int r = 0;
+
+    while (r == 0 && w->nlimits > 0) {
+        next = w->limits[0];
+        memmove(w->limits, w->limits + 1, --w->nlimits * sizeof(w->limits[0]));
+        r = set_memory_limit(w, &next) ? receive_requests(w, false) : -EPIPE;
+    }
+    return r;
 }
 
 /* ---- a poll ---- */
 
-/* Requests that came while cards are read. */
+/* Limits that were requested while cards are read. */
 static bool superseded(struct worker *w) {
-    union gpu_message msg;
-    ssize_t n;
-
-    while ((n = recv(GPU_WORKER_FD, &msg, sizeof(msg), MSG_PEEK | MSG_DONTWAIT)) > 0 &&
-           gpu_message_check(&msg, (size_t) n) == GPU_MESSAGE_LIMIT) {
-        (void) recv(GPU_WORKER_FD, &msg, sizeof(msg), 0);
-        (void) set_memory_limit(w, &msg);
-    }
-    return n > 0;
+    return receive_requests(w, false) < 0 || set_memory_limits(w) < 0 || w->asked;
 }
 
 /* DEVICE and what belongs to it, for each card. 0: all; 1: the agent has sent another poll;
@@ -522,7 +570,7 @@ static int answer_poll(struct worker *w) {
     return count > 0 && answers == 0 && w->left_out == 0 ? -1 : 0;
 }
 
-/* ---- requests ---- */
+/* ---- service ---- */
 
 /* Without events, polls find a failed card later. */
 static void hear_of_xids(struct worker *w) {
@@ -536,27 +584,20 @@ static void hear_of_xids(struct worker *w) {
 }
 
 static int serve(struct worker *w) {
-    union gpu_message msg;
-    ssize_t n;
+    int r;
 
-    while ((n = recv(GPU_WORKER_FD, &msg, sizeof(msg), 0)) != 0) {
-        int r, type;
-
-        if (n < 0 && errno == EINTR)
+    while ((r = receive_requests(w, !w->asked)) == 0 && (r = set_memory_limits(w)) == 0) {
+        if (!w->asked)
             continue;
-        type = n < 0 ? -errno : gpu_message_check(&msg, (size_t) n);
-        if (type == GPU_MESSAGE_LIMIT && set_memory_limit(w, &msg))
-            continue;
-        if (type != GPU_MESSAGE_POLL)
-            return EXIT_FAILURE;
-        w->sequence = msg.header.sequence;
-        w->left_out = msg.poll.left_out;
+        w->asked = false;
+        w->sequence = w->poll.header.sequence;
+        w->left_out = w->poll.left_out;
         hear_of_xids(w);
         r = answer_poll(w);
         if (r != 0)
             return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
-    return EXIT_SUCCESS;
+    return r == -EPIPE ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 /* ---- contexts ---- */
@@ -584,10 +625,12 @@ static void measure_contexts(struct worker *w, const char *library) {
 /* Of this process, CUDA opens no other device. */
 static int probe(struct worker *w, const char *library, const char *uuid) {
     union gpu_message msg = {0};
-    struct err err;
+    struct err err = {0};
 
     (void) prctl(PR_SET_NAME, "aliquot-probe");
-    if (setenv("CUDA_VISIBLE_DEVICES", uuid, 1) < 0 || gpu_context_probe(library, &err) < 0)
+    if (setenv("CUDA_VISIBLE_DEVICES", uuid, 1) < 0)
+        (void) err_set(&err, errno, "cannot restrict CUDA to the device: %s", strerror(errno));
+    if (err.text[0] || gpu_context_probe(library, &err) < 0)
         return fail(w, err.text);
     return send_message(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)) ? EXIT_SUCCESS
                                                                          : EXIT_FAILURE;

@@ -7,7 +7,7 @@
  * END. The parts of a card follow it; header.index is their number in it. READING precedes calls
  * that concern one card. A POLL that comes before END ends the answer to the one before.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
- * time. A struct gpu_message_limit of the agent is answered with one.
+ * time. A struct gpu_message_limit of the agent is answered with one, after READING for its card.
  *
  * The child runs code of the driver in its address space, so the agent validates every message with
  * gpu_message_check(). */
@@ -38,12 +38,14 @@ struct gpu_message_header {
     uint32_t magic;
     uint32_t type;
     uint32_t sequence; /* of the poll that is answered */
-    uint32_t index;    /* of the device, for DEVICE, LINKS, PROCESSES and READING */
+    uint32_t index;    /* of the device, for DEVICE, LINKS, PROCESSES, READING and LIMIT */
 };
 
 struct gpu_message_poll {
     struct gpu_message_header header;
-    uint64_t left_out; /* cards (bits, by index) for which no call may be made */
+    uint64_t left_out;     /* cards (bits, by index) for which no call may be made */
+    uint32_t drops_limits; /* not 0: LIMIT requests that precede it are not carried out any more */
+    uint32_t reserved;
 };
 
 struct gpu_message_text { /* DRIVER: its version; FAILED: why, for a person */
@@ -96,7 +98,8 @@ struct gpu_message_context {
     uint64_t bytes;
 };
 
-/* Request: limit a control group to `bytes` of the card. Answer: the driver's result. */
+/* Request: limit a control group to `bytes` of the card, if the card of header.index
+ * has the UUID. Answer: the driver's result. */
 struct gpu_message_limit {
     struct gpu_message_header header;
     int32_t status; /* nvmlReturn_t */
