@@ -76,7 +76,7 @@ bool card_mps_is_wanted(const char *list, const struct node_config *c, const str
 
 /* At every snapshot, and for each device before its health is evaluated. */
 void card_mps_update(struct agent *a);
-void card_mps_judge(struct gpu_device *d, void *userdata);
+const char *card_mps_judge(struct agent *a, const struct gpu_device *d);
 
 /* Ends what no container uses; then calls on_closed. */
 void card_mps_stop(struct agent *a, void (*on_closed)(void *userdata));

@@ -76,17 +76,12 @@ static void on_change(const struct health_card *card, enum health_state before, 
 /* ---- input ---- */
 
 /* A card without its MPS daemon answers: its figures stay, and it takes no containers. */
-static void judge_mps(struct agent *a, struct gpu_device *d) {
-    char why[GPU_REASON_MAX] = "";
-    bool answers = d->healthy;
+static void judge_mps(struct agent *a, const struct gpu_device *d) {
+    const char *why = card_mps_judge(a, d);
+    char text[GPU_REASON_MAX];
 
-    card_mps_judge(d, a);
-    if (answers && !d->healthy) {
-        text_copy(why, sizeof(why), d->reason);
-        d->healthy = true;
-        d->reason[0] = 0;
-    }
-    health_cards_set_problem(&a->health, d->uuid, HEALTH_MPS, why[0] ? why : NULL);
+    (void) snprintf(text, sizeof(text), "MPS: %s", why ? why : "");
+    health_cards_set_problem(&a->health, d->uuid, HEALTH_MPS, why ? text : NULL);
 }
 
 void card_health_judge(struct gpu_device *d, void *userdata) {

@@ -148,11 +148,8 @@ void card_mps_update(struct agent *a) {
     mps_update(a->shares.mps, s);
 }
 
-void card_mps_judge(struct gpu_device *d, void *userdata) {
-    struct agent *a = userdata;
-
-    if (a->shares.mps && d->kind == GPU_CARD)
-        mps_judge(a->shares.mps, d);
+const char *card_mps_judge(struct agent *a, const struct gpu_device *d) {
+    return a->shares.mps && d->kind == GPU_CARD ? mps_judge(a->shares.mps, d) : NULL;
 }
 
 /* ---- life ---- */

@@ -9,6 +9,8 @@
  *     stop                      it is not
  *     held NAME                 a container has the card; without a name: none has it
  *     lost, back                the card is unhealthy, healthy again
+ *     fault, reset              the verdict takes the card from new pods, gives it back
+ *     start, restart            prints how a container starts on the card, and starts again
  *     divided                   the card is in MIG mode
  *     close                     the agent ends
  */
@@ -71,6 +73,15 @@ static void show(void *userdata) {
     (void) fflush(stdout);
 }
 
+static void show_start(bool again) {
+    const char *dir = "";
+    struct err err;
+    int r = mps_card_directory(node.mps, node.card.uuid, again, &dir, &err);
+
+    (void) printf("start: %s\n", r < 0 ? err.text : r > 0 ? dir : "without MPS");
+    (void) fflush(stdout);
+}
+
 static void on_closed(void *userdata) {
     uv_close((uv_handle_t *) &node.in, NULL);
     (void) userdata;
@@ -92,13 +103,19 @@ static void obey(const char *line) {
         mps_close(take_ptr(node.mps), on_closed, NULL);
         return;
     }
+    if (strcmp(line, "fault") == 0)
+        d->service = GPU_SERVES_NONE;
+    else if (strcmp(line, "reset") == 0)
+        d->service = GPU_SERVES;
     node.lost = node.lost ? strcmp(line, "back") != 0 : strcmp(line, "lost") == 0;
     d->divided = d->divided || strcmp(line, "divided") == 0;
     d->healthy = !node.lost;
     d->reason[0] = 0;
-    mps_judge(node.mps, d);
+    (void) mps_judge(node.mps, d);
     mps_update(node.mps, &node.snapshot);
     show(NULL);
+    if (strcmp(line, "start") == 0 || strcmp(line, "restart") == 0)
+        show_start(strcmp(line, "restart") == 0);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t size, uv_buf_t *ret) {

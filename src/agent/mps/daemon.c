@@ -20,7 +20,7 @@
 #include "gpu/nvml/compute_mode.h"
 
 #define FAILURES_MAX 3            /* of a daemon that answers, and wrongly, before it is killed */
-#define LOG_MAX ((off_t) 1 << 20) /* bytes of control.log; every command adds some 300 */
+#define LOG_MAX ((off_t) 1 << 20) /* bytes of a log; a command or a client adds some 300 */
 
 struct mps_daemon {
     uv_loop_t *loop;
@@ -33,6 +33,7 @@ struct mps_daemon {
     /* What has been reached. `recorded` and `exclusive`: the former compute mode is on disk, and
      * the card is in EXCLUSIVE_PROCESS mode; `limited`: the daemon has confirmed the limits. */
     bool recorded, exclusive, limited, quit, removed;
+    bool mode_lost; /* the card may have another compute mode than `exclusive` says */
     struct command *command;
     uv_timer_t timer; /* next: another try, or a check of the daemon */
     bool waiting;     /* for another try */
@@ -146,7 +147,8 @@ static void on_end(uv_poll_t *poll, int status, int events) {
         if (was_ready && uv_now(d->loop) - d->ready_at >= d->options.retry_max_ms)
             d->retry_ms = d->options.retry_min_ms;
         d->restarts++;
-        fail(d, "the MPS control daemon (PID %d) has ended", d->pid);
+        log_warn("MPS of GPU %s: the control daemon with PID %d has ended", d->uuid, d->pid);
+        fail(d, "the MPS control daemon has ended");
     }
     uv_close((uv_handle_t *) poll, on_watch_closed);
 }
@@ -271,6 +273,11 @@ static void on_exclusive(const struct command_result *r, void *userdata) {
     else
         d->clients = clients_of(r->output);
     proceed(d);
+}
+
+static void set_exclusive(struct mps_daemon *d) {
+    d->mode_lost = false;
+    run_mode(d, GPU_COMPUTE_MODE_EXCLUSIVE_PROCESS, on_exclusive);
 }
 
 /* The last step of the end: without the record there is nothing left to do. */
@@ -431,8 +438,8 @@ static void proceed_start(struct mps_daemon *d) {
         fail(d, "%s", err.text);
     else if (!has_record(d))
         run_mode(d, UINT32_MAX, on_mode_read);
-    else if (!d->exclusive)
-        run_mode(d, GPU_COMPUTE_MODE_EXCLUSIVE_PROCESS, on_exclusive);
+    else if (!d->exclusive || d->mode_lost)
+        set_exclusive(d);
     else if (d->clients > 0 && d->limits.clients > d->clients)
         fail(d, "%u replicas: under MPS the card takes %u clients at most", d->limits.clients,
              d->clients);
@@ -485,11 +492,11 @@ static void proceed(struct mps_daemon *d) {
         proceed_stop(d);
 }
 
-static void trim_log(const struct mps_daemon *d) {
+static void trim_log(const struct mps_daemon *d, const char *name) {
     char path[160];
     struct stat st;
 
-    (void) snprintf(path, sizeof(path), "%s/control.log", d->dirs.log);
+    (void) snprintf(path, sizeof(path), "%s/%s", d->dirs.log, name);
     if (stat(path, &st) == 0 && (off_t) st.st_blocks * 512 > LOG_MAX && truncate(path, 0) < 0)
         log_warn("cannot truncate %s: %s", path, strerror(errno));
 }
@@ -502,7 +509,8 @@ static void on_timer(uv_timer_t *timer) {
         proceed(d);
         return;
     }
-    trim_log(d);
+    trim_log(d, "control.log");
+    trim_log(d, "server.log");
     run_control(d, mps_limits_queries(), on_limits);
 }
 
@@ -578,8 +586,7 @@ void mps_daemon_stop(struct mps_daemon *d) {
 void mps_daemon_check_mode(struct mps_daemon *d) {
     if (!d->wanted)
         return;
-    d->exclusive = false;
-    set_why(d, "the compute mode of the card is being set again");
+    d->mode_lost = true;
     proceed(d);
 }
 

@@ -44,7 +44,8 @@ void mps_daemon_run(struct mps_daemon *d, const struct mps_limits *limits);
  * are tried again. */
 void mps_daemon_stop(struct mps_daemon *d);
 
-/* The card was reset or its driver loaded anew: both may change the compute mode. */
+/* The card was reset or its driver loaded anew: both may change the compute mode. It is set again;
+ * a daemon that is ready stays so unless that fails. */
 void mps_daemon_check_mode(struct mps_daemon *d);
 
 enum mps_state {

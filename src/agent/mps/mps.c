@@ -16,12 +16,11 @@ struct card {
     struct mps_card card;
     struct mps_daemon *daemon;
     bool wanted;
-    bool running; /* it was told to run */
-    bool healthy; /* but for MPS, as it was judged last */
-    bool was_healthy;
-    char taken[GPU_REASON_MAX]; /* the reason by which mps_judge() took it out; "": it did not */
-    bool ending;                /* while all is closed: it is being stopped */
-    char why[GPU_REASON_MAX];   /* what delays its start or its end; "": see the daemon */
+    bool running;             /* it was told to run */
+    bool healthy;             /* as it was judged last */
+    bool served;              /* it was healthy and served new pods at the last snapshot */
+    bool ending;              /* while all is closed: it is being stopped */
+    char why[GPU_REASON_MAX]; /* what delays its start or its end; "": see the daemon */
 };
 
 struct mps {
@@ -112,13 +111,14 @@ static void update_wanted(struct mps *m, struct card *c, const struct gpu_device
         set_why(m, c, why);
     } else {
         set_why(m, c, "");
-        /* A reset, or another driver, has the default compute mode. */
-        if (c->running && c->healthy && !c->was_healthy)
+        /* A reset, or another driver, has the default compute mode. A reset between two polls shows
+         * in the service only. */
+        if (c->running && c->healthy && d->service == GPU_SERVES && !c->served)
             mps_daemon_check_mode(c->daemon);
         c->running = true;
         mps_daemon_run(c->daemon, &c->card.limits);
     }
-    c->was_healthy = d && c->healthy;
+    c->served = d && c->healthy && d->service == GPU_SERVES;
 }
 
 /* Until its containers have ended the daemon is kept running. */
@@ -135,23 +135,16 @@ static void update_unwanted(struct mps *m, struct card *c) {
     mps_daemon_stop(c->daemon);
 }
 
-void mps_judge(struct mps *m, struct gpu_device *d) {
+const char *mps_judge(struct mps *m, const struct gpu_device *d) {
     struct card *c = find(m, d->uuid);
     struct mps_card_status status;
 
     if (!c)
-        return;
-    if (!d->healthy && c->taken[0] && strcmp(d->reason, c->taken) == 0) {
-        d->healthy = true;
-        d->reason[0] = 0;
-    }
+        return NULL;
     c->healthy = d->healthy;
-    c->taken[0] = 0;
     if (!d->healthy || !mps_card_status(m, d->uuid, &status) || status.ready)
-        return;
-    (void) snprintf(c->taken, sizeof(c->taken), "MPS: %.*s", GPU_REASON_MAX - 8, status.why);
-    d->healthy = false;
-    text_copy(d->reason, sizeof(d->reason), c->taken);
+        return NULL;
+    return status.why;
 }
 
 void mps_update(struct mps *m, const struct gpu_snapshot *s) {
@@ -198,9 +191,24 @@ bool mps_card_status(const struct mps *m, const char *uuid, struct mps_card_stat
                : status.why[0] ? status.why
                : ret->ready    ? ""
                                : "MPS is not started yet";
-    ret->base = mps_daemon_directories(c->daemon)->base;
     ret->restarts = status.restarts;
     return true;
+}
+
+int mps_card_directory(const struct mps *m, const char *uuid, bool again, const char **ret,
+                       struct err *err) {
+    const struct card *c = find(m, uuid);
+    struct mps_card_status status;
+    struct mps_status daemon;
+
+    if (!mps_card_status(m, uuid, &status) || (again && !has_begun(c)))
+        return 0;
+    mps_daemon_status(c->daemon, &daemon);
+    if (again ? daemon.state != MPS_READY : !status.ready)
+        return err_set(err, ENODEV, "MPS of GPU %s: %s", uuid,
+                       again && daemon.why[0] ? daemon.why : status.why);
+    *ret = mps_daemon_directories(c->daemon)->base;
+    return 1;
 }
 
 /* ---- life ---- */

@@ -39,23 +39,30 @@ int mps_start(uv_loop_t *loop, const struct mps_options *options, struct mps **r
 /* The cards that are to be under MPS from now on, and no others; copied. At most MPS_CARDS_MAX. */
 void mps_set_cards(struct mps *m, const struct mps_card *cards, size_t n);
 
-/* Takes note of the health of a card, and makes a healthy one unhealthy while no container can
- * start on it under MPS. For each device of a snapshot; may be called again for the same one. */
-void mps_judge(struct mps *m, struct gpu_device *d);
+/* Takes note of the health of a card. Returns why no container can start on a healthy one under
+ * MPS, valid until the next turn of the loop; NULL: that is possible, the card is not healthy, or
+ * has nothing to do with MPS. For each device of a snapshot. */
+const char *mps_judge(struct mps *m, const struct gpu_device *d);
 
 /* Acts on the cards that are there, and on containers that have ended since. At every snapshot,
  * after mps_judge(). */
 void mps_update(struct mps *m, const struct gpu_snapshot *s);
 
 struct mps_card_status {
-    bool ready;       /* containers can start on the card, under MPS */
-    const char *why;  /* it is not, for a person */
-    const char *base; /* directory with `pipe` and `shm` for them */
+    bool ready;      /* containers can start on the card, under MPS */
+    const char *why; /* it is not, for a person */
     uint64_t restarts;
 };
 
 /* False: the card has nothing to do with MPS. `ret` is valid until the next turn of the loop. */
 bool mps_card_status(const struct mps *m, const char *uuid, struct mps_card_status *ret);
+
+/* What a container with the card starts with. `again`: the container has the card already and gets
+ * what its grant was made with, also while the card waits to enter or to leave MPS. Returns 1 and
+ * the directory that has `pipe` and `shm`; 0: the container starts without MPS; -ENODEV: MPS of the
+ * card is not ready. */
+int mps_card_directory(const struct mps *m, const char *uuid, bool again, const char **ret,
+                       struct err *err);
 
 /* Ends the daemons of cards that no container has and restores their compute mode, then frees all
  * and calls on_closed (may be NULL). Daemons with containers go on; the next agent adopts them. The

@@ -38,26 +38,36 @@ static int export_edits(const struct slot_grant *g, const struct gpu_device *con
     return export_env((enum export_kind) g->exported, parts, g->ndevices, put_variable, edits);
 }
 
-/* MPS of the agent on the card, or the daemon of --mps-dir. */
-static int add_mps(struct shares *s, const struct slot_grant *g, struct gpu_edits *edits,
-                   struct err *err) {
-    struct mps_card_status status = {.base = s->options.mps_dir};
-    int r;
-
+/* MPS of the agent on the card, or the daemon of --mps-dir: `ret_dir` is "" without either. */
+static int find_mps(const struct shares *s, const struct slot_grant *g, bool again,
+                    const char **ret_dir, struct err *err) {
+    *ret_dir = s->options.mps_dir;
     for (uint32_t i = 0; i < g->ndevices && s->mps; i++) {
         const char *uuid = g->devices[i].uuid;
+        int r = mps_card_directory(s->mps, uuid, again, ret_dir, err);
 
-        if (!mps_card_status(s->mps, uuid, &status))
+        if (r == 0)
             continue;
         if (g->ndevices > 1)
             return err_set(err, EINVAL,
                            "GPU %s is under MPS, with a control daemon of its own: a container can "
                            "use one such card and no other beside it",
                            uuid);
-        if (!status.ready)
-            return err_set(err, ENODEV, "MPS of GPU %s: %s", uuid, status.why);
+        if (r < 0)
+            return r;
     }
-    r = mps_edits(status.base, s->options.host_root, g, edits);
+    return 0;
+}
+
+/* The slot has its cards now. */
+static int add_mps(const struct shares *s, const struct slot_grant *g, struct gpu_edits *edits,
+                   struct err *err) {
+    const char *dir;
+    int r = find_mps(s, g, true, &dir, err);
+
+    if (r < 0)
+        return r;
+    r = mps_edits(dir, s->options.host_root, g, edits);
     return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
 }
 
@@ -190,9 +200,15 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
 
     if (!again) {
         enum verdict v = judge_pod(s, p, &grant, why);
+        const char *dir;
 
         if (v != VERDICT_GRANT)
             return v;
+        /* Before the slot holds the card: MPS begins only while none does. */
+        if (find_mps(s, &grant, false, &dir, why) < 0) {
+            slot_grant_done(&grant);
+            return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+        }
         (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(s->monitor));
         gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, &grant);
         if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
