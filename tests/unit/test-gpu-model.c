@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/device.h"
+#include "gpu/nvml/collect.h"
 #include "gpu/nvml/links.h"
 #include "gpu/nvml/nvml.h"
 #include "gpu/nvml/worker_protocol.h"
@@ -283,6 +284,40 @@ static void library_of_another_kind(void **state) {
     assert_int_equal(nvml_load("/nowhere/libnvidia-ml.so.1", &nvml, &err), -ENOENT);
 }
 
+/* Another card has the index now, and its memory cannot be read: it is not taken for the card that
+ * had the index before. */
+static void card_at_the_index_of_another(void **state) {
+    static struct gpu_snapshot now, room;
+    static struct gpu_collect collect;
+    union gpu_message m = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DRIVER, 1, 0}};
+
+    (void) state;
+    now.ndevices = 2;
+    now.devices[0] =
+        (struct gpu_device){.uuid = "GPU-a", .pci = "a", .memory = 80, .healthy = true};
+    now.devices[1] =
+        (struct gpu_device){.uuid = "GPU-b", .pci = "b", .memory = 40, .index = 1, .minor = 1};
+    gpu_collect_add(&collect, &now, &m);
+    m = (union gpu_message){.device = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DEVICE, 1, 0},
+                                       .status = 15,
+                                       .minor = 3,
+                                       .uuid = "GPU-b"}};
+    gpu_collect_add(&collect, &now, &m);
+    m.device.header.index = 1;
+    m.device.minor = -1;
+    m.device.uuid[0] = 0;
+    gpu_collect_add(&collect, &now, &m); /* by its index GPU-b, which was reported already */
+    gpu_collect_end(&collect, &now, 0, &room);
+    assert_int_equal(now.ndevices, 1);
+    assert_string_equal(now.devices[0].uuid, "GPU-b");
+    assert_string_equal(now.devices[0].pci, "b");
+    assert_int_equal(now.devices[0].index, 0);
+    assert_int_equal(now.devices[0].minor, 3);
+    assert_int_equal(now.devices[0].memory, 40);
+    assert_false(now.devices[0].healthy);
+    gpu_snapshot_done(&now);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_messages),
@@ -291,6 +326,7 @@ int main(void) {
         cmocka_unit_test(inventory_of_parts),
         cmocka_unit_test(inventory_of_instances),
         cmocka_unit_test(links),
+        cmocka_unit_test(card_at_the_index_of_another),
         cmocka_unit_test(library_of_another_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

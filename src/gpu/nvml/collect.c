@@ -34,16 +34,30 @@ static struct gpu_device *last_device(struct gpu_collect *c, uint32_t index) {
     return c->receiving && c->receiving->index == index ? c->receiving : NULL;
 }
 
-/* Parts of different cards have the same indexes, and so have a card and a device of another kind.
- */
+/* By its UUID, or where that was not reported, by its last index. Parts of different cards have the
+ * same indexes, and so have a card and a device of another kind. */
 static const struct gpu_device *known_device(const struct gpu_snapshot *now,
                                              const struct gpu_message_device *msg) {
+    if (msg->uuid[0])
+        return gpu_find(now, msg->uuid);
     for (uint32_t i = 0; i < now->ndevices; i++)
         if (now->devices[i].kind == (enum gpu_kind) msg->kind &&
             now->devices[i].index == msg->header.index &&
             strcmp(now->devices[i].parent, msg->parent) == 0)
             return &now->devices[i];
     return NULL;
+}
+
+/* What the device reported of itself stays. Its UUID is reported after its minor and model. */
+static void fill_identity(struct gpu_device *d, const struct gpu_device *known) {
+    if (!d->uuid[0])
+        gpu_copy_identity(d, known);
+    if (d->minor < 0)
+        d->minor = known->minor;
+    if (d->memory == 0)
+        d->memory = known->memory;
+    if (!d->pci[0])
+        memcpy(d->pci, known->pci, sizeof(d->pci));
 }
 
 static void add_device(struct gpu_collect *c, const struct gpu_snapshot *now,
@@ -64,11 +78,10 @@ static void add_device(struct gpu_collect *c, const struct gpu_snapshot *now,
     memcpy(d.model, msg->model, sizeof(d.model));
     memcpy(d.pci, msg->pci, sizeof(d.pci));
     if (msg->status != 0) {
-        /* A lost card does not report its UUID; it is identified by its last index. */
         if (!d.uuid[0] || d.minor < 0 || d.memory == 0) {
             if (!known)
                 return;
-            gpu_copy_identity(&d, known);
+            fill_identity(&d, known);
         }
         gpu_set_unhealthy(&d, msg->error);
         d.needs_reset = msg->status == NVML_ERROR_RESET_REQUIRED;
