@@ -88,6 +88,18 @@ static int read_indexes(const struct yaml *v, void *target, const void *arg, str
     return 0;
 }
 
+/* 3g.20gb and 3c.3g.20gb are two names of the same devices. */
+static void merge_last(struct mig_spec *spec) {
+    const struct mig_devices *last = &spec->devices[spec->ndevices - 1];
+
+    for (uint32_t i = 0; i + 1 < spec->ndevices; i++)
+        if (mig_name_equal(&spec->devices[i].name, &last->name)) {
+            spec->devices[i].count += last->count;
+            spec->ndevices--;
+            return;
+        }
+}
+
 static int read_device(const struct yaml *v, struct mig_spec *spec, struct err *err) {
     static const struct yaml_range range = {0, COUNT_MAX};
     struct mig_devices *d = &spec->devices[spec->ndevices];
@@ -101,9 +113,11 @@ static int read_device(const struct yaml *v, struct mig_spec *spec, struct err *
     if (mig_name_parse(v->key->text, &d->name, &cause) < 0)
         return yaml_error(v->key, err, "%s", cause.text);
     r = yaml_u32(v, &d->count, &range, err);
-    if (r >= 0)
-        spec->ndevices++;
-    return r;
+    if (r < 0)
+        return r;
+    spec->ndevices++;
+    merge_last(spec);
+    return 0;
 }
 
 static int read_devices(const struct yaml *v, void *target, const void *arg, struct err *err) {
@@ -118,8 +132,9 @@ static int read_devices(const struct yaml *v, void *target, const void *arg, str
 
         if (r < 0)
             return r;
-        sum += spec->devices[spec->ndevices - 1].count;
     }
+    for (uint32_t i = 0; i < spec->ndevices; i++)
+        sum += spec->devices[i].count;
     if (v->first && sum == 0)
         return yaml_error(v, err, "all counts are 0; {} is no MIG device at all");
     return 0;

@@ -300,6 +300,8 @@ static int merge_map(struct builder *b, const yaml_event_t *e, struct node *into
 
         if (yaml_get(&into->pub, member->key->text))
             continue;
+        if (into->pub.size == YAML_KEYS_MAX)
+            return fail_at(b, &e->start_mark, EFBIG, "more keys than a map may have", NULL);
         r = copy_node(b, e, of, &n);
         if (r < 0)
             return r;

@@ -282,6 +282,18 @@ static void test_exported(void **state) {
                         "\"mig-enabled\":false,\"mig-devices\":{}}]}}");
 }
 
+static void test_two_names_of_the_same_devices(void **state) {
+    static const char text[] = HEAD "{devices: all, mig-enabled: true, mig-devices: "
+                                    "{3g.20gb: 1, 1g.5gb: 1, 3c.3g.20gb: 1}}\n";
+    _cleanup_mig_file_ struct mig_file file = {0};
+    (void) state;
+
+    assert_int_equal(mig_file_parse(text, strlen(text), &file, NULL), 0);
+    assert_int_equal(file.specs[0].ndevices, 2);
+    assert_int_equal(file.specs[0].devices[0].count, 2);
+    assert_int_equal(file.specs[0].devices[1].count, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_file),
@@ -289,6 +301,7 @@ int main(void) {
         cmocka_unit_test(test_generated_for_one_model),
         cmocka_unit_test(test_generated_for_two_models),
         cmocka_unit_test(test_exported),
+        cmocka_unit_test(test_two_names_of_the_same_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,6 +216,21 @@ static void sizes_are_bounded(void **state) {
     }
 }
 
+/* Two maps of the most keys that a map may have, merged into one. */
+static void merged_keys_are_bounded(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(YAML_SIZE_MAX);
+
+    (void) state;
+    for (char map = 'a'; map <= 'b'; map++) {
+        buf_printf(&text, "%c: &%c {", map, map);
+        for (unsigned i = 0; i < YAML_KEYS_MAX; i++)
+            buf_printf(&text, "%c%u: 1, ", map, i);
+        buf_puts(&text, "}\n");
+    }
+    buf_puts(&text, "c: {<<: [*a, *b]}\n");
+    refuse(buf_str(&text), EFBIG, "line 3, column 17: more keys than a map may have");
+}
+
 static void long_texts_are_refused(void **state) {
     _cleanup_buf_ struct buf text = BUF_INIT(2 * YAML_SIZE_MAX);
 
@@ -439,6 +454,7 @@ int main(void) {
         cmocka_unit_test(bad_documents),
         cmocka_unit_test(laughs_are_bounded),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(merged_keys_are_bounded),
         cmocka_unit_test(long_texts_are_refused),
         cmocka_unit_test(a_map_is_read),
         cmocka_unit_test(bad_maps),
