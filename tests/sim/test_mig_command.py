@@ -241,6 +241,20 @@ def test_refused(on, words, text, cause):
     assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["2g.20gb"]
 
 
+@pytest.mark.parametrize("fault", [("lose",), ("xid", 48)])
+def test_a_card_that_cannot_be_read(on, fault):
+    """It is named, and the other cards are processed."""
+    node, nvml = on("--gpus", "2", "--model", "A100")
+    node.inject(*fault, "--gpu", 1)
+    r = apply(node, {"2g.20gb": 1})
+    assert r.returncode == 1 and "GPU 1: " in r.stderr and not r.stdout, r.stderr
+    assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["2g.20gb"]
+    r = mig(node, "assert", "-f", "-", text=config({"2g.20gb": 1}))
+    assert r.returncode == 1 and "GPU 1: " in r.stderr and not r.stdout, r.stderr
+    r = mig(node, "export", "-o", "json")
+    assert r.returncode == 1 and "GPU 1: " in r.stderr and "2g.20gb" in r.stdout, r.stderr
+
+
 def test_a_card_without_mig(on):
     node, _ = on("--gpus", "2", "--model", "A100,T4")
     assert apply(node, {"1g.10gb": 7}).returncode == 0      # "all" are those that can

@@ -220,6 +220,8 @@ static int apply_cards(struct apply *a, struct err *err) {
         if (r >= 0 && spec)
             r = apply_card(a, &m, i, spec, &pending, err);
     }
+    if (r >= 0)
+        r = mig_machine_check(&m, err);
     if (r >= 0 && pending)
         return err_set(err, EBUSY, "%s is pending; run it again when those have ended",
                        a->selection.first->config);

@@ -58,6 +58,8 @@ static int check_cards(struct assertion *a, struct err *err) {
             return err_wrap(err, "%s is not applied", a->selection.first->config);
     }
     if (r >= 0)
+        r = mig_machine_check(&m, err);
+    if (r >= 0)
         (void) printf("%s is %s\n", a->selection.first->config,
                       a->valid_config ? "valid" : "applied");
     return r;

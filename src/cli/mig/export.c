@@ -61,7 +61,9 @@ static int export_cards(const char *label, const char *format, struct err *err) 
         r = mig_machine_open(&m, err);
     if (r >= 0)
         r = mig_export(m.of, m.n, label, &file, err);
-    return r >= 0 ? write_file(&file, format, NULL, err) : r;
+    if (r >= 0)
+        r = write_file(&file, format, NULL, err);
+    return r >= 0 ? mig_machine_check(&m, err) : r;
 }
 
 int mig_export_command(int argc, char **argv, bool debug) {

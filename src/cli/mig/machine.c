@@ -11,6 +11,14 @@
 #define LIBRARY "libnvidia-ml.so.1"
 #define FILE_MAX ((size_t) 1 << 20)
 
+static int read_card(struct mig_machine *m, unsigned int index, nvmlDevice_t *ret,
+                     struct err *err) {
+    nvmlReturn_t code = m->nvml.nvmlDeviceGetHandleByIndex_v2(index, ret);
+
+    return code == NVML_SUCCESS ? gpu_mig_read(&m->nvml, *ret, &m->cards[m->n], err)
+                                : gpu_mig_error(&m->nvml, code, "nvmlDeviceGetHandleByIndex", err);
+}
+
 static int read_cards(struct mig_machine *m, struct err *err) {
     unsigned int count = 0;
     nvmlReturn_t code = m->nvml.nvmlDeviceGetCount_v2(&count);
@@ -22,15 +30,16 @@ static int read_cards(struct mig_machine *m, struct err *err) {
         return err_errno(err, ENOMEM, "cannot keep the cards");
     for (unsigned int i = 0; i < count && m->n < MIG_MACHINE_CARDS_MAX; i++) {
         nvmlPciInfo_t pci = {0};
-        int r;
+        struct err cause;
 
-        if (m->nvml.nvmlDeviceGetHandleByIndex_v2(i, &m->devices[m->n]) != NVML_SUCCESS)
+        if (read_card(m, i, &m->devices[m->n], &cause) < 0) {
+            if (!m->incomplete)
+                (void) err_set(&m->unread, EIO, "GPU %u: %s", i, cause.text);
+            m->incomplete = true;
             continue;
+        }
         if (m->nvml.nvmlDeviceGetPciInfo_v3)
             (void) m->nvml.nvmlDeviceGetPciInfo_v3(m->devices[m->n], &pci);
-        r = gpu_mig_read(&m->nvml, m->devices[m->n], &m->cards[m->n], err);
-        if (r < 0)
-            return err_wrap(err, "card %u", i);
         m->of[m->n] = (struct mig_machine_card){
             .card = &m->cards[m->n],
             .index = i,
@@ -51,6 +60,10 @@ int mig_machine_open(struct mig_machine *machine, struct err *err) {
         return gpu_mig_error(&machine->nvml, code, "nvmlInit", err);
     machine->open = true;
     return read_cards(machine, err);
+}
+
+int mig_machine_check(const struct mig_machine *machine, struct err *err) {
+    return machine->incomplete ? err_set(err, EIO, "%s", machine->unread.text) : 0;
 }
 
 void mig_machine_close(struct mig_machine *machine) {

@@ -16,10 +16,16 @@ struct mig_machine {
     nvmlDevice_t devices[MIG_MACHINE_CARDS_MAX];
     struct mig_card *cards;
     struct mig_machine_card of[MIG_MACHINE_CARDS_MAX]; /* by place in the list */
+    bool incomplete;
+    struct err unread; /* where incomplete: the first card that cannot be read, and why */
 };
 
-/* Loads the driver's library and reads all cards that answer. -EIO, -ENOENT. */
+/* Loads the driver's library and reads all cards. One that cannot be read is not in the list; it is
+ * reported by mig_machine_check(). -EIO, -ENOENT. */
 int mig_machine_open(struct mig_machine *machine, struct err *err);
+
+/* After the other cards are processed: -EIO where a card could not be read. */
+int mig_machine_check(const struct mig_machine *machine, struct err *err);
 void mig_machine_close(struct mig_machine *machine);
 
 #define _cleanup_machine_ _cleanup_(mig_machine_close)
