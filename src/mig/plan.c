@@ -277,12 +277,15 @@ static void write_plan(const struct search *s, struct mig_plan *plan) {
 
 /* The fewest instances in use without which the search succeeds; of several sets the first. */
 static bool find_blockers(struct search *s, uint32_t *ret) {
+    /* check_limits() has refused a card with more; the compiler does not see that. */
+    uint32_t n =
+        s->card->ninstances < MIG_CARD_INSTANCES_MAX ? s->card->ninstances : MIG_CARD_INSTANCES_MAX;
     uint32_t busy = 0, best = 0;
     bool found = false;
 
-    for (uint32_t i = 0; i < s->card->ninstances; i++)
+    for (uint32_t i = 0; i < n; i++)
         busy |= (uint32_t) s->card->instances[i].in_use << i;
-    for (uint32_t set = 1; set < 1u << s->card->ninstances; set++) {
+    for (uint32_t set = 1; set < 1u << n; set++) {
         if ((set & ~busy) || (found && __builtin_popcount(set) >= __builtin_popcount(best)) ||
             !run_search(s, set))
             continue;

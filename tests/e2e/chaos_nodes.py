@@ -98,6 +98,10 @@ class Nodes(threading.Thread):
             return
         for name in self.names:
             self.api.patch(f"{LEASES}/{name}", {"spec": {"renewTime": now()}})
+        # As an agent: the scheduler writes Unknown while it takes the node's agent for gone.
+        for gpu in self.api.get(kube.gpus())["items"]:
+            if gpu["spec"]["nodeName"] in self.names and gpu["status"]["state"] == "Unknown":
+                self.api.patch(kube.gpus(gpu["metadata"]["name"]) + "/status", {"status": {"state": "Healthy"}})
         self.beaten = time.monotonic()
 
     def care(self, seen):
