@@ -100,6 +100,29 @@ static uint32_t *mig_number(struct gpu_mig *mig, size_t i) {
     return (uint32_t *) (void *) ((char *) mig + mig_numbers[i].offset);
 }
 
+/* The numbers of struct gpu_traits in the file. */
+static const struct {
+    const char *name;
+    size_t offset;
+} trait_numbers[] = {
+    {"cudaVersion", offsetof(struct gpu_traits, cuda_version)},
+    {"computeMajor", offsetof(struct gpu_traits, compute_major)},
+    {"computeMinor", offsetof(struct gpu_traits, compute_minor)},
+    {"migCapable", offsetof(struct gpu_traits, mig_capable)},
+};
+#define TRAIT_NUMBERS (sizeof(trait_numbers) / sizeof(trait_numbers[0]))
+
+static uint32_t *trait_number(struct gpu_traits *traits, size_t i) {
+    return (uint32_t *) (void *) ((char *) traits + trait_numbers[i].offset);
+}
+
+static void traits_encode(struct json_writer *w, struct gpu_traits traits) {
+    json_object_begin(w, "traits");
+    for (size_t i = 0; i < TRAIT_NUMBERS; i++)
+        json_put_u64(w, trait_numbers[i].name, *trait_number(&traits, i));
+    json_object_end(w);
+}
+
 static void mig_encode(struct json_writer *w, struct gpu_mig mig) {
     json_object_begin(w, "mig");
     json_put_string(w, "profile", mig.profile);
@@ -128,6 +151,7 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
         json_put_string(&w, "pci", d->pci);
         json_put_u64(&w, "memory", d->memory);
         json_put_u64(&w, "context", d->context_bytes);
+        traits_encode(&w, d->traits);
         if (d->kind == GPU_MIG_INSTANCE)
             mig_encode(&w, d->mig);
         json_object_end(&w);
@@ -157,6 +181,20 @@ static bool mig_decode(struct json v, struct gpu_mig *ret) {
     return gpu_mig_ok(ret);
 }
 
+/* As for mig_decode(). */
+static bool traits_decode(struct json v, struct gpu_traits *ret) {
+    uint64_t number;
+
+    for (size_t i = 0; i < TRAIT_NUMBERS; i++) {
+        if (!json_u64(json_get(v, trait_numbers[i].name), &number))
+            continue;
+        if (number > UINT32_MAX)
+            return false;
+        *trait_number(ret, i) = (uint32_t) number;
+    }
+    return true;
+}
+
 /* Lists of former versions have no kind: all of theirs are cards. */
 static bool kind_decode(struct json v, struct gpu_device *ret) {
     const char *name = json_string(json_get(v, "kind"));
@@ -181,7 +219,7 @@ static int device_decode(struct json v, struct gpu_device *ret) {
     if (!json_u64(json_get(v, "index"), &index) || index >= GPU_CARDS_MAX ||
         !json_i64(json_get(v, "minor"), &minor) || minor < 0 || minor > INT32_MAX ||
         !json_u64(json_get(v, "memory"), &d.memory) || !kind_decode(v, &d) ||
-        !mig_decode(json_get(v, "mig"), &d.mig))
+        !mig_decode(json_get(v, "mig"), &d.mig) || !traits_decode(json_get(v, "traits"), &d.traits))
         return -EINVAL;
     d.index = (uint32_t) index;
     d.minor = (int32_t) minor;

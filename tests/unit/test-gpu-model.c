@@ -89,12 +89,14 @@ static void inventory_file(void **state) {
     s.ndevices = 1;
     s.devices[0] = (struct gpu_device){
         .index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x", .context_bytes = 6};
+    s.devices[0].traits = (struct gpu_traits){12040, 9, 1, 1};
     gpu_snapshot_encode(&s, &text);
     assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
     assert_int_equal(back.ndevices, 1);
     assert_int_equal(back.devices[0].minor, 4);
     assert_int_equal(back.devices[0].context_bytes, 6);
     assert_string_equal(back.devices[0].model, "M\"x");
+    assert_memory_equal(&back.devices[0].traits, &s.devices[0].traits, sizeof(struct gpu_traits));
     assert_false(back.devices[0].healthy);
     assert_true(back.devices[0].saved);
     assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);

@@ -204,6 +204,10 @@ static void what_is_missing_is_waited_for(void **state) {
     text_copy(snapshot.devices[1].reason, sizeof(snapshot.devices[1].reason), "XID 48");
     expect_wait(f, "u1", "MIG-1", "MIG instance MIG-1 is unhealthy: XID 48");
     snapshot.devices[1].healthy = true;
+    snapshot.devices[0].service = GPU_SERVES_NONE;
+    text_copy(snapshot.devices[0].reason, sizeof(snapshot.devices[0].reason), "XID 79");
+    expect_wait(f, "u1", "MIG-1", "GPU 0 of MIG instance MIG-1 is unhealthy: XID 79");
+    snapshot.devices[0].service = GPU_SERVES;
     pods_of_node[0].pod.finished = true;
     assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_DENY);
     assert_non_null(strstr(why.text, "pod ns/p-u1 has already finished"));

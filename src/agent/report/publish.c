@@ -449,15 +449,26 @@ static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot
 
 static bool mend_labels(struct publisher *p, const struct gpu_snapshot *s) {
     _cleanup_buf_ struct buf body = BUF_INIT(256 << 10);
+    struct gpu_monitor_status status;
     char path[KUBE_NAME_MAX + 64];
 
-    if (!labeler_update(&p->labeler, s, &body))
+    /* What is saved of the cards may be of another driver. */
+    gpu_monitor_status(p->report->shares->monitor, &status);
+    if (!status.complete || !labeler_update(&p->labeler, s, &body))
         return false;
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's labels");
     (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
                     p->report->shares->options.node_name);
     request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
     return true;
+}
+
+/* Why a card of a GPU object is given out in no shares. */
+static const char *missing_reason(const struct gpu_snapshot *s, const char *uuid) {
+    const struct gpu_device *d = gpu_find(s, uuid);
+
+    return d && d->divided ? "the card is in MIG mode: it gives MIG instances and no shares"
+                           : "the driver does not list the card any more";
 }
 
 /* A GPU object without a card: deleted if the card has another name now; reported if the card is
@@ -480,7 +491,7 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
         struct gpu_object lost = o->gpu;
 
         text_copy(lost.state, sizeof(lost.state), health_state_name(HEALTH_UNHEALTHY));
-        text_copy(lost.reason, sizeof(lost.reason), "the driver does not list the card any more");
+        text_copy(lost.reason, sizeof(lost.reason), missing_reason(s, o->gpu.uuid));
         object_now(lost.since);
         patch_status(p, &lost);
         return true;

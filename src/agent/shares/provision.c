@@ -236,9 +236,14 @@ static bool can_pass(const struct err *why) {
 static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, struct err *why) {
     const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
     const struct slot *holder = slot_whole_holder(&s->slots, uuid, pod_uid);
+    const struct gpu_device *card =
+        d && gpu_is_part(d) ? gpu_find(gpu_monitor_snapshot(s->monitor), d->parent) : NULL;
 
     if (!d)
         return err_set(why, ENODEV, "device %s is not on this node", uuid);
+    if (card && (!card->healthy || card->service == GPU_SERVES_NONE))
+        return err_set(why, EAGAIN, "GPU %u of MIG instance %s is unhealthy: %s", card->index, uuid,
+                       card->reason);
     if (!d->healthy || d->service == GPU_SERVES_NONE)
         return err_set(why, EAGAIN, "%s %s is unhealthy: %s", gpu_kind_name(d->kind), uuid,
                        d->reason);
