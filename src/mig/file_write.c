@@ -105,11 +105,26 @@ static void yaml_spec(const struct mig_spec *spec, struct buf *out) {
         buf_printf(out, "      %s: %u\n", mig_name_format(&d->name, name), d->count);
 }
 
+/* Quoted where YAML could read it as something else. */
+static void yaml_key(const char *name, struct buf *out) {
+    struct json_writer w = {.out = out};
+    bool plain = isalpha((unsigned char) name[0]);
+
+    for (const char *c = name; *c; c++)
+        plain = plain && (isalnum((unsigned char) *c) || strchr("-_.", *c));
+    buf_puts(out, "  ");
+    if (plain)
+        buf_puts(out, name);
+    else
+        json_put_string(&w, NULL, name);
+    buf_puts(out, ":\n");
+}
+
 void mig_file_write_yaml(const struct mig_file *file, struct buf *out) {
     buf_puts(out, "version: v1\nmig-configs:\n");
     for (const struct mig_spec *c = next_config(file, NULL, natural); c;
          c = next_config(file, c, natural)) {
-        buf_printf(out, "  %s:\n", c->config);
+        yaml_key(c->config, out);
         for (const struct mig_spec *s = c; of_config(file, s, c); s++)
             yaml_spec(s, out);
     }
