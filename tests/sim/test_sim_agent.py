@@ -44,7 +44,7 @@ class Worker:
     def poll(self):
         """Cards by index: "" or why they are unhealthy."""
         self.sequence += 1
-        self.ours.send(struct.pack("<4IQ", MAGIC, POLL, self.sequence, 0, 0))
+        self.ours.send(struct.pack("<4IQII", MAGIC, POLL, self.sequence, 0, 0, 0, 0))
         cards = {}
         while True:
             kind, index, body = self.receive()
