@@ -208,6 +208,15 @@ def test_a_deletion_by_force(machine, room):
         assert tenant.alloc(30 * GiB) == 0
 
 
+MAKE_1G = """
+gi, ci, profile, cp = ctypes.c_void_p(), ctypes.c_void_p(), (ctypes.c_uint * 64)(), (ctypes.c_uint * 64)()
+assert n.nvmlDeviceGetGpuInstanceProfileInfo(card(1), 0, profile) == 0
+assert n.nvmlDeviceCreateGpuInstance(card(1), profile[0], ctypes.byref(gi)) == 0
+assert n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, 0, 0, cp) == 0
+assert n.nvmlGpuInstanceCreateComputeInstance(gi, cp[0], ctypes.byref(ci)) == 0
+"""
+
+
 def test_a_lost_card_takes_its_instances_with_it(machine, room):
     """They stay listed, as unhealthy; those of the other card and the pods in them stay as they are."""
     seen = room.start(pod("stays", one(**{"2g.20gb": 1})))
@@ -217,6 +226,9 @@ def test_a_lost_card_takes_its_instances_with_it(machine, room):
     assert offered(machine.api.get(kube.core("nodes", name=machine.cluster.node)), "capacity") == OFFERED
     assert reached(machine, room, seen) == mine
     machine.aliquot("sim", "inject", "return", "--gpu", "1")
+    wait_offered(machine, {"2g.20gb": 1, "3g.40gb": 1, "1g.10gb": 2})   # the reset has ended its instances
+    for _ in range(7):
+        nvml(machine, MAKE_1G)
     wait_offered(machine, OFFERED)
 
 
@@ -242,13 +254,7 @@ print(count.value)
 """)
     assert made.strip() == "7"
     wait_offered(machine, dict(OFFERED, **{"1g.10gb": 8}))
-    nvml(machine, """
-gi, ci, profile, cp = ctypes.c_void_p(), ctypes.c_void_p(), (ctypes.c_uint * 64)(), (ctypes.c_uint * 64)()
-assert n.nvmlDeviceGetGpuInstanceProfileInfo(card(1), 0, profile) == 0
-assert n.nvmlDeviceCreateGpuInstance(card(1), profile[0], ctypes.byref(gi)) == 0
-assert n.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, 0, 0, cp) == 0
-assert n.nvmlGpuInstanceCreateComputeInstance(gi, cp[0], ctypes.byref(ci)) == 0
-""")
+    nvml(machine, MAKE_1G)
     wait_offered(machine, OFFERED)
     assert machine.agent.restarts() == agent
     assert reached(machine, room, seen) == mine
