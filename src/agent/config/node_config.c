@@ -8,6 +8,7 @@
 #include "agent/config/sections.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/nearest.h"
 #include "model/dialect.h"
 #include "wire/yaml.h"
 
@@ -187,7 +188,7 @@ static int override_word(const char *what, const char *value, const char *const 
         *ret = i;
         return 0;
     }
-    nearest = yaml_nearest(value, words);
+    nearest = text_nearest(value, words);
     return err_set(err, EINVAL, "%s '%.64s' is not %s, %s or %s%s%s%s", what, value, words[0],
                    words[1], words[2], nearest ? "; did you mean '" : "", nearest ? nearest : "",
                    nearest ? "'?" : "");
