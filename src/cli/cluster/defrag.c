@@ -427,8 +427,8 @@ int cmd_defrag(int argc, char **argv) {
         OPT_END,
     };
     static const struct opt_usage usage = {
-        "aliquot defrag --plan [options]",
-        "Plans moves of pods, in order, that free many whole cards with few moves. Each pod fits "
+        .synopsis = "aliquot defrag --plan [options]",
+        .purpose = "Plans moves of pods, in order, that free many whole cards with few moves. Each pod fits "
         "on\n"
         "its target while it still runs at its source, once the moves before it are made.\n"
         "Not moved are pods without a controller or of a DaemonSet, pods that a disruption budget\n"
@@ -436,7 +436,7 @@ int cmd_defrag(int argc, char **argv) {
         "elasticgpu.io/defrag: never. Pods with a nodeSelector or affinity stay on their node. "
         "CPU\n"
         "and memory of the nodes are not considered.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+        .epilog = "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
         "not\n"
         "answer; 2 for wrong arguments."};
     struct err err;

@@ -455,10 +455,10 @@ static const struct opt options[] = {
 };
 
 static const struct opt_usage usage = {
-    "aliquot explain POD [options]",
-    "Explains why a pod is pending, with the reason and the free capacity of each node. For a pod\n"
+    .synopsis = "aliquot explain POD [options]",
+    .purpose = "Explains why a pod is pending, with the reason and the free capacity of each node. For a pod\n"
     "on a node, prints its cards and the pods that share them.",
-    "Uses kubectl (or $KUBECTL) with your context, and connects to aliquot-scheduler by\n"
+    .epilog = "Uses kubectl (or $KUBECTL) with your context, and connects to aliquot-scheduler by\n"
     "port-forward, which needs the right to create pods/portforward in its namespace. Without it,\n"
     "prints what the pod, its Events and the GPU objects contain. Exit status: 0; 1 when there is\n"
     "no such pod or the cluster does not answer; 2 for wrong arguments."};

@@ -173,10 +173,10 @@ int cmd_gpus(int argc, char **argv) {
         OPT_END,
     };
     static const struct opt_usage usage = {
-        "aliquot gpus [options]",
-        "Shows the cards of the cluster, their allocations, and the use of each.\n"
+        .synopsis = "aliquot gpus [options]",
+        .purpose = "Shows the cards of the cluster, their allocations, and the use of each.\n"
         "USED and BUSY come from the agents, the other columns from the GPU objects.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+        .epilog = "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
         "not\n"
         "answer; 2 for wrong arguments."};
     struct err err;

@@ -397,15 +397,15 @@ static const struct opt options[] = {
 };
 
 static const struct opt_usage usage = {
-    "aliquot inspect [VIEW [NAME]] [options]",
-    "Shows the allocations of the cluster's GPUs. Views:\n"
+    .synopsis = "aliquot inspect [VIEW [NAME]] [options]",
+    .purpose = "Shows the allocations of the cluster's GPUs. Views:\n"
     "  cluster           a line for each node with GPUs, and the sum (the default)\n"
     "  node [NAME]       the cards of the nodes, or of one node, and their allocations\n"
     "  card [NAME]       the same by the name of a GPU object\n"
     "  pod [NAME]        the shares of pods, with node and card\n"
     "  namespace [NAME]  the sum of each namespace\n"
     "  memory [NAME]     memory by node and card, as `kubectl inspect gpushare` prints it",
-    "`aliquot gpus` shows the use. Uses kubectl (or $KUBECTL) with your context, which needs the\n"
+    .epilog = "`aliquot gpus` shows the use. Uses kubectl (or $KUBECTL) with your context, which needs the\n"
     "right to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster does not answer or has\n"
     "no object of that name; 2 for wrong arguments."};
 

@@ -15,12 +15,12 @@
 #define KUBELET_DIR "/var/lib/kubelet"
 
 static const struct opt_usage usage = {
-    "aliquot mig apply [-f FILE] [-c CONFIG] [-m] [-s]",
-    "Divides the GPUs as a configuration says. Instances that are wanted and exist stay, those in\n"
+    .synopsis = "aliquot mig apply [-f FILE] [-c CONFIG] [-m] [-s]",
+    .purpose = "Divides the GPUs as a configuration says. Instances that are wanted and exist stay, those in\n"
     "use always; idle ones that are not wanted are destroyed; the rest is made. Nothing of a GPU "
     "is\n"
     "changed unless all that is wanted of it can be reached.",
-    "The status is 0 where the configuration is applied, and 1 otherwise: with \"pending\" in the\n"
+    .epilog = "The status is 0 where the configuration is applied, and 1 otherwise: with \"pending\" in the\n"
     "message where instances in use are in the way. It is safe to run it again at any time.",
 };
 

@@ -9,11 +9,11 @@
 #include "cli/mig/mig.h"
 
 static const struct opt_usage usage = {
-    "aliquot mig assert [-f FILE] [-c CONFIG] [-m] [-a]",
-    "Checks whether the GPUs are divided as a configuration says. It is not, too, where a GPU has "
+    .synopsis = "aliquot mig assert [-f FILE] [-c CONFIG] [-m] [-a]",
+    .purpose = "Checks whether the GPUs are divided as a configuration says. It is not, too, where a GPU has "
     "no\n"
     "entry in the configuration.",
-    "The status is 0 where it is so, and 1 otherwise.",
+    .epilog = "The status is 0 where it is so, and 1 otherwise.",
 };
 
 struct assertion {

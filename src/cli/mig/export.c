@@ -14,15 +14,13 @@
 #define OUTPUT_MAX ((size_t) 4 << 20)
 
 static const struct opt_usage export_usage = {
-    "aliquot mig export [-o yaml|json] [-l LABEL]",
-    "Prints the division of the GPUs as a configuration file, for aliquot mig apply or mig-parted.",
-    NULL,
+    .synopsis = "aliquot mig export [-o yaml|json] [-l LABEL]",
+    .purpose = "Prints the division of the GPUs as a configuration file, for aliquot mig apply or mig-parted.",
 };
 
 static const struct opt_usage generate_usage = {
-    "aliquot mig generate-config [-o yaml|json] [-f FILE]",
-    "Prints the configurations that the GPUs can have, under the names that NVIDIA gives them.",
-    NULL,
+    .synopsis = "aliquot mig generate-config [-o yaml|json] [-f FILE]",
+    .purpose = "Prints the configurations that the GPUs can have, under the names that NVIDIA gives them.",
 };
 
 static int check_format(const char *format, struct err *err) {

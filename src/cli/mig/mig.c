@@ -22,10 +22,10 @@ static const struct command {
 };
 
 static const struct opt_usage usage = {
-    "aliquot mig [-d] COMMAND [options]",
-    "Divides the GPUs of this machine into MIG instances, as a configuration file of mig-parted\n"
+    .synopsis = "aliquot mig [-d] COMMAND [options]",
+    .purpose = "Divides the GPUs of this machine into MIG instances, as a configuration file of mig-parted\n"
     "says. Instances in use stay: what they are in the way of waits.",
-    "Commands:\n"
+    .epilog = "Commands:\n"
     "  apply            make the division of a configuration\n"
     "  assert           check whether the division is that of a configuration\n"
     "  export           print the division as a configuration file\n"
