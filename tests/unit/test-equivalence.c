@@ -213,7 +213,7 @@ static void step(struct world *w) {
     case 2:
         assert_int_equal(
             state_node_room(w->state, node_name(below(NODES)),
-                            (struct cpu_memory){8000 * (1 + (below(ODD) == 0)), 64 * GIB}),
+                            (struct cpu_memory){.cpu = 8000 * (1 + (below(ODD) == 0)), .memory = 64 * GIB}),
             0);
         break;
     case 3:

@@ -508,7 +508,7 @@ static void show_load(struct world *w, const char *uid, const char *node, const 
 static void test_room(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
-    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){.cpu = 8000, .memory = 32 * GIB}), 0);
     show_load(w, "x", "n", "1500m");
     show_load(w, "y", "n", "0.25");
     show_load(w, "y", "n", "500m"); /* resized */
@@ -549,9 +549,9 @@ static void test_room_of_a_share_changes(void **state) {
     static const char *const sizes[] = {"\"cpu\":\"1\",\"memory\":\"1Gi\"",
                                         "\"cpu\":\"3\",\"memory\":\"1Gi\"",
                                         "\"cpu\":\"3\",\"memory\":\"2Gi\""};
-    static const struct cpu_memory want[] = {{1000, GIB}, {3000, GIB}, {3000, 2 * GIB}};
+    static const struct cpu_memory want[] = {{.cpu = 1000, .memory = GIB}, {.cpu = 3000, .memory = GIB}, {.cpu = 3000, .memory = 2 * GIB}};
     show_node(w, "n", 1);
-    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){.cpu = 8000, .memory = 32 * GIB}), 0);
     struct state_node *n = state_node_find(w->state, "n");
     for (size_t i = 0; i < 3; i++) {
         char resources[128];

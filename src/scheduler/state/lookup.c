@@ -8,12 +8,12 @@
 #include "scheduler/state/state_internal.h"
 
 struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu + b.cpu, a.memory + b.memory};
+    return (struct cpu_memory){.cpu = a.cpu + b.cpu, .memory = a.memory + b.memory};
 }
 
 struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu > b.cpu ? a.cpu - b.cpu : 0,
-                               a.memory > b.memory ? a.memory - b.memory : 0};
+    return (struct cpu_memory){.cpu = a.cpu > b.cpu ? a.cpu - b.cpu : 0,
+                               .memory = a.memory > b.memory ? a.memory - b.memory : 0};
 }
 
 struct state_pod *state_pod_find(struct state *s, const char *uid) {
