@@ -68,7 +68,7 @@ struct publisher {
     uint64_t capacity[SUMS];  /* in the Node's status; UINT64_MAX: not present */
     char health[MESSAGE_MAX]; /* message of the condition GPUHealthy; "": there is none */
     char health_since[2][OBJECT_TIME_SIZE]; /* its lastTransitionTime, if its status is [status] */
-    char set_healthy[GPU_ORDER_MAX];        /* annotation of the Node */
+    struct gpu_orders orders;               /* annotations of the Node */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -128,7 +128,7 @@ static void remember_node(struct publisher *p, struct json object) {
     labeler_see_node(&p->labeler, object);
     if (p->report->on_node)
         p->report->on_node(object, p->report->userdata);
-    gpu_object_read_order(json_get(object, "metadata"), p->set_healthy);
+    gpu_object_read_orders(json_get(object, "metadata"), &p->orders);
     for (int status = 0; status < 2; status++)
         object_condition_since(health, status, p->health_since[status]);
     text_copy(p->health, sizeof(p->health), message ? message : "");
@@ -678,10 +678,10 @@ bool publisher_object(const struct publisher *p, const char *uuid,
 
 const char *publisher_order(const struct publisher *p, const struct gpu_device *card) {
     if (card->divided)
-        return p->node_known ? p->set_healthy : NULL;
+        return p->node_known ? p->orders.set_healthy : NULL;
     for (size_t i = 0; i < p->nobjects; i++)
         if (strcmp(p->objects[i].gpu.uuid, card->uuid) == 0)
-            return p->objects[i].gpu.set_healthy;
+            return p->objects[i].gpu.orders.set_healthy;
     return NULL;
 }
 
