@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/mig/machine.h"
+#include "gpu/mig/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "gpu/mig/card_read.h"
+#include "mig/plan.h"
 
-#define LIBRARY "libnvidia-ml.so.1"
 #define FILE_MAX ((size_t) 1 << 20)
 
 static int read_card(struct mig_machine *m, unsigned int index, nvmlDevice_t *ret,
@@ -19,7 +19,14 @@ static int read_card(struct mig_machine *m, unsigned int index, nvmlDevice_t *re
                                 : gpu_mig_error(&m->nvml, code, "nvmlDeviceGetHandleByIndex", err);
 }
 
-static int read_cards(struct mig_machine *m, struct err *err) {
+/* The first of them is named. */
+static void add_unread(struct mig_machine *m, unsigned int index, const char *why) {
+    if (!m->incomplete)
+        (void) err_set(&m->unread, EIO, "GPU %u: %s", index, why);
+    m->incomplete = true;
+}
+
+static int read_cards(struct mig_machine *m, uint64_t left_out, struct err *err) {
     unsigned int count = 0;
     nvmlReturn_t code = m->nvml.nvmlDeviceGetCount_v2(&count);
 
@@ -32,10 +39,12 @@ static int read_cards(struct mig_machine *m, struct err *err) {
         nvmlPciInfo_t pci = {0};
         struct err cause;
 
+        if (left_out >> i & 1) {
+            add_unread(m, i, "it is left out: it does not answer");
+            continue;
+        }
         if (read_card(m, i, &m->devices[m->n], &cause) < 0) {
-            if (!m->incomplete)
-                (void) err_set(&m->unread, EIO, "GPU %u: %s", i, cause.text);
-            m->incomplete = true;
+            add_unread(m, i, cause.text);
             continue;
         }
         if (m->nvml.nvmlDeviceGetPciInfo_v3)
@@ -49,9 +58,10 @@ static int read_cards(struct mig_machine *m, struct err *err) {
     return 0;
 }
 
-int mig_machine_open(struct mig_machine *machine, struct err *err) {
+int mig_machine_open(struct mig_machine *machine, const char *library, uint64_t left_out,
+                     struct err *err) {
     nvmlReturn_t code;
-    int r = nvml_load(LIBRARY, &machine->nvml, err);
+    int r = nvml_load(library, &machine->nvml, err);
 
     if (r < 0)
         return r;
@@ -59,7 +69,7 @@ int mig_machine_open(struct mig_machine *machine, struct err *err) {
     if (code != NVML_SUCCESS)
         return gpu_mig_error(&machine->nvml, code, "nvmlInit", err);
     machine->open = true;
-    return read_cards(machine, err);
+    return read_cards(machine, left_out, err);
 }
 
 int mig_machine_check(const struct mig_machine *machine, struct err *err) {
@@ -94,19 +104,37 @@ int mig_selection_read(struct mig_selection *s, const struct mig_machine *machin
     return s->first ? 0 : -EINVAL;
 }
 
-const char *env_text(const char *name) {
-    const char *value = secure_getenv(name);
+int mig_selection_spec(const struct mig_selection *s, const struct mig_machine_card *of,
+                       const struct mig_spec **ret, struct err *err) {
+    const struct mig_spec *spec = mig_file_match(&s->configs, s->first, of->index, of->pci);
 
-    return value && value[0] ? value : NULL;
+    if (spec && !of->card->capable) {
+        if (spec->enabled && !spec->all)
+            return err_set(err, EOPNOTSUPP, "GPU %u has no MIG", of->index);
+        spec = NULL;
+    }
+    *ret = spec;
+    return 0;
 }
 
-/* As Go's strconv.ParseBool. */
-bool env_flag(const char *name) {
-    static const char *const yes[] = {"1", "t", "T", "true", "True", "TRUE"};
-    const char *value = env_text(name);
+int mig_selection_check(const struct mig_selection *s, const struct mig_machine *m, bool mode_only,
+                        struct err *err) {
+    for (uint32_t i = 0; i < m->n; i++) {
+        const struct mig_card *card = m->of[i].card;
+        struct mig_want want = {0};
+        const struct mig_spec *spec;
+        struct mig_plan plan;
+        int r = mig_selection_spec(s, &m->of[i], &spec, err);
 
-    for (size_t i = 0; value && i < sizeof(yes) / sizeof(yes[0]); i++)
-        if (strcmp(value, yes[i]) == 0)
-            return true;
-    return false;
+        if (r < 0)
+            return r;
+        if (!spec || !spec->enabled || mode_only || card->nprofiles == 0)
+            continue;
+        r = mig_want_devices(card, spec->devices, spec->ndevices, &want, err);
+        if (r >= 0)
+            r = mig_plan(card, &want, &plan, err);
+        if (r < 0)
+            return err_wrap(err, "GPU %u", m->of[i].index);
+    }
+    return 0;
 }
