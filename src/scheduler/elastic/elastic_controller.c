@@ -141,7 +141,8 @@ static void begin_room(const struct state_node *node, const struct container_req
                        struct claims_room *ret) {
     ret->ncards = 0;
     memcpy(ret->node, node->name, sizeof(ret->node));
-    ret->amount = (struct claim_amount){req->cards, req->whole, CORE_PER_CARD, 0};
+    ret->amount = (struct claim_amount){
+        .cards = req->cards, .whole = req->whole, .core = CORE_PER_CARD};
 }
 
 static void add_card(const struct state_card *card, const struct place_grant *grant,
