@@ -257,7 +257,8 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
 static bool set_healthy(struct health_cards *c, struct health_card *card) {
     struct before before = before_of(card);
 
-    health_take_order(&card->health, c->options.rules, HEALTH_ORDER_SET_HEALTHY, now_ms());
+    health_take_order(&card->health, c->options.rules, HEALTH_ORDER_SET_HEALTHY, "by order",
+                      now_ms());
     return take_change(c, card, &before);
 }
 
