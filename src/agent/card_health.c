@@ -121,7 +121,7 @@ static void follow_orders(struct agent *a) {
         const struct gpu_device *d = &s->devices[i];
         const char *text = d->kind == GPU_CARD ? publisher_order(a->report.publisher, d) : NULL;
 
-        changed |= text && health_cards_order(&a->health, d->uuid, text);
+        changed |= text && health_cards_order(&a->health, d->uuid, HEALTH_ORDER_SET_HEALTHY, text);
     }
     if (changed)
         (void) gpu_monitor_poll(a->shares.monitor); /* the verdict reaches the snapshot with it */
