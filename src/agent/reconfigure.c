@@ -100,7 +100,8 @@ static void on_config(struct node_config *config, void *userdata) {
     a->node_config = config;
     a->mig_rows.named = name_of_profile;
     a->mig_rows.userdata = a;
-    a->mig_rows.strategy = a->report.labels.strategy = (enum mig_strategy) config->mig_strategy;
+    a->mig_rows.strategy = (enum mig_strategy) config->mig_strategy;
+    a->report.labels.config = config;
     a->health.options.rules = &config->health;
     reconfigure_scaling(a);
     set_roots(a, !old);
