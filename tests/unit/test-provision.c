@@ -137,7 +137,7 @@ static enum verdict give(struct fixture *f, const char *nonce, const char *uid, 
     const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
 
     why->text[0] = 0;
-    return provision_whole(&f->shares, &p, &uuid, 1, why);
+    return provision_whole(&f->shares, &p, &uuid, 1, false, why);
 }
 
 static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *ret) {
@@ -179,7 +179,7 @@ static void two_slots_of_one_container(void **state) {
     struct err why;
 
     assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
-    assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, &why), VERDICT_GRANT);
+    assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, false, &why), VERDICT_GRANT);
     expect_cdi(f, N2, &cdi);
     assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
     assert_non_null(strstr(buf_str(&cdi), CAP "22\""));

@@ -98,7 +98,7 @@ static bool mounts(struct fixture *f) {
     int r;
 
     (void) snprintf(path, sizeof(path), "%s/probe", f->dir);
-    r = share_dir_make(path, true, &err);
+    r = share_dir_make(path, true, NULL, &err);
     if (r < 0 && r != -EPERM)
         fail_msg("%s", err.text);
     assert_int_equal(share_dir_remove(path, NULL), 0);
@@ -251,7 +251,7 @@ static void a_share_without_a_record_is_removed(void **state) {
     struct err err;
 
     slot_dir(&f->slots, NONCE, path);
-    assert_int_equal(share_dir_make(path, mounts(f), &err), 0);
+    assert_int_equal(share_dir_make(path, mounts(f), NULL, &err), 0);
     slot_store_done(&f->slots);
     assert_int_equal(slot_store_load(&f->slots, f->dir, count_bad, &bad, &err), 0);
     assert_int_equal(bad, 1);

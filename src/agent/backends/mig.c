@@ -245,7 +245,7 @@ static int allocate(const struct backend_ids *ids, char ret_name[static BACKEND_
 
 static enum verdict prepare(struct shares *s, const struct backend_ids *ids,
                             const struct provision *p, struct err *why) {
-    return provision_whole(s, p, ids->ids, ids->n, why);
+    return provision_whole(s, p, ids->ids, ids->n, false, why);
 }
 
 const struct backend backend_mig = {
