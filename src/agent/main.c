@@ -132,7 +132,7 @@ static void on_snapshot(void *userdata) {
     if (a->closing)
         return;
     gpu_monitor_status(a->shares.monitor, &status);
-    mig_rows_update(&a->mig_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
+    whole_rows_update(&a->whole_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
     if (status.complete && reconfigure_is_known(a))
         card_mps_update(a);
@@ -508,8 +508,8 @@ static void join_rooms(struct agent *a) {
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;
     a->report.audit = &a->audit;
-    a->report.mig_rows = &a->mig_rows;
-    a->mig_rows.elsewhere = a->config.served_elsewhere;
+    a->report.whole_rows = &a->whole_rows;
+    a->whole_rows.elsewhere = a->config.served_elsewhere;
     a->report.health = &a->health;
     a->report.prestarts = &a->prestarts;
     a->report.started = uv_now(a->loop);
@@ -593,7 +593,7 @@ int main(int argc, char **argv) {
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
-    mig_rows_done(&a->mig_rows);
+    whole_rows_done(&a->whole_rows);
     (void) node_config_free(a->node_config);
     event_writer_free(a->shares.events.writer);
     log_info("stopped");

@@ -98,9 +98,10 @@ static void on_config(struct node_config *config, void *userdata) {
     struct node_config *old = a->node_config;
 
     a->node_config = config;
-    a->mig_rows.named = name_of_profile;
-    a->mig_rows.userdata = a;
-    a->mig_rows.strategy = (enum mig_strategy) config->mig_strategy;
+    a->whole_rows.config = config;
+    a->whole_rows.named = name_of_profile;
+    a->whole_rows.userdata = a;
+    a->whole_rows.strategy = (enum mig_strategy) config->mig_strategy;
     a->report.labels.config = config;
     a->health.options.rules = &config->health;
     reconfigure_scaling(a);

@@ -160,7 +160,7 @@ static void answer(const char *text) {
 
 /* ---- the reports ---- */
 
-static const struct mig_rows mig_rows;
+static const struct whole_rows whole_rows;
 
 struct world {
     uv_loop_t loop;
@@ -234,7 +234,7 @@ static int setup(void **state) {
                                 .capacity_known = true,
                                 .started = uv_now(&w->loop) - MONITOR_STALE_MS - 1};
     assert_int_equal(report_http_start(&w->report, NULL), 0);
-    w->report.mig_rows = &mig_rows;
+    w->report.whole_rows = &whole_rows;
     assert_int_equal(publisher_start(&w->report, &w->report.publisher, NULL), 0);
     *state = w;
     return 0;
