@@ -119,9 +119,11 @@ static void follow_orders(struct agent *a) {
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
-        const char *text = d->kind == GPU_CARD ? publisher_order(a->report.publisher, d) : NULL;
+        const struct gpu_orders *orders =
+            d->kind == GPU_CARD ? publisher_orders(a->report.publisher, d) : NULL;
 
-        changed |= text && health_cards_order(&a->health, d->uuid, HEALTH_ORDER_SET_HEALTHY, text);
+        changed |= orders && health_cards_order(&a->health, d->uuid, HEALTH_ORDER_SET_HEALTHY,
+                                                orders->set_healthy);
     }
     if (changed)
         (void) gpu_monitor_poll(a->shares.monitor); /* the verdict reaches the snapshot with it */
