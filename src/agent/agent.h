@@ -94,10 +94,6 @@ bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static
 /* Finds what a former agent has left. */
 int card_mps_start(struct agent *a, struct err *err);
 
-/* Whether the device is to be under MPS: by the list of --mps-cards, or without one ("") by the
- * first entry of aliquot.cards in the configuration that names the card and has a mode. */
-bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d);
-
 /* At every snapshot, and for each device before its health is evaluated. */
 void card_mps_update(struct agent *a);
 const char *card_mps_judge(struct agent *a, const struct gpu_device *d);
