@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-foreign chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit release install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -29,8 +29,16 @@ test:  ## all tests, end-to-end ones included
 	@scripts/setup clang-format-14
 	@python3 tests/run.py --build $(BUILD)
 
+test-arm64:  ## a cross-build for arm64; its unit tests, those of the simulator in C and the torture under qemu-user
+	@scripts/setup gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+	@python3 tests/arm64.py --build $(BUILD)-arm64
+
+test-crio:  ## the end-to-end test with CRI-O in place of containerd
+	@scripts/setup conmon skopeo
+	@python3 tests/run.py --build $(BUILD) --foreign --only test_crio
+
 test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
-	@scripts/setup
+	@scripts/setup conmon dpkg-dev patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)
@@ -45,6 +53,9 @@ bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods
 bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[,VARIABLE=VALUE...]" beside others)
 	@python3 tests/bench/intercept.py --build $(BUILD) $(PEERS)
 
+bench-node: all  ## the agent on a node of 8 cards: faults, repartition, memory, requests at rest (ARGS="--peer PROGRAM")
+	@python3 tests/bench/node.py --build $(BUILD) $(ARGS)
+
 bench-packing: all  ## how well the policies pack a trace (OPENB=DIRECTORY of nodes and pods as CSV)
 	@OPENB="$(OPENB)" python3 tests/bench/packing.py --build $(BUILD)
 
@@ -54,12 +65,28 @@ test-gpu: all  ## tests on a real GPU, skipped where there is none (ARGS=--write
 gpu-kit: all  ## pack a folder that asks a machine with a GPU all that is open: gpu-kit/run there (docs/gpu-kit.md)
 	@python3 tests/gpu/pack.py --build $(BUILD)
 
+RELEASE = --prefix $(PREFIX) -Doptimization=2 -Ddebug=false -Db_ndebug=true
+
 $(BUILD)-release/build.ninja: | setup
-	@meson setup $(BUILD)-release --prefix $(PREFIX) -Doptimization=2 -Ddebug=false -Db_ndebug=true \
+	@meson setup $(BUILD)-release $(RELEASE) \
 		>$(BUILD)-release.log 2>&1 && rm -f $(BUILD)-release.log || { cat $(BUILD)-release.log; exit 1; }
 
 release: $(BUILD)-release/build.ninja  ## an optimized build without assertions, as the images contain it
 	@ninja -C $(BUILD)-release --quiet
+
+images: release  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
+	@scripts/setup gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+	@[ -f $(BUILD)-release-arm64/build.ninja ] || \
+		meson setup $(BUILD)-release-arm64 $(RELEASE) --cross-file "$$(scripts/fetch-arm64)/cross.ini" >/dev/null
+	@ninja -C $(BUILD)-release-arm64 --quiet
+	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" python3 images/aliquot_images.py \
+		--build $(BUILD)-release --cross $(BUILD)-release-arm64 "$$(scripts/fetch-arm64)/root" \
+		--revision "$$(git describe --always --dirty --abbrev=40 --exclude='*')" --out $(BUILD)-images
+
+packages: release  ## a Debian and an RPM package of command line, simulator and library, in $(BUILD)-packages
+	@scripts/setup dpkg-dev patchelf rpm
+	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" scripts/make-packages \
+		--build $(BUILD)-release --out $(BUILD)-packages
 
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)
@@ -84,4 +111,4 @@ check-format:  ## fail if it is not
 	@scripts/format --check
 
 clean:  ## remove build directories (the cache of cluster binaries stays)
-	@rm -rf $(BUILD) $(BUILD)-release $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer build-mutate
+	@rm -rf $(BUILD) $(BUILD)-release $(BUILD)-release-arm64 $(BUILD)-images $(BUILD)-packages $(BUILD)-arm64 $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer build-mutate

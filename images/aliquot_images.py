@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aliquot's container images, made of files of this machine: no docker, no registry, no base image.
 
-    python3 images/aliquot_images.py --build build --out DIR          DIR/aliquot-agent-dev.tar, …-scheduler-dev.tar
-    python3 images/aliquot_images.py --build build --rootfs DIR agent  the files alone (for the Dockerfiles)
+    python3 images/aliquot_images.py --build build --out DIR [--cross BUILD SYSROOT]...
+    python3 images/aliquot_images.py --build build --rootfs DIR agent      the files alone (for the Dockerfiles)
 
-An archive is what `docker save` writes (one uncompressed layer): `docker load`, `ctr images import` and
-`podman load` read it. An image holds the program and the libraries that it is linked to, nothing else. The
-same files give the same bytes: entries are sorted, and nothing says when or where it was made.
+The first form writes for each image:
+
+    aliquot-agent-dev.tar         as `docker save` does, with one uncompressed layer
+    aliquot-agent-dev.oci.tar     an OCI layout, with an index of the images for all processors (oci_layout.py)
+    aliquot-agent-dev.spdx.json   its parts and their licences (sbom.py)
+
+`docker load`, `ctr images import` and `podman load` read the archives. An image is for the processor that its build is
+for. Each `--cross` names a build for another one and the directory of that processor's libraries; what is for that
+processor alone is called aliquot-agent-dev-arm64.
+
+An image holds the program and the libraries that it is linked to, nothing else. The same files give the same bytes:
+entries are sorted, and nothing says when or where it was made, but for the time in SOURCE_DATE_EPOCH, where it is set.
 """
 
 import argparse
@@ -18,9 +27,17 @@ import re
 import subprocess
 import tarfile
 import tempfile
+import time
 
+import oci_layout
+import sbom
+
+# Processors by their numbers in ELF files, and what images call them.
+ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # As Debian has it: one /usr, so that a library is found under either name.
 MERGED_USR = {"/bin": "usr/bin", "/sbin": "usr/sbin", "/lib": "usr/lib", "/lib64": "usr/lib64"}
+VENDOR = "Aliquot"
 DRIVER_NEEDS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 ETC = {
     "/etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -32,9 +49,13 @@ ETC = {
 class Image:
     """Files of an image: {path: bytes, or ("link", target), or ("dir", mode)} and modes."""
 
-    def __init__(self, tag):
-        self.tag = tag
+    def __init__(self, tag, machine=os.uname().machine, sysroot=""):
+        """sysroot: where the libraries of a processor are that is not this machine's."""
+        self.tag, self.machine, self.sysroot = tag, machine, sysroot
+        self.created = None     # seconds since 1970, where the image says it
         self.entries = {}
+        self.origins = {}       # of files: the one here that it is a copy of
+        self.linked = {}        # of programs: the libraries in the image
         self.config = {"Env": ["PATH=/usr/local/bin:/usr/bin:/usr/sbin"], "WorkingDir": "/"}
         for path, target in MERGED_USR.items():
             self.link(path, target)
@@ -62,17 +83,42 @@ class Image:
         if parent != "/" and parent not in self.entries:
             self.directory(parent)
 
+    def copy(self, path, source, strip=False):
+        """A program or library of this machine."""
+        self.file(path, self._stripped(source) if strip else content_of(source), 0o755)
+        self.origins[path] = source
+
     def program(self, path, source, strip=False):
-        """A program or library of this machine, with every library that it is linked to."""
-        self.file(path, stripped(source) if strip else content_of(source), 0o755)
-        for name, found in _libraries(source):
-            self.file(_merged(name), content_of(found), 0o755)
+        """The same, with every library that it is linked to."""
+        self.copy(path, source, strip)
+        libraries = _libraries_in(self.sysroot, self.machine, source) if self.sysroot else libraries_of(source)
+        self.linked[path] = sorted(_merged(name) for name, _ in libraries)
+        for name, found in libraries:
+            self.copy(_merged(name), found)
+
+    def _stripped(self, source):
+        strip = f"{self.machine}-linux-gnu-strip" if self.sysroot else "strip"
+        with tempfile.NamedTemporaryFile() as f:
+            subprocess.run([strip, "--strip-unneeded", "-o", f.name, source], check=True)
+            return content_of(f.name)
 
     def driver_needs(self):
         """The parts of libc that a driver's libraries are linked to and that arrive with nothing else."""
         for name in DRIVER_NEEDS:
-            source = os.path.join("/lib/x86_64-linux-gnu", name)
-            self.file(_merged(source), content_of(os.path.realpath(source)), 0o755)
+            path = f"/lib/{self.machine}-linux-gnu/{name}"
+            self.copy(_merged(path), self.sysroot + path)
+
+    def label(self, **values):
+        """OCI's own labels, by their last word."""
+        labels = self.config.setdefault("Labels", {})
+        labels.update({f"org.opencontainers.image.{name}": value for name, value in values.items() if value})
+
+    def architecture(self):
+        return ARCHITECTURES[self.machine]
+
+    def file_name(self):
+        """Of what is made for this processor."""
+        return archive_name(self.tag) + ("-" + self.architecture() if self.sysroot else "")
 
     def layer(self):
         out = io.BytesIO()
@@ -92,24 +138,33 @@ class Image:
                     tar.addfile(info, io.BytesIO(content))
         return out.getvalue()
 
-    def save(self, directory):
-        """Writes DIRECTORY/<name>.tar and returns its path."""
-        layer = self.layer()
-        config = json.dumps({
-            "architecture": "amd64", "os": "linux", "config": self.config, "history": [],
+    def config_of(self, layer):
+        """The JSON text that describes an image of this (uncompressed) layer."""
+        described = {
+            "architecture": self.architecture(), "os": "linux", "config": self.config, "history": [],
             "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
-        }, sort_keys=True).encode()
+        }
+        if self.created is not None:
+            described["created"] = timestamp(self.created)
+        return json.dumps(described, sort_keys=True).encode()
+
+    def save(self, directory):
+        """Writes a docker archive and returns its path."""
+        layer = self.layer()
+        config = self.config_of(layer)
         config_name = hashlib.sha256(config).hexdigest() + ".json"
         manifest = json.dumps([{"Config": config_name, "RepoTags": [self.tag], "Layers": ["layer.tar"]}]).encode()
-        os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, re.sub(r"[^a-z0-9-]+", "-", self.tag.rpartition("/")[2]) + ".tar")
-        with tarfile.open(path + ".new", "w", format=tarfile.USTAR_FORMAT) as tar:
-            for name, content in ((config_name, config), ("layer.tar", layer), ("manifest.json", manifest)):
-                info = tarfile.TarInfo(name)
-                info.size, info.mode = len(content), 0o644
-                tar.addfile(info, io.BytesIO(content))
-        os.rename(path + ".new", path)
+        path = os.path.join(directory, self.file_name() + ".tar")
+        oci_layout.write_tar(path, {config_name: config, "layer.tar": layer, "manifest.json": manifest})
         return path
+
+
+def archive_name(tag):
+    return re.sub(r"[^a-z0-9-]+", "-", tag.rpartition("/")[2])
+
+
+def timestamp(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def content_of(path):
@@ -117,10 +172,8 @@ def content_of(path):
         return f.read()
 
 
-def stripped(path):
-    with tempfile.NamedTemporaryFile() as f:
-        subprocess.run(["strip", "--strip-unneeded", "-o", f.name, path], check=True)
-        return content_of(f.name)
+def machine_of(program):
+    return ELF_MACHINES[int.from_bytes(content_of(program)[18:20], "little")]
 
 
 def _merged(path):
@@ -129,7 +182,7 @@ def _merged(path):
     return "/" + MERGED_USR[first] + path[len(first):] if first in MERGED_USR else path
 
 
-def _libraries(program):
+def libraries_of(program):
     """[(path in the image, file here)] of the libraries of a dynamically linked program."""
     done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
@@ -142,6 +195,24 @@ def _libraries(program):
     for path in re.findall(r"(?:=>\s+|^\s+)(/\S+) \(0x", done.stdout, re.M):
         found.append((path, os.path.realpath(path)))
     return found
+
+
+def _libraries_in(sysroot, machine, program):
+    """The same of a program that this machine cannot run: what its loader would find in Debian's directories."""
+    found, programs = {}, [program]
+    while programs:
+        dynamic = subprocess.run(["readelf", "-dlW", programs.pop()], check=True, stdout=subprocess.PIPE, text=True).stdout
+        loader = re.findall(r"program interpreter: (/\S+)\]", dynamic)
+        for name in loader + re.findall(r"\(NEEDED\)\s+Shared library: \[(\S+)\]", dynamic):
+            if os.path.basename(name) in map(os.path.basename, found):
+                continue
+            paths = [name] if name in loader else [f"{d}/{machine}-linux-gnu/{name}" for d in ("/lib", "/usr/lib")]
+            here = [path for path in paths if os.path.exists(sysroot + path)]
+            if not here:
+                raise RuntimeError(f"{program} needs {name}, which is not in {sysroot}")
+            found[here[0]] = sysroot + here[0]
+            programs.append(found[here[0]])
+    return list(found.items())
 
 
 def unpack(image, directory):
@@ -158,44 +229,80 @@ def _built(build, path):
     return full
 
 
-def agent(build):
-    image = Image("docker.io/library/aliquot-agent:dev")
-    image.program("/usr/local/bin/aliquot-agent", _built(build, "src/agent/aliquot-agent"), strip=True)
+def version_of(build):
+    with open(_built(build, "meson-info/intro-projectinfo.json")) as f:
+        return json.load(f)["version"]
+
+
+def agent(build, sysroot=""):
+    program = _built(build, "src/agent/aliquot-agent")
+    image = Image("docker.io/library/aliquot-agent:dev", machine_of(program), sysroot)
+    image.label(title="aliquot-agent", version=version_of(build), vendor=VENDOR,
+                description="Aliquot's node agent: shares of GPUs with limits, for Kubernetes")
+    image.program("/usr/local/bin/aliquot-agent", program, strip=True)
     image.driver_needs()
     # Containers get these files by mount; their own dependencies come from the tenant's libc.
     for name, place in (("libaliquot.so", ""), ("libshadow-cuda.so.1", "shadow/"),
                         ("libshadow-nvidia-ml.so.1", "shadow/")):
-        image.file(f"/usr/local/lib/aliquot/node/{place}{name}", stripped(_built(build, "src/intercept/node/" + name)), 0o755)
-    image.file("/usr/local/lib/aliquot/aliquot-hook", stripped(_built(build, "src/agent/aliquot-hook")), 0o755)
+        image.copy(f"/usr/local/lib/aliquot/node/{place}{name}", _built(build, "src/intercept/node/" + name), strip=True)
+    image.copy("/usr/local/lib/aliquot/aliquot-hook", _built(build, "src/agent/aliquot-hook"), strip=True)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-agent"]
     return image
 
 
-def scheduler(build):
-    image = Image("docker.io/library/aliquot-scheduler:dev")
-    image.program("/usr/local/bin/aliquot-scheduler", _built(build, "src/scheduler/aliquot-scheduler"), strip=True)
+def scheduler(build, sysroot=""):
+    program = _built(build, "src/scheduler/aliquot-scheduler")
+    image = Image("docker.io/library/aliquot-scheduler:dev", machine_of(program), sysroot)
+    image.label(title="aliquot-scheduler", version=version_of(build), vendor=VENDOR,
+                description="Aliquot's scheduler extender: places pods that share GPUs, for Kubernetes")
+    image.program("/usr/local/bin/aliquot-scheduler", program, strip=True)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-scheduler"]
     return image
 
 
 IMAGES = {"agent": agent, "scheduler": scheduler}
+# What they are made of, in a build directory.
+PROGRAMS = ("src/agent/aliquot-agent", "src/agent/aliquot-hook", "src/scheduler/aliquot-scheduler",
+            "src/intercept/node/libaliquot.so", "src/intercept/node/libshadow-cuda.so.1",
+            "src/intercept/node/libshadow-nvidia-ml.so.1")
+
+
+def save_all(images, directory, builds, created=None, revision=""):
+    """Writes all files of one image, which is there for several processors; `builds` has the build of each. Returns
+    their paths."""
+    paths = []
+    for image, build in zip(images, builds):
+        parts = sbom.Parts(image, build)
+        image.created = created
+        image.label(licenses=parts.licences(), revision=revision, created=created is not None and timestamp(created))
+        paths += [image.save(directory), os.path.join(directory, image.file_name() + ".spdx.json")]
+        with open(paths[-1], "w") as f:
+            json.dump(parts.document(timestamp(created or 0)), f, indent=1, sort_keys=True)
+    return [*paths, oci_layout.save(images, os.path.join(directory, archive_name(images[0].tag) + ".oci.tar"))]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build", help="build directory of Meson")
-    parser.add_argument("--out", help="directory for the archives")
-    parser.add_argument("--rootfs", help="directory for the files of one image")
+    parser.add_argument("--cross", default=[], nargs=2, action="append", metavar=("BUILD", "SYSROOT"),
+                        help="a build for another processor, and the directory of its libraries")
+    parser.add_argument("--revision", default="", help="the commit, for the labels")
+    parser.add_argument("--out", default=".", help="directory for the archives, which are printed with their sizes")
+    parser.add_argument("--rootfs", help="directory for the files of one image of --build, in place of archives")
     parser.add_argument("names", nargs="*", help="agent, scheduler; default: both")
     options = parser.parse_args()
     if unknown := set(options.names) - set(IMAGES):
         parser.error("no such image: " + ", ".join(sorted(unknown)))
+    created = os.environ.get("SOURCE_DATE_EPOCH")
+    builds = [(options.build, ""), *options.cross]
     for name in options.names or IMAGES:
-        image = IMAGES[name](options.build)
         if options.rootfs:
-            unpack(image, options.rootfs)
-        else:
-            print(image.save(options.out or "."))
+            unpack(IMAGES[name](options.build), options.rootfs)
+            continue
+        images = [IMAGES[name](build, sysroot) for build, sysroot in builds]
+        for path in save_all(images, options.out, [build for build, _ in builds], int(created) if created else None,
+                             options.revision):
+            print(f"{os.path.getsize(path):>10,}  {path}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi/nvml-fields.h"
 #include "abi/nvml-licence.h"
 
 #define NVML_STATUS(name, value) name = value,
@@ -317,30 +318,6 @@ typedef struct {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
-/* Numbers of field values. */
-#define NVML_FI_DEV_ECC_CURRENT 1
-#define NVML_FI_DEV_ECC_PENDING 2
-#define NVML_FI_DEV_ECC_SBE_VOL_TOTAL 3
-#define NVML_FI_DEV_ECC_DBE_AGG_TOTAL 6
-#define NVML_FI_DEV_RETIRED_SBE 29
-#define NVML_FI_DEV_RETIRED_PENDING 31
-#define NVML_FI_DEV_MEMORY_TEMP 82
-#define NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION 83
-#define NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 84
-#define NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON 90
-#define NVML_FI_DEV_NVLINK_LINK_COUNT 91
-#define NVML_FI_DEV_PCIE_REPLAY_COUNTER 94
-#define NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX 138
-#define NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX 141
-#define NVML_FI_DEV_REMAPPED_COR 142
-#define NVML_FI_DEV_REMAPPED_FAILURE 145
-#define NVML_FI_DEV_POWER_AVERAGE 185
-#define NVML_FI_DEV_POWER_INSTANT 186
-#define NVML_FI_DEV_POWER_MIN_LIMIT 187
-#define NVML_FI_DEV_POWER_CURRENT_LIMIT 190
-#define NVML_FI_DEV_ENERGY 191
-#define NVML_FI_DEV_GET_GPU_RECOVERY_ACTION 230
-
 typedef struct {
     unsigned int sessionsCount;
     unsigned int averageFPS;
@@ -519,6 +496,15 @@ typedef struct {
     unsigned int none;
 } nvmlRowRemapperHistogramValues_t;
 
+typedef struct {
+    unsigned int version;
+    unsigned long long aggregateUncParity, aggregateUncSecDed, aggregateCor;
+    unsigned long long volatileUncParity, volatileUncSecDed, volatileCor;
+    unsigned long long aggregateUncBucketL2, aggregateUncBucketSm, aggregateUncBucketPcie;
+    unsigned long long aggregateUncBucketMcu, aggregateUncBucketOther;
+    unsigned int bThresholdExceeded;
+} nvmlEccSramErrorStatus_v1_t;
+
 /* PCI Express, NVLink, topology. */
 typedef enum {
     NVML_PCIE_UTIL_TX_BYTES = 0,
@@ -609,6 +595,21 @@ typedef enum {
     NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU = 3,
     NVML_GPU_VIRTUALIZATION_MODE_HOST_VSGA = 4,
 } nvmlGpuVirtualizationMode_t;
+
+/* The NVLink domain over several machines that a card belongs to. */
+#define NVML_GPU_FABRIC_UUID_LEN 16
+#define NVML_GPU_FABRIC_STATE_NOT_SUPPORTED 0
+#define NVML_GPU_FABRIC_STATE_NOT_STARTED 1
+#define NVML_GPU_FABRIC_STATE_IN_PROGRESS 2
+#define NVML_GPU_FABRIC_STATE_COMPLETED 3
+typedef unsigned char nvmlGpuFabricState_t;
+
+typedef struct {
+    unsigned char clusterUuid[NVML_GPU_FABRIC_UUID_LEN];
+    nvmlReturn_t status;
+    unsigned int cliqueId;
+    nvmlGpuFabricState_t state;
+} nvmlGpuFabricInfo_t;
 
 typedef enum {
     NVML_RESTRICTED_API_SET_APPLICATION_CLOCKS = 0,

@@ -26,6 +26,8 @@
 struct admission {
     struct json_parser *review; /* of the API server's request */
     struct json_parser *pod;    /* of the pod as the scheduler would see it */
+    const char *scheduler;      /* see admission_place_by() */
+    char *writer;               /* the user that may write assignments */
 };
 
 /* The request, as far as it is needed here. */
@@ -46,17 +48,24 @@ struct admission *admission_free(struct admission *a) {
         return NULL;
     json_parser_free(a->review);
     json_parser_free(a->pod);
+    free(a->writer);
     free(a);
     return NULL;
 }
 
-struct admission *admission_new(void) {
+struct admission *admission_new(const char *name_space) {
     struct admission *a = calloc(1, sizeof(*a));
     if (!a)
         return NULL;
     a->review = json_parser_new();
     a->pod = json_parser_new();
-    return a->review && a->pod ? a : admission_free(a);
+    if (asprintf(&a->writer, "system:serviceaccount:%s:aliquot-scheduler", name_space) < 0)
+        a->writer = NULL;
+    return a->review && a->pod && a->writer ? a : admission_free(a);
+}
+
+void admission_place_by(struct admission *a, const char *scheduler) {
+    a->scheduler = scheduler;
 }
 
 /* ---- what is asked ---- */
@@ -162,14 +171,13 @@ static const char *changed_annotation(struct json annotations, struct json than,
 }
 
 /* By a Binding the scheduler writes it, by pods/status it changes what a Binding has written. */
-static bool may_assign(const struct asked *q, bool only_changes) {
-    return strcmp(q->user, ADMISSION_SCHEDULER) == 0 && strcmp(q->resource, "pods") == 0 &&
+static bool may_assign(const struct admission *a, const struct asked *q, bool only_changes) {
+    return strcmp(q->user, a->writer) == 0 && strcmp(q->resource, "pods") == 0 &&
            (strcmp(q->subresource, "binding") == 0 ||
             (strcmp(q->subresource, "status") == 0 && only_changes));
 }
 
 static int check_assignment(struct admission *a, const struct asked *q, struct refusal *refusal) {
-    (void) a;
     struct json now = JSON_PATH(q->object, "metadata", "annotations");
     struct json before = JSON_PATH(q->before, "metadata", "annotations");
     bool comes_or_goes = false;
@@ -177,7 +185,7 @@ static int check_assignment(struct admission *a, const struct asked *q, struct r
     const char *old = changed_annotation(before, now, is_assignment, &comes_or_goes);
     if (!key)
         key = old;
-    if (!key || may_assign(q, !comes_or_goes))
+    if (!key || may_assign(a, q, !comes_or_goes))
         return 0;
     forbid(refusal);
     buf_printf(&refusal->text,
@@ -352,7 +360,7 @@ int admission_mutate(struct admission *a, const char *body, size_t len, struct b
         return r;
     _cleanup_buf_ struct buf patch = BUF_INIT(POD_MAX), base64 = BUF_INIT(2 * POD_MAX);
     if (creates_pod(&q))
-        carrier_patch(q.object, &patch);
+        carrier_patch(q.object, a->scheduler, &patch);
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot write a patch");
     struct json_writer w = {.out = out};

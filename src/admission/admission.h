@@ -12,11 +12,15 @@ struct admission;
 struct buf;
 struct err;
 
-/* The user that may write assignments, with the Binding of a pod. */
-#define ADMISSION_SCHEDULER "system:serviceaccount:aliquot-system:aliquot-scheduler"
-
-struct admission *admission_new(void);                 /* NULL: out of memory */
+/* `name_space` is the one of Aliquot: the service account aliquot-scheduler there is the user that
+ * may write assignments, with the Binding of a pod. NULL: out of memory. */
+struct admission *admission_new(const char *name_space);
 struct admission *admission_free(struct admission *a); /* takes NULL, returns NULL */
+
+/* Pods that ask for a share and name no scheduler, or default-scheduler, are given the name of this
+ * one by admission_mutate(). It must outlive `a`; NULL, as at the start: they are left as they are.
+ */
+void admission_place_by(struct admission *a, const char *scheduler);
 
 /* Both take an AdmissionReview (admission.k8s.io/v1) and append the one to answer with. -EINVAL or
  * -EBADMSG when it is none, with the reason in `err`, and -ENOMEM; then nothing is appended.

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "kube/objects/assignment.h"
+#include "kube/objects/pod.h"
 #include "kube/objects/pod_claims.h"
 #include "kube/objects/pod_selection.h"
 #include "model/dialect.h"
@@ -70,6 +71,17 @@ static bool needs_carrier(struct json container, struct json annotations, bool f
     return name && (has_claim(annotations, name) || is_annotated(annotations, name, first_app));
 }
 
+/* What requests nothing, such as `nvidia.com/gpu: 0`, is left to the scheduler that it has. */
+static bool asks_for_share(struct json container, struct json annotations, bool first_app) {
+    struct json_iter it = json_iter(JSON_PATH(container, "resources", "limits"));
+    struct json value;
+    const char *key;
+    while (json_next(&it, &key, &value))
+        if (key && carrier_is_share(key) && !json_is_string(value, "0"))
+            return true;
+    return needs_carrier(container, annotations, first_app);
+}
+
 /* ---- the patch ---- */
 
 static void put_step(struct json_writer *w, const char *list, size_t index, const char *behind,
@@ -119,23 +131,37 @@ static bool drop_assignment(struct json_writer *w, struct json annotations) {
     return any;
 }
 
-void carrier_patch(struct json pod, struct buf *out) {
+static bool name_scheduler(struct json_writer *w, struct json pod, const char *scheduler) {
+    const char *named = json_string_or(JSON_PATH(pod, "spec", "schedulerName"), "");
+    if (!scheduler || (*named && strcmp(named, POD_DEFAULT_SCHEDULER) != 0))
+        return false;
+    json_object_begin(w, NULL);
+    json_put_string(w, "op", "add");
+    json_put_string(w, "path", "/spec/schedulerName");
+    json_put_string(w, "value", scheduler);
+    json_object_end(w);
+    return true;
+}
+
+void carrier_patch(struct json pod, const char *scheduler, struct buf *out) {
     static const char *const lists[] = {"containers", "initContainers"};
     struct json annotations = JSON_PATH(pod, "metadata", "annotations");
     _cleanup_buf_ struct buf text = BUF_INIT(out->max);
     struct json_writer w = {.out = &text};
     json_array_begin(&w, NULL);
-    bool any = drop_assignment(&w, annotations);
+    bool any = drop_assignment(&w, annotations), asks = false;
     for (size_t i = 0; i < 2; i++) {
         struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
         struct json container;
         for (size_t at = 0; json_next(&it, NULL, &container); at++) {
+            asks = asks || asks_for_share(container, annotations, i == 0 && at == 0);
             if (!needs_carrier(container, annotations, i == 0 && at == 0))
                 continue;
             add_carrier(&w, container, lists[i], at);
             any = true;
         }
     }
+    any = (asks && name_scheduler(&w, pod, scheduler)) || any;
     json_array_end(&w);
     if (buf_error(&text) < 0)
         out->error = text.error;

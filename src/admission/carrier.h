@@ -14,9 +14,10 @@ struct buf;
  * dialects except those that only qualify a request. */
 bool carrier_is_share(const char *name);
 
-/* Appends a JSON patch (RFC 6902) for the pod: carriers for the containers that need one, and
- * without the assignment of the pod that it is a copy of; nothing when neither is due. */
-void carrier_patch(struct json pod, struct buf *out);
+/* Appends a JSON patch (RFC 6902) for the pod: carriers for the containers that need one, without
+ * the assignment of the pod that it is a copy of, and with the name of `scheduler` (NULL: none) if
+ * it asks for a share and names no other; nothing when nothing is due. */
+void carrier_patch(struct json pod, const char *scheduler, struct buf *out);
 
 /* Appends the base64 of a text, as AdmissionReviews carry patches. */
 void carrier_base64(const struct buf *text, struct buf *out);

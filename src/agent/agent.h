@@ -8,15 +8,18 @@
 #include <uv.h>
 
 #include "agent/audit/audit_internal.h"
-#include "agent/backends/mig_rows.h"
+#include "agent/backends/whole_rows.h"
 #include "agent/config.h"
 #include "agent/config/config_file.h"
 #include "agent/health/cards.h"
+#include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/prestart.h"
+#include "agent/mig/manager.h"
 #include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/shares.h"
 
+struct dynamic_card;
 struct gpu_manager;
 struct kmsg;
 
@@ -26,11 +29,20 @@ struct agent {
     char nvml_library[512];
     struct shares shares;
     struct audit audit;
-    struct mig_rows mig_rows;
+    struct whole_rows whole_rows;
     struct health_cards health;
-    struct kmsg *kmsg; /* NULL: the kernel's log is not read */
+    struct mig_executor *mig;
+    struct mig_manager *mig_manager;
+    struct mig_node_status *mig_node;    /* NULL: not started */
+    struct mig_source *mig_source;       /* NULL: not started, or no ConfigMap is named */
+    char mig_label[MIG_CONFIG_NAME_MAX]; /* of the Node; "": it has none */
+    bool mig_node_known;                 /* the Node was read */
+    struct dynamic_card *dynamic;        /* cards that are divided by order */
+    bool dynamic_known;                  /* which ones are */
+    struct kmsg *kmsg;                   /* NULL: the kernel's log is not read */
     struct kubelet *kubelet;
     struct prestarts prestarts;
+    struct cross_check cross_check;
     struct kube_client *client;
     struct gpu_manager *gpu_manager;
     struct config_map *config_map;   /* NULL: the node has none */
@@ -42,6 +54,9 @@ struct agent {
 
     struct mps_card mps_cards[GPU_CARDS_MAX]; /* that are to be under MPS */
     size_t nmps_cards;
+
+    struct reset *reset;     /* that runs; NULL: none */
+    uint64_t persistence_at; /* loop time before which no persistence mode is restored again */
 
     uv_timer_t leave_timer;
     uint64_t leave_since, leave_quiet; /* loop time */
@@ -58,6 +73,7 @@ struct agent {
 int reconfigure_start(struct agent *a, struct err *err);
 /* Follows the ConfigMap, if there is one. To be called when there is a client. */
 int reconfigure_follow(struct agent *a, struct err *err);
+void reconfigure_see_node(struct agent *a, struct json node);
 void reconfigure_stop(struct agent *a, void (*on_closed)(void *userdata));
 /* Whether the configuration is known. Until the ConfigMap was read once, the defaults apply, and
  * the agent writes no capacity, changes no card's mode and starts no container. */
@@ -65,14 +81,18 @@ bool reconfigure_is_known(const struct agent *a);
 /* The factor of oversubscription, or whether it is known, can have changed. */
 void reconfigure_scaling(struct agent *a);
 
+/* ---- card_offer.c: how the cards are given out ---- */
+
+/* Sets `offer` and `scaling` of a device by the configuration. While containers have the card in
+ * another way, it is given out as before. True then, and while a pod has it from another device
+ * plugin, with the reason why it takes no other containers. For each device before its health is
+ * evaluated. */
+bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static GPU_REASON_MAX]);
+
 /* ---- card_mps.c: MPS of the cards ---- */
 
 /* Finds what a former agent has left. */
 int card_mps_start(struct agent *a, struct err *err);
-
-/* Whether the device is to be under MPS: by the list of --mps-cards, or without one ("") by the
- * first entry of aliquot.cards in the configuration that names the card and has a mode. */
-bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d);
 
 /* At every snapshot, and for each device before its health is evaluated. */
 void card_mps_update(struct agent *a);
@@ -80,6 +100,34 @@ const char *card_mps_judge(struct agent *a, const struct gpu_device *d);
 
 /* Ends what no container uses; then calls on_closed. */
 void card_mps_stop(struct agent *a, void (*on_closed)(void *userdata));
+
+/* ---- card_mig.c: the division of cards ---- */
+
+int card_mig_start(struct agent *a, struct err *err);
+/* To be called when there is a client. */
+int card_mig_follow(struct agent *a, struct err *err);
+void card_mig_see_node(struct agent *a, struct json node);
+/* Whether the device takes no pods because cards are divided. */
+bool card_mig_waits(const struct agent *a, const struct gpu_device *d,
+                    char ret_why[static GPU_REASON_MAX]);
+/* After each snapshot; when pods may have ended; and after each Allocate. */
+void card_mig_update(struct agent *a);
+void card_mig_retry(struct agent *a);
+void card_mig_allocated(const char *const *ids, size_t n, void *userdata);
+/* Kills what divides a card now; then calls on_closed. */
+void card_mig_stop(struct agent *a, void (*on_closed)(void *userdata));
+
+/* ---- card_dynamic.c: MIG instances on demand ---- */
+
+/* After each snapshot of all devices. */
+void card_dynamic_update(struct agent *a);
+/* A GPU object of this node was read; the agent is the userdata. */
+void card_dynamic_object(struct json object, void *userdata);
+/* Whether it is known what to report of the card, *ret; NULL: it is not divided by order. False
+ * after a start, until the configuration and the card have been read. */
+bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_report **ret);
+/* When the executor has closed. */
+void card_dynamic_done(struct agent *a);
 
 /* ---- card_health.c: the health of the cards, connected with the rest ---- */
 
@@ -90,10 +138,40 @@ void card_health_judge(struct gpu_device *d, void *userdata);
 void card_health_xid(const struct gpu_xid *x, void *userdata);
 /* The monitor's option `on_probe`. */
 void card_health_probed(const char *uuid, const char *error, void *userdata);
-/* After each snapshot: follows orders, saves the states and begins their work. */
+/* After each snapshot, and once a second: follows orders, saves the states and begins their work.
+ */
 void card_health_work(struct agent *a);
 /* Calls on_closed once. */
 void card_health_stop(struct agent *a, void (*on_closed)(void *userdata));
+
+/* ---- card_orders.c: what users and the GPU operator order of cards ---- */
+
+/* Return whether the state of the device, or of any, has changed. */
+bool card_orders_of(struct agent *a, const struct gpu_device *d);
+bool card_orders_follow(struct agent *a);
+
+/* After a boot no card takes pods before its orders were read, or for the time in which they are
+ * expected: to be called when they were read, and once a second. */
+void card_orders_await(struct agent *a);
+
+/* ---- card_close.c: cards that are closed ---- */
+
+/* Closes the card. Returns whether no process of the agent has it open any more; to be called again
+ * until then. */
+bool card_close(struct agent *a, const char *uuid);
+/* Opens the card again, unless it is released, being reset, or its MIG mode changes: closes it
+ * then.
+ */
+void card_open(struct agent *a, const char *uuid);
+
+/* ---- card_reset.c: resets of cards ---- */
+
+/* Closes the cards that are to be closed, and opens the others; begins the next reset.
+ * After the start of the monitor, so that it opens none of them, and whenever a state can have
+ * changed. */
+void card_reset_work(struct agent *a);
+/* The monitor's option `on_ended`. */
+void card_reset_poke(void *userdata);
 
 /* ---- leave.c: the end ---- */
 

@@ -15,23 +15,12 @@
 #include "base/text.h"
 #include "gpu/nvml/monitor.h"
 
-/* What is on an instance is on its card. */
-static bool is_on(const struct agent *a, const struct slot *slot, const char *uuid) {
-    for (uint32_t i = 0; i < slot->grant.nwhole; i++) {
-        const struct health_card *part = health_cards_find(&a->health, slot->grant.whole[i].uuid);
-
-        if (part && strcmp(part->parent, uuid) == 0)
-            return true;
-    }
-    return slot_has_device(slot, uuid);
-}
-
 static uint32_t holders(const char *uuid, void *userdata) {
     const struct agent *a = userdata;
     uint32_t n = 0;
 
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        n += is_on(a, slot, uuid);
+        n += health_cards_holds(&a->health, slot, uuid);
     return n;
 }
 
@@ -40,7 +29,7 @@ static uint32_t holders(const char *uuid, void *userdata) {
 static void tell_pods(struct agent *a, const struct health_card *card, const char *reason,
                       const char *message) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (is_on(a, slot, card->uuid))
+        if (health_cards_holds(&a->health, slot, card->uuid))
             pod_events_container(&a->shares.events, slot->grant.namespace, slot->grant.pod,
                                  slot->grant.pod_uid, slot->grant.container, reason, message);
 }
@@ -73,23 +62,44 @@ static void on_change(const struct health_card *card, enum health_state before, 
     tell_pods(a, card, reason, message);
 }
 
+/* Pods see what becomes of their card: a licence that is lost slows them down. */
+static void on_notice(const struct health_card *card, const char *reason, const char *text,
+                      void *userdata) {
+    struct agent *a = userdata;
+    char message[HEALTH_TEXT_MAX + 128], name[KUBE_NAME_MAX], uid[KUBE_UID_MAX];
+
+    (void) snprintf(message, sizeof(message), "%s %u (%s): %s", gpu_kind_name(card->kind),
+                    card->index, card->uuid, text);
+    log_warn("%s", message);
+    if (publisher_object(a->report.publisher, card->uuid, name, uid))
+        pod_events_card(&a->shares.events, name, uid, reason, message);
+    tell_pods(a, card, reason, message);
+}
+
 /* ---- input ---- */
 
-/* A card without its MPS daemon answers: its figures stay, and it takes no containers. */
-static void judge_mps(struct agent *a, const struct gpu_device *d) {
-    const char *why = card_mps_judge(a, d);
-    char text[GPU_REASON_MAX];
+/* A card without its MPS daemon answers: its figures stay, and it takes no containers. So does one
+ * that is to be given out otherwise than its containers have it, or is about to be divided. */
+static void judge_offer(struct agent *a, struct gpu_device *d) {
+    char offer[GPU_REASON_MAX], text[GPU_REASON_MAX];
+    bool waits = card_offer_judge(a, d, offer) || card_mig_waits(a, d, offer);
+    const char *mps = waits || d->saved ? NULL : card_mps_judge(a, d);
 
-    (void) snprintf(text, sizeof(text), "MPS: %s", why ? why : "");
-    health_cards_set_problem(&a->health, d->uuid, HEALTH_MPS, why ? text : NULL);
+    if (d->saved)
+        return;
+    if (mps)
+        (void) snprintf(text, sizeof(text), "MPS: %.150s", mps);
+    health_cards_set_problem(&a->health, d->uuid, HEALTH_OFFER, waits ? offer : NULL);
+    health_cards_set_problem(&a->health, d->uuid, HEALTH_MPS, mps ? text : NULL);
 }
 
 void card_health_judge(struct gpu_device *d, void *userdata) {
     struct agent *a = userdata;
 
-    if (!d->saved)
-        judge_mps(a, d);
+    judge_offer(a, d);
     health_cards_judge(&a->health, d);
+    if (card_orders_of(a, d))
+        health_cards_judge(&a->health, d);
 }
 
 /* The poll that the XID causes follows by itself; what is decided now need not wait for it. */
@@ -111,42 +121,96 @@ static void on_log(const struct kmsg_xid *x, void *userdata) {
     }
 }
 
-/* ---- orders ---- */
+/* ---- probes ---- */
 
-static void follow_orders(struct agent *a) {
+/* No context can be made on a card in MIG mode: each of its instances is probed. Returns the one
+ * after the one with that UUID ("": the first), "": there is none. */
+static const char *next_instance(const struct agent *a, const char *card, const char *after) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
-    bool changed = false;
+    bool found = !after[0];
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
-        const char *text = d->kind == GPU_CARD ? publisher_order(a->report.publisher, d) : NULL;
 
-        changed |= text && health_cards_order(&a->health, d->uuid, text);
+        if (d->kind != GPU_MIG_INSTANCE || strcmp(d->parent, card) != 0)
+            continue;
+        if (found)
+            return d->uuid;
+        found = strcmp(d->uuid, after) == 0;
     }
-    if (changed)
-        (void) gpu_monitor_poll(a->shares.monitor); /* the verdict reaches the snapshot with it */
+    return "";
 }
 
-/* ---- probes ---- */
-
-void card_health_probed(const char *uuid, const char *error, void *userdata) {
-    struct agent *a = userdata;
-
-    if (a->closing)
-        return;
+static void end_probe(struct agent *a, const char *uuid, const char *error) {
+    health_cards_set_probed(&a->health, uuid, "");
     health_cards_end(&a->health, uuid, HEALTH_PROBE, error);
     (void) gpu_monitor_poll(a->shares.monitor); /* its reading decides */
 }
 
-/* A probe that cannot begin now is tried again after the next snapshot. */
+/* Without an instance, as after a reset, the card's answers to NVML decide. */
+static void probe_instance(struct agent *a, const char *card, const char *instance) {
+    if (!instance[0]) {
+        end_probe(a, card, NULL);
+        return;
+    }
+    health_cards_set_probed(&a->health, card, instance);
+    if (gpu_monitor_probe(a->shares.monitor, instance) < 0)
+        end_probe(a, card, "no process could be started for it");
+}
+
+/* False: it cannot begin now, and is tried again after the next snapshot. */
+static bool begin_probe(struct agent *a, const struct health_card *card) {
+    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(a->shares.monitor), card->uuid);
+
+    if (!d || d->saved || d->released)
+        return false;
+    if (!d->divided && gpu_monitor_probe(a->shares.monitor, card->uuid) < 0)
+        return false;
+    health_cards_begin(&a->health, card->uuid);
+    if (d->divided)
+        probe_instance(a, d->uuid, next_instance(a, d->uuid, ""));
+    return true;
+}
+
+/* A card that is probed by its instance, which may be under a probe of its own, too. */
+static void go_on(struct agent *a, const struct health_card *part, const char *error) {
+    const struct health_card *card = health_cards_find(&a->health, part->parent);
+
+    if (!card || strcmp(card->probed, part->uuid) != 0)
+        return;
+    if (error)
+        end_probe(a, card->uuid, error);
+    else
+        probe_instance(a, card->uuid, next_instance(a, card->uuid, part->uuid));
+}
+
+void card_health_probed(const char *uuid, const char *error, void *userdata) {
+    struct agent *a = userdata;
+    const struct health_card *card = health_cards_find(&a->health, uuid);
+
+    if (a->closing || !card)
+        return;
+    if (card->working)
+        end_probe(a, uuid, error);
+    if (card->parent[0])
+        go_on(a, card, error);
+}
+
+/* ---- work ---- */
+
 void card_health_work(struct agent *a) {
     const struct health_card *card;
 
-    follow_orders(a);
+    if (a->closing)
+        return;
+    if (card_orders_follow(a)) {
+        gpu_monitor_judge(a->shares.monitor); /* the verdict reaches the snapshot, and calls this */
+        return;
+    }
     health_cards_save(&a->health);
-    while ((card = health_cards_waiting(&a->health, HEALTH_PROBE)) &&
-           gpu_monitor_probe(a->shares.monitor, card->uuid) == 0)
-        health_cards_begin(&a->health, card->uuid);
+    card_reset_work(a);
+    while ((card = health_cards_waiting(&a->health, HEALTH_PROBE)) && begin_probe(a, card))
+        ;
 }
 
 /* ---- life ---- */
@@ -156,10 +220,12 @@ void card_health_start(struct agent *a) {
                                                  .state_dir = a->shares.options.state_dir,
                                                  .holders = holders,
                                                  .on_change = on_change,
+                                                 .on_notice = on_notice,
                                                  .userdata = a};
     struct err err;
 
     health_cards_start(&a->health, &options);
+    a->health.awaits_orders = true;
     if (!a->config.kmsg[0] || strcmp(a->config.kmsg, "off") == 0)
         return;
     if (a->health.log_sequence == 0) {

@@ -6,13 +6,12 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/config/node_config.h"
+#include "agent/config/card_config.h"
+#include "agent/os/selinux.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/num.h"
 #include "base/text.h"
 #include "gpu/driver/driver.h"
-#include "wire/yaml.h"
 
 /* ---- what MPS asks of the agent ---- */
 
@@ -61,54 +60,6 @@ static void on_change(void *userdata) {
 
 /* ---- which cards ---- */
 
-static bool is_listed(const char *list, const struct gpu_device *d) {
-    size_t len;
-
-    for (const char *at = list; *at; at += len + (at[len] == ',')) {
-        char item[GPU_UUID_MAX];
-        uint64_t index;
-
-        len = strcspn(at, ",");
-        text_copy(item, len + 1 < sizeof(item) ? len + 1 : sizeof(item), at);
-        if (strcmp(item, "all") == 0 || strcmp(item, d->uuid) == 0 ||
-            (num_parse_u64(item, GPU_CARDS_MAX - 1, &index) == 0 && index == d->index))
-            return true;
-    }
-    return false;
-}
-
-static bool is_in(const struct yaml *list, const struct gpu_device *d) {
-    char index[16];
-
-    (void) snprintf(index, sizeof(index), "%u", d->index);
-    for (const struct yaml *v = list->first; v; v = v->next)
-        if (strcmp(v->text, d->uuid) == 0 || strcmp(v->text, index) == 0)
-            return true;
-    return false;
-}
-
-/* Of all cards, of so many, or of those in a list. */
-static bool is_of(const struct yaml *devices, const struct gpu_device *d) {
-    uint64_t count;
-
-    if (!devices)
-        return true;
-    if (devices->type == YAML_LIST)
-        return is_in(devices, d);
-    return num_parse_u64(devices->text, UINT32_MAX, &count) == 0 && d->index < count;
-}
-
-bool card_mps_is_wanted(const char *list, const struct node_config *c, const struct gpu_device *d) {
-    if (d->kind != GPU_CARD)
-        return false;
-    if (list[0])
-        return is_listed(list, d);
-    for (size_t i = 0; i < c->ncards; i++)
-        if (c->cards[i].mode >= 0 && is_of(c->cards[i].devices, d))
-            return c->cards[i].mode == CONFIG_MODE_MPS;
-    return c->mode == CONFIG_MODE_MPS;
-}
-
 static size_t find_card(const struct agent *a, const char *uuid) {
     size_t i = 0;
 
@@ -118,21 +69,35 @@ static size_t find_card(const struct agent *a, const char *uuid) {
 }
 
 /* A share's own limits are in its container's environment, which may only lower those of the
- * daemon: these are the whole card. */
-static void add_card(struct agent *a, const struct gpu_device *d) {
-    struct mps_card *c = &a->mps_cards[a->nmps_cards++];
+ * daemon: these are the whole card, or one replica of it. */
+static struct mps_limits limits_of(const struct agent *a, const struct gpu_snapshot *s,
+                                   const struct gpu_device *d) {
+    struct config_offer offer = {.replicas = 1};
 
-    *c = (struct mps_card){.limits = {.percent = 100, .memory = d->memory}};
+    if (!config_card_offer(a->node_config, s, d, &offer))
+        offer.replicas = 1;
+    return (struct mps_limits){.percent = offer.replicas < 100 ? 100 / offer.replicas : 1,
+                               .memory = d->memory / offer.replicas};
+}
+
+static void set_card(struct agent *a, size_t at, const struct gpu_device *d,
+                     const struct mps_limits *limits) {
+    struct mps_card *c = &a->mps_cards[at];
+
+    if (at == a->nmps_cards)
+        a->nmps_cards++;
+    *c = (struct mps_card){.limits = *limits};
     text_copy(c->uuid, sizeof(c->uuid), d->uuid);
 }
 
 /* A card that is not in the snapshot stays what it was. */
-static void update_card(struct agent *a, const struct gpu_device *d) {
-    bool wanted = card_mps_is_wanted(a->config.mps_cards, a->node_config, d);
+static void update_card(struct agent *a, const struct gpu_snapshot *s, const struct gpu_device *d) {
+    const struct mps_limits limits = limits_of(a, s, d);
+    bool wanted = d->kind == GPU_CARD && config_card_mode(a->node_config, s, d) == CONFIG_MODE_MPS;
     size_t at = find_card(a, d->uuid);
 
-    if (wanted && at == a->nmps_cards && at < GPU_CARDS_MAX && d->memory > 0)
-        add_card(a, d);
+    if (wanted && at < GPU_CARDS_MAX && d->memory > 0)
+        set_card(a, at, d, &limits);
     else if (!wanted && at < a->nmps_cards)
         a->mps_cards[at] = a->mps_cards[--a->nmps_cards];
 }
@@ -143,7 +108,7 @@ void card_mps_update(struct agent *a) {
     if (!a->shares.mps)
         return;
     for (uint32_t i = 0; i < s->ndevices; i++)
-        update_card(a, &s->devices[i]);
+        update_card(a, s, &s->devices[i]);
     mps_set_cards(a->shares.mps, a->mps_cards, a->nmps_cards);
     mps_update(a->shares.mps, s);
 }
@@ -157,7 +122,7 @@ const char *card_mps_judge(struct agent *a, const struct gpu_device *d) {
 int card_mps_start(struct agent *a, struct err *err) {
     static char dir[512];
     const struct mps_options options = {.daemon = {.program = "/proc/self/exe",
-                                                   .selinux = "/sys/fs/selinux",
+                                                   .selinux = SELINUX_INTERFACE,
                                                    .bounded = a->shares.slots.bounded,
                                                    .driver = find_driver,
                                                    .on_change = on_change,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/config/node_config.h"
+#include "agent/mig/source.h"
 #include "agent/shares/compute_policy.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -21,6 +22,7 @@
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",
+    .is_daemon = true,
     .purpose = "Shares the GPUs of this node between pods: device plugins for kubelet, limits for "
                "containers,\n"
                "GPU objects and node capacity for the scheduler, metrics for people. One on each "
@@ -91,7 +93,7 @@ static int check_config(const struct config *c, struct err *err) {
         r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
         r = require_absolute("mps-dir", c->shares.mps_dir, err);
-    if (r == 0 && c->shares.mps_dir[0] && c->mps_cards[0])
+    if (r == 0 && c->shares.mps_dir[0] && c->overrides.mps_cards && c->overrides.mps_cards[0])
         r = err_set(err, EINVAL,
                     "--mps-dir is of an MPS daemon that is not the agent's, --mps-cards makes the "
                     "agent run its own: give one of them");
@@ -277,6 +279,23 @@ static const struct opt options[] = {
      "then "
      "the configuration, then none)",
      opt_string, &given.overrides.mig_strategy},
+    {"mig-config-file", 0, "FILE",
+     "mig-parted's configuration file, whose configurations the node's label nvidia.com/mig.config "
+     "or aliquot.mig.config name; changes take effect within 2 s (default $MIG_PARTED_CONFIG_FILE, "
+     "or the configurations that the cards can have)",
+     opt_string, &given.mig_config_file},
+    {"mig-config-map", 0, "LIST",
+     "instead of a file: ConfigMaps, NAME or NAMESPACE/NAME, with commas between; the entry "
+     "config.yaml of the first that exists applies",
+     opt_string, &given.mig_config_map},
+    {"mig-hooks-file", 0, "FILE",
+     "mig-parted's hooks file: programs that run on the host before and after MIG instances change "
+     "(default $MIG_PARTED_HOOKS_FILE, or none)",
+     opt_string, &given.mig_hooks_file},
+    {"mig-label", 0, "KEY",
+     "of the node, which names its MIG configuration (default nvidia.com/mig.config; \"off\": not "
+     "read)",
+     opt_string, &given.mig_label},
     {"kmsg", 0, "FILE",
      "the kernel's log, for XIDs that NVML does not report (default /dev/kmsg; \"off\": not read)",
      opt_string, &given.kmsg},
@@ -286,7 +305,7 @@ static const struct opt options[] = {
     {"mps-cards", 0, "LIST",
      "cards that are shared under MPS, with a control daemon each that the agent runs: all, or "
      "indexes and UUIDs with commas between (default: none)",
-     opt_string, &given.mps_cards},
+     opt_string, &given.overrides.mps_cards},
     {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &given.api_server},
     {"token-file", 0, "FILE", "bearer token for it", opt_string, &given.token_file},
     {"ca-file", 0, "FILE", "its certificate authority", opt_string, &given.ca_file},
@@ -320,12 +339,15 @@ static void set_defaults(struct config *c) {
         .overrides = {.mig_strategy = env_or("MIG_STRATEGY", NULL),
                       .allocation_policy = env_or("SHARED_DEVICES_ALLOCATION_POLICY", NULL),
                       .disable_health_checks = env_or("DP_DISABLE_HEALTHCHECKS", NULL),
-                      .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL)},
+                      .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL),
+                      .mps_root = env_or("MPS_ROOT", NULL)},
         .served_elsewhere = "",
-        .mps_cards = "",
         .kmsg = "/dev/kmsg",
         .shares.compute_policy = SHARE_FIXED,
         .labels = {.place = "node", .sys_dir = "/sys"},
+        .mig_config_file = env_or("MIG_PARTED_CONFIG_FILE", ""),
+        .mig_hooks_file = env_or("MIG_PARTED_HOOKS_FILE", ""),
+        .mig_label = "nvidia.com/mig.config",
     };
     (void) compute_policies_parse("all", &c->shares.pod_policies);
 }
@@ -340,6 +362,13 @@ static int complete_overrides(struct config *c, struct err *err) {
     if (r == 0 && c->config_map && c->config_file)
         r = err_set(err, EINVAL,
                     "--config-map and --config-file ($CONFIG_FILE) exclude each other");
+    if (r == 0 && c->mig_config_map)
+        r = c->mig_config_file[0]
+                ? err_set(
+                      err, EINVAL,
+                      "--mig-config-map and --mig-config-file ($MIG_PARTED_CONFIG_FILE) exclude "
+                      "each other")
+                : mig_source_check(c->mig_config_map, err);
     if (r < 0)
         return r;
     c->overrides.gpu_is_elsewhere = dialect_is_left_name("nvidia.com/gpu");

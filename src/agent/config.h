@@ -36,7 +36,10 @@ struct config {
     const char *config_label;     /* of the node, which chooses an entry */
     struct config_choice config_choice;
     struct config_overrides overrides;
-    const char *mps_cards; /* "all", or indexes and UUIDs with commas between; "": none */
+    const char *mig_config_file; /* mig-parted's; "": what the cards can have */
+    const char *mig_config_map;  /* instead of it: ConfigMaps, as mig_source_options; NULL: none */
+    const char *mig_hooks_file;  /* mig-parted's; "": none */
+    const char *mig_label;       /* of the node, which names its division; "off": not read */
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or

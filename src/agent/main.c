@@ -17,7 +17,9 @@
 #include "agent/cluster/keys.h"
 #include "agent/config/node_config.h"
 #include "agent/mps/launch.h"
+#include "agent/os/memory.h"
 #include "agent/os/procfs.h"
+#include "agent/os/selinux.h"
 #include "agent/report/http.h"
 #include "agent/report/publish.h"
 #include "agent/shares/cdi.h"
@@ -31,15 +33,18 @@
 #include "base/health.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "gpu/mig/worker.h"
 #include "gpu/nvml/compute_mode.h"
+#include "gpu/nvml/persistence.h"
 #include "gpu/nvml/worker.h"
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
 
 #define INVENTORY_FILE "inventory.json"
-#define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
-#define STOP_MS 3000  /* after that the agent ends without asking the rest */
+#define GIVE_BACK_POLLS 60 /* between two times that memory is given back */
+#define GIVE_BACK_FIRST 10 /* the start has made its lists and connections by then */
+#define STOP_MS 3000       /* after that the agent ends without asking the rest */
 #define BEAT_MS 1000
 
 static uv_signal_t signals[2];
@@ -132,10 +137,11 @@ static void on_snapshot(void *userdata) {
     if (a->closing)
         return;
     gpu_monitor_status(a->shares.monitor, &status);
-    mig_rows_update(&a->mig_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
+    whole_rows_update(&a->whole_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
     if (status.complete && reconfigure_is_known(a))
         card_mps_update(a);
+    card_mig_update(a);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
     slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
@@ -144,26 +150,39 @@ static void on_snapshot(void *userdata) {
         log_changes(a);
         save_inventory(a);
         card_health_work(a);
+        if (reconfigure_is_known(a))
+            card_dynamic_update(a);
     }
     publisher_update(a->report.publisher);
     prestart_wake(&a->prestarts);
     report_http_update(&a->report);
     pods_repair(a->shares.pods);
-    if (status.polls % TRIM_POLLS == 2)
-        (void) malloc_trim(0);
+    if (status.polls % GIVE_BACK_POLLS == GIVE_BACK_FIRST)
+        memory_give_back();
 }
 
 static void on_configured(struct agent *a) {
     if (a->closing || !a->kubelet)
         return;
     kubelet_rows_changed(a->kubelet);
-    on_snapshot(a);
+    gpu_monitor_judge(a->shares.monitor); /* which ends in on_snapshot() */
 }
 
 static void on_poll(void *userdata) {
     struct agent *a = userdata;
 
     audit_begin(&a->audit);
+}
+
+static void on_node(struct json node, void *userdata) {
+    struct agent *a = userdata;
+
+    reconfigure_see_node(a, node);
+    card_mig_see_node(a, node);
+}
+
+static void on_orders(void *userdata) {
+    card_orders_await(userdata);
 }
 
 static void on_limit(const struct gpu_limit_answer *answer, void *userdata) {
@@ -187,6 +206,8 @@ static void on_beat(uv_timer_t *timer) {
     struct agent *a = timer->data;
 
     mark_health(a);
+    card_orders_await(a);
+    card_health_work(a);
     event_writer_run(a->shares.events.writer, uv_now(a->loop));
 }
 
@@ -219,7 +240,9 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
 static void on_checkpoint(void *userdata) {
     struct agent *a = userdata;
 
+    card_mig_retry(a);
     prestart_wake(&a->prestarts);
+    cross_check_changed(&a->cross_check);
 }
 
 static void on_granted(void *userdata) {
@@ -252,9 +275,20 @@ static void on_detached(void *userdata) {
     stop(a);
 }
 
+static void report_runtime(struct agent *a, const struct pod_entry *e) {
+    for (size_t i = 0; i < e->ncontainers; i++)
+        if (e->containers[i].failure && cdi_guard_refused(e->containers[i].failure))
+            pod_events_container(&a->shares.events, e->pod.namespace, e->pod.name, e->pod.uid,
+                                 e->containers[i].name, "ContainerRuntimeWithoutCDI",
+                                 "the container runtime of this node does not apply CDI devices, "
+                                 "so the container would have no share and no limits: turn CDI on "
+                                 "(containerd 1.7: enable_cdi = true) and restart the runtime");
+}
+
 static void on_pod(const struct pod_entry *e, void *userdata) {
     struct agent *a = userdata;
 
+    report_runtime(a, e);
     if (e->pod.finished)
         slot_gc_release(&a->shares, e->pod.uid, true);
     else
@@ -301,6 +335,7 @@ static void on_remove(const struct slot *slot, void *userdata) {
 static void on_removed(void *userdata) {
     struct agent *a = userdata;
 
+    card_mig_retry(a);
     prestart_wake(&a->prestarts);
 }
 
@@ -355,6 +390,8 @@ static int start_kube(struct agent *a, struct err *err) {
     if (r == 0)
         r = publisher_start(&a->report, &a->report.publisher, err);
     if (r == 0)
+        r = card_mig_follow(a, err);
+    if (r == 0)
         r = reconfigure_follow(a, err);
     if (r == 0)
         r = gpu_manager_start(a->client, a->shares.options.node_name, on_gpu_manager, a,
@@ -375,8 +412,11 @@ static int start_files(struct agent *a, struct err *err) {
     if (!a->shares.slots.bounded)
         log_warn("ledgers and MPS directories of containers have no limit on the node: %s",
                  why.text);
+    a->shares.slots.selinux = SELINUX_INTERFACE;
     r = library_install(a->config.library, a->shares.options.state_dir, a->shares.slots.bounded,
-                        &a->shares.library, err);
+                        SELINUX_INTERFACE, &a->shares.library, err);
+    if (r == 0)
+        r = cdi_guard_install(a->shares.options.state_dir, &a->shares.guard, err);
     if (r == 0)
         r = slot_store_load(&a->shares.slots, a->shares.options.state_dir, on_bad_slot, a, err);
     if (r == 0)
@@ -386,8 +426,10 @@ static int start_files(struct agent *a, struct err *err) {
 
 static int start_parts(struct agent *a, struct err *err) {
     const struct kubelet_options kubelet = {.dir = a->config.kubelet_dir,
+                                            .guard = a->shares.guard.file,
                                             .devices = devices,
                                             .on_prestart = on_prestart,
+                                            .on_allocated = card_mig_allocated,
                                             .on_checkpoint = on_checkpoint,
                                             .on_state = on_kubelet,
                                             .on_detached = on_detached,
@@ -398,14 +440,19 @@ static int start_parts(struct agent *a, struct err *err) {
                                                 .judge = card_health_judge,
                                                 .on_xid = card_health_xid,
                                                 .on_probe = card_health_probed,
+                                                .on_ended = card_reset_poke,
                                                 .on_poll = on_poll,
                                                 .on_limit = on_limit,
-                                                .userdata = a};
+                                                .userdata = a,
+                                                .interval_ms = a->node_config->health.interval_ms,
+                                                .deadline_ms = a->node_config->health.deadline_ms};
     static struct gpu_snapshot known;
     int r = start_files(a, err);
 
     if (r == 0)
         r = card_mps_start(a, err);
+    if (r == 0)
+        r = card_mig_start(a, err);
     if (r == 0)
         r = gputime_start(&a->shares, err);
     if (r == 0)
@@ -423,10 +470,13 @@ static int start_parts(struct agent *a, struct err *err) {
     if (r == 0)
         r = kubelet_start(a->loop, &kubelet, &a->kubelet, err);
     a->prestarts.kubelet = a->kubelet;
-    a->report.kubelet = a->kubelet;
-    if (r == 0)
-        on_snapshot(a);
-    return r;
+    a->report.kubelet = a->cross_check.kubelet = a->kubelet;
+    if (r < 0)
+        return r;
+    card_reset_work(a); /* no child has started yet */
+    cross_check_start(&a->cross_check, a->loop, a->config.kubelet_dir);
+    on_snapshot(a);
+    return 0;
 }
 
 /* ---- stop ---- */
@@ -450,7 +500,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 8;
+    a->closing = 9;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     a->shares.closing = a->shares.events.closing = true;
@@ -458,6 +508,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->leave_timer);
     audit_stop(&a->audit);
     prestart_stop(&a->prestarts);
+    cross_check_stop(&a->cross_check);
     driver_limit_stop(&a->shares);
     report_http_stop(&a->report);
     publisher_stop(a->report.publisher, on_closed, a);
@@ -467,6 +518,7 @@ static void stop(struct agent *a) {
     reconfigure_stop(a, on_closed);
     card_mps_stop(a, on_closed);
     card_health_stop(a, on_closed);
+    card_mig_stop(a, on_closed);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->shares.monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);
@@ -503,15 +555,23 @@ static void join_rooms(struct agent *a) {
     a->prestarts.on_granted = on_granted;
     a->prestarts.userdata = a;
     a->report.listen = a->config.listen;
+    a->report.on_node = on_node;
+    a->report.on_gpu = card_dynamic_object;
+    a->report.on_orders = on_orders;
+    a->report.mig_report = card_dynamic_report;
+    a->report.userdata = a;
     a->report.labels = a->config.labels;
     a->report.kubelet_dir = a->config.kubelet_dir;
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;
     a->report.audit = &a->audit;
-    a->report.mig_rows = &a->mig_rows;
-    a->mig_rows.elsewhere = a->config.served_elsewhere;
+    a->report.whole_rows = &a->whole_rows;
+    a->whole_rows.elsewhere = a->config.served_elsewhere;
     a->report.health = &a->health;
     a->report.prestarts = &a->prestarts;
+    a->report.cross_check = &a->cross_check;
+    a->cross_check.shares = &a->shares;
+    a->cross_check.sys_dir = a->config.labels.sys_dir;
     a->report.started = uv_now(a->loop);
 }
 
@@ -552,10 +612,14 @@ int main(int argc, char **argv) {
 
     if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
         return gpu_worker_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], GPU_MIG_WORKER_COMMAND) == 0)
+        return gpu_mig_worker_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], HOLDERS_COMMAND) == 0)
         return holders_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], GPU_COMPUTE_MODE_COMMAND) == 0)
         return gpu_compute_mode_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], GPU_PERSISTENCE_COMMAND) == 0)
+        return gpu_persistence_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], MPS_LAUNCH_COMMAND) == 0)
         return mps_launch_main(argc, argv);
     r = config_parse(argc, argv, &a->config, &err);
@@ -593,7 +657,8 @@ int main(int argc, char **argv) {
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
-    mig_rows_done(&a->mig_rows);
+    card_dynamic_done(a);
+    whole_rows_done(&a->whole_rows);
     (void) node_config_free(a->node_config);
     event_writer_free(a->shares.events.writer);
     log_info("stopped");

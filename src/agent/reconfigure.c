@@ -98,10 +98,17 @@ static void on_config(struct node_config *config, void *userdata) {
     struct node_config *old = a->node_config;
 
     a->node_config = config;
-    a->mig_rows.named = name_of_profile;
-    a->mig_rows.userdata = a;
-    a->mig_rows.strategy = a->report.labels.strategy = (enum mig_strategy) config->mig_strategy;
+    a->whole_rows.config = config;
+    a->whole_rows.named = name_of_profile;
+    a->whole_rows.userdata = a;
+    a->whole_rows.strategy = (enum mig_strategy) config->mig_strategy;
+    a->report.labels.config = config;
     a->health.options.rules = &config->health;
+    a->audit.options.interval_ms = config->health.interval_ms;
+    if (a->shares.monitor) {
+        gpu_monitor_set_deadline(a->shares.monitor, config->health.deadline_ms);
+        (void) gpu_monitor_poll(a->shares.monitor); /* which takes the new interval */
+    }
     reconfigure_scaling(a);
     set_roots(a, !old);
     log_notes(config);
@@ -182,9 +189,7 @@ static void on_map_trouble(const char *why, void *userdata) {
     become_known(a, known);
 }
 
-static void on_node(struct json node, void *userdata) {
-    struct agent *a = userdata;
-
+void reconfigure_see_node(struct agent *a, struct json node) {
     if (a->config_map)
         config_map_see_node(a->config_map, node);
 }
@@ -201,8 +206,6 @@ int reconfigure_follow(struct agent *a, struct err *err) {
     reconfigure_scaling(a);
     if (!a->config.config_map)
         return 0;
-    a->report.on_node = on_node;
-    a->report.userdata = a;
     return config_map_start(a->client, &options, &a->config_map, err);
 }
 

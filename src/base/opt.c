@@ -6,25 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/num.h"
+#include "base/opt_help.h"
+#include "base/text.h"
 
-#define OPT_MAX 62 /* rows in a table, --help not counted */
-#define HELP_CODE 0x1000
-
-static void print_help(const struct opt *options, const struct opt_usage *usage) {
-    printf("Usage: %s\n\n%s\n\nOptions:\n", usage->synopsis, usage->purpose);
-    for (const struct opt *o = options; o->name; o++) {
-        char left[64], letter[5] = "    ";
-        if (o->letter)
-            (void) snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-        (void) snprintf(left, sizeof(left), "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
-                        o->arg ? o->arg : "");
-        printf("  %-30s %s\n", left, o->help);
-    }
-    printf("  %-30s %s\n", "-h, --help", "print this text and exit");
-    if (usage->epilog)
-        printf("\n%s\n", usage->epilog);
-}
+#define OPT_MAX 62       /* rows in a table, --help not counted */
+#define HELP_CODE 0x1000 /* of getopt: letters are below */
+#define LONG_CODE 0x1001 /* of the first row */
+#define WORDS_MAX 62
 
 static size_t fill_getopt(const struct opt *options, struct option *longs, char *shorts) {
     size_t n = 0;
@@ -32,26 +22,68 @@ static size_t fill_getopt(const struct opt *options, struct option *longs, char 
     *shorts++ = ':'; /* distinguishes a missing argument from an unknown option */
     for (; options[n].name && n < OPT_MAX; n++) {
         int has_arg = options[n].arg ? required_argument : no_argument;
-        longs[n] = (struct option){options[n].name, has_arg, NULL, (int) n + 1};
+        longs[n] = (struct option){options[n].name, has_arg, NULL, LONG_CODE + (int) n};
         if (options[n].letter) {
             *shorts++ = options[n].letter;
             if (options[n].arg)
                 *shorts++ = ':';
         }
     }
-    longs[n] = (struct option){"help", no_argument, NULL, HELP_CODE};
+    longs[n] = (struct option){"help", optional_argument, NULL, HELP_CODE};
     *shorts++ = 'h';
     *shorts = '\0';
     return n;
 }
 
 static const struct opt *find_option(const struct opt *options, size_t n, int code) {
-    if (code >= 1 && (size_t) code <= n)
-        return &options[code - 1];
+    if (code >= LONG_CODE && (size_t) code < LONG_CODE + n)
+        return &options[code - LONG_CODE];
     for (size_t i = 0; i < n; i++)
         if (options[i].letter == code)
             return &options[i];
     return NULL;
+}
+
+/* ---- what was meant ---- */
+
+static const char *say_meant(const char *word, const char *dashes, const char *const *names,
+                             char ret[static OPT_MEANT_SIZE]) {
+    const char *meant = text_nearest(word, names);
+
+    if (meant)
+        (void) snprintf(ret, OPT_MEANT_SIZE, "did you mean '%s%.64s'?", dashes, meant);
+    else
+        (void) snprintf(ret, OPT_MEANT_SIZE, "see --help");
+    return ret;
+}
+
+const char *opt_meant(const struct opt_usage *usage, const char *word,
+                      char ret[static OPT_MEANT_SIZE]) {
+    const char *names[WORDS_MAX + 1] = {NULL};
+    const struct opt_word *w = usage->words;
+
+    for (size_t i = 0; i < WORDS_MAX && w->name; i++) {
+        names[i] = w->name;
+        w = opt_word_next(usage, w);
+    }
+    return say_meant(word, "", names, ret);
+}
+
+static int refuse(const char *argument, const struct opt *options, struct err *err) {
+    const char *names[OPT_MAX + 1] = {NULL};
+    char name[64], meant[OPT_MEANT_SIZE];
+
+    if (optopt > 0 && optopt < HELP_CODE)
+        return err_set(err, EINVAL, "unknown option '-%c'; see --help", optopt);
+    text_copy(name, sizeof(name), argument + strspn(argument, "-"));
+    name[strcspn(name, "=")] = '\0';
+    for (size_t i = 0; i < OPT_MAX && options[i].name; i++) {
+        names[i] = options[i].name;
+        if (strcmp(name, names[i]) == 0)
+            return err_set(err, EINVAL, "option '--%s' takes no value; see --help", name);
+    }
+    return err_set(err, EINVAL, "unknown option '%s'; %s", argument,
+                   say_meant(name, "--", names, meant));
 }
 
 int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc, char **argv,
@@ -67,14 +99,14 @@ int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc
         if (code == -1)
             return optind;
         if (code == HELP_CODE || code == 'h') {
-            print_help(options, usage);
-            return -ECANCELED;
+            int r = opt_help_print(code == 'h' ? NULL : optarg, options, usage, err);
+            return r < 0 ? r : -ECANCELED;
         }
         if (code == ':')
             return err_set(err, EINVAL, "option '%s' needs a value; see --help", argv[optind - 1]);
         const struct opt *o = find_option(options, n, code);
         if (!o)
-            return err_set(err, EINVAL, "unknown option '%s'; see --help", argv[optind - 1]);
+            return refuse(argv[optind - 1], options, err);
 
         int r = o->parse(o->arg ? optarg : NULL, o->target, err);
         if (r < 0)

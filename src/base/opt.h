@@ -9,9 +9,11 @@
  *         OPT_END,
  *     };
  *
- * Parsing stops at the first argument that is not an option, or behind "--". */
+ * Parsing stops at the first argument that is not an option, or behind "--". The same tables are
+ * the man page (--help=man) and what a shell completes (--help=list). */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -28,10 +30,22 @@ struct opt {
 #define OPT_END                                                                                    \
     { 0 }
 
+/* What can follow the options: a command, a verb, a view. */
+struct opt_word {
+    const char *name;
+    const char *arg;  /* what follows it, for --help; NULL: nothing */
+    const char *help; /* a line or a few */
+    bool has_help;    /* a command with a --help of its own */
+};
+
 struct opt_usage {
-    const char *synopsis; /* "aliquot run [options] -- COMMAND [ARG ...]" */
-    const char *purpose;  /* a line or a few on what it does */
-    const char *epilog;   /* examples, exit codes; may be NULL */
+    const char *synopsis;         /* "aliquot run [options] -- COMMAND [ARG ...]" */
+    const char *purpose;          /* a line or a few on what it does */
+    const char *epilog;           /* examples, exit codes; may be NULL */
+    const char *title;            /* of the words: "Verbs"; NULL: there are none */
+    const struct opt_word *words; /* ends with one without a name */
+    size_t stride;                /* bytes from one word to the next; 0: they are an array */
+    bool is_daemon;               /* its man page is in section 8, not 1 */
 };
 
 /* Returns the index in argv of the first argument that is not an option; -EINVAL with a text that
@@ -39,6 +53,17 @@ struct opt_usage {
  * program then ends with status 0). */
 int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc, char **argv,
               struct err *err);
+
+/* The word of that name, which is the first member of a row where `stride` says so; NULL: none. */
+const void *opt_word_find(const struct opt_usage *usage, const char *name);
+
+/* The word behind `w`. */
+const struct opt_word *opt_word_next(const struct opt_usage *usage, const struct opt_word *w);
+
+/* "did you mean 'X'?" where `word` is probably a misspelling of a word, otherwise "see --help". */
+#define OPT_MEANT_SIZE 96
+const char *opt_meant(const struct opt_usage *usage, const char *word,
+                      char ret[static OPT_MEANT_SIZE]);
 
 /* Parsers for the table. */
 int opt_flag(const char *value, void *target, struct err *err);   /* bool *      */

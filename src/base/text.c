@@ -8,3 +8,12 @@ void text_copy(char *to, size_t size, const char *from) {
     memmove(to, from, len);
     to[len] = '\0';
 }
+
+bool text_item(const char **list, const char **ret_item, size_t *ret_len) {
+    if (!*list || !**list)
+        return false;
+    *ret_item = *list;
+    *ret_len = strcspn(*list, ",");
+    *list += *ret_len + ((*list)[*ret_len] == ',');
+    return true;
+}

@@ -6,11 +6,14 @@
 
 #include "base/err.h"
 #include "claims/object.h"
+#include "model/mig_strategy.h"
 #include "model/quantity.h"
 
 #define LINES_MAX 8
 
 bool claim_amount_covers(const struct claim_amount *have, const struct claim_amount *want) {
+    if (want->profile[0])
+        return strcmp(have->profile, want->profile) == 0;
     return have->cards == want->cards && have->whole == want->whole && have->core >= want->core &&
            (want->whole || have->memory >= want->memory);
 }
@@ -29,6 +32,8 @@ void claim_amount_request(const struct claim_amount *a, struct container_request
     req->core = a->whole ? 0 : a->core;
     req->memory = a->whole ? 0 : a->memory;
     req->memory_percent = 0;
+    req->replicas = 0;
+    req->as_replica = req->as_cards = false;
     req->tflops = 0;
     req->memory_floor = 0;
     req->slot = !a->whole && a->core == 0;
@@ -95,13 +100,37 @@ static void make_native(struct line *line) {
 
 static int to_amount(const struct container_request *req, struct claim_amount *ret,
                      struct err *why) {
-    if (req->tflops > 0 || req->memory_percent > 0)
+    if (req->tflops > 0 || req->memory_percent > 0 || req->replicas > 0)
         return err_set(why, EINVAL,
-                       "a claim asks by gpu-core and gpu-memory, not by TFLOPS or "
-                       "by percent of the memory");
-    *ret = (struct claim_amount){req->cards, req->whole, req->whole ? CORE_PER_CARD : req->core,
-                                 req->whole ? 0 : req->memory};
+                       "a claim asks by gpu-core and gpu-memory, not by TFLOPS, by "
+                       "percent of the memory or by replicas");
+    *ret = (struct claim_amount){.cards = req->cards,
+                                 .whole = req->whole,
+                                 .core = req->whole ? CORE_PER_CARD : req->core,
+                                 .memory = req->whole ? 0 : req->memory};
     return 0;
+}
+
+/* 1: it is a MIG instance; 0: it is not. */
+static int read_instance(const struct line *lines, size_t n, struct claim_amount *ret,
+                         struct err *why) {
+    struct claim_amount amount = {.cards = 1};
+    struct mig_name name;
+    size_t at = 0;
+
+    while (at < n && strncmp(lines[at].name, MIG_RESOURCE_PREFIX, strlen(MIG_RESOURCE_PREFIX)) != 0)
+        at++;
+    if (at == n)
+        return 0;
+    if (!mig_name_of_resource(lines[at].name, &name))
+        return err_set(why, EINVAL, "%s is the name of no whole MIG instance", lines[at].name);
+    if (n > 1 || strcmp(lines[at].quantity, "1") != 0)
+        return err_set(why, EINVAL,
+                       "a claim requests one MIG instance and nothing beside it: %s: 1",
+                       lines[at].name);
+    (void) mig_name_format(&name, amount.profile);
+    *ret = amount;
+    return 1;
 }
 
 int claim_amount_read(struct json list, struct claim_amount *ret, struct err *why) {
@@ -111,6 +140,10 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
     struct dialect_pair mixed = {0};
     bool bytes, requested = false;
     size_t n = copy_lines(list, lines, &bytes);
+    int r = read_instance(lines, n, ret, why);
+
+    if (r != 0)
+        return r < 0 ? r : 0;
     for (size_t i = 0; i < n; i++) {
         if (bytes)
             make_native(&lines[i]);
@@ -123,7 +156,7 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
     if (p == REQUEST_SLOT_ALONE || (p == REQUEST_OK && !requested))
         return err_set(why, EINVAL,
                        "nothing of a GPU is asked: name gpu-core, gpu-memory or both, such as "
-                       "elasticgpu.io/gpu-core: 10");
+                       "elasticgpu.io/gpu-core: 10, or a MIG instance");
     if (p != REQUEST_OK)
         return err_set(why, EINVAL, "%s", request_problem_text(p, mixed));
     return to_amount(&req, ret, why);

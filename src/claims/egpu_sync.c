@@ -32,18 +32,14 @@ static void sync_free(struct claims *c, struct egpu_item *item) {
                           e->reserved ? "kept for the claim that claimRef names" : "");
 }
 
-/* Deletes the source, then the object. */
 static void reclaim(struct claims *c, struct egpu_item *item) {
-    const struct provisioner *p = provisioner_find(item->o.provisioned_by);
-    struct err why = {0};
+    const char *maker = item->o.provisioned_by;
+
     if (!item->o.delete_after || item->o.meta.deleting)
         return;
-    if (item->o.provisioned_by[0] && !p)
+    if (maker[0] && !provisioner_find(maker))
         return; /* another provisioner's to delete */
-    if (p && p->remove(&item->o, &why) < 0)
-        write_egpu_status(c, item, EGPU_FAILED, "DeleteFailed", why.text);
-    else
-        write_egpu_delete(c, item);
+    write_egpu_delete(c, item);
 }
 
 /* Its claim is certainly gone. */

@@ -141,7 +141,10 @@ static int read_cards(struct json names, struct egpu *e) {
 static int read_source(struct json spec, struct egpu *e) {
     static const struct {
         const char *key, *names;
-    } sources[] = {{"qGPU", "gpuName"}, {"physicalGPU", "gpuNames"}, {"gpuShare", "gpuName"}};
+    } sources[] = {{"qGPU", "gpuName"},
+                   {"physicalGPU", "gpuNames"},
+                   {"gpuShare", "gpuName"},
+                   {"mig", "gpuName"}};
     struct json found = {0};
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
@@ -221,6 +224,7 @@ int egpu_parse(struct json object, struct egpu *ret, struct err *err) {
         return r;
     }
     (void) claim_amount_read(json_get(spec, "capacity"), &e.capacity, NULL);
+    copy_text(JSON_PATH(spec, "mig", "profile"), e.capacity.profile, sizeof(e.capacity.profile));
     e.native = is_native(json_get(spec, "capacity"));
     copy_text(FIRST_OF(spec, CLASS_KEYS), e.class, sizeof(e.class));
     e.delete_after = json_is_string(FIRST_OF(spec, RECLAIM_KEYS), "Delete");

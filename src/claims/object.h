@@ -11,6 +11,7 @@
 #include "kube/api/labels.h"
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/pod.h"
+#include "mig/name.h"
 #include "wire/json.h"
 
 struct err;
@@ -48,6 +49,8 @@ struct claim_amount {
     bool whole;      /* then core is 100 and memory is not compared */
     uint32_t core;   /* percent of each */
     uint64_t memory; /* bytes of each; 0: by core */
+    /* The card is a MIG instance of this profile, and all of it. A request has no amounts then. */
+    char profile[MIG_PROFILE_NAME_MAX];
 };
 
 /* Whether `have` covers the request `want`; which of two is smaller. */
@@ -91,7 +94,7 @@ struct egpu {
     char class[KUBE_NAME_MAX]; /* "": none */
     struct claim_amount capacity;
     bool native;        /* the capacity has no other names than gpu-core and gpu-memory of ours */
-    const char *source; /* "qGPU", "physicalGPU", "gpuShare"; NULL: none or several */
+    const char *source; /* "qGPU", "physicalGPU", "gpuShare", "mig"; NULL: none or several */
     uint32_t ncards;
     char (*cards)[KUBE_NAME_MAX]; /* names of GPU objects, or UUIDs */
     char node[KUBE_NAME_MAX];     /* that its nodeAffinity names, for people; "": none */

@@ -2,10 +2,10 @@
 #pragma once
 
 /* Provisioners of claims. An ElasticGPUClass names one. A provisioner decides which claims it can
- * serve, writes the source of the ElasticGPU, and cleans up before the object is deleted. Placement
- * selects the card. A new one is a file here that defines `const struct provisioner
- * provisioner_NAME`, and its name in provisioner.c. */
+ * serve, and writes the source of the ElasticGPU. Placement selects the card. A new one is a file
+ * here that defines `const struct provisioner provisioner_NAME`, and its name in provisioner.c. */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "claims/object.h"
@@ -21,13 +21,12 @@ struct claims_room {
 
 struct provisioner {
     const char *const *names; /* values of ElasticGPUClass.provisioner; up to a NULL */
+    bool under_mps;           /* of cards only whose containers are clients of MPS */
     /* Whether it can make that for a class with these parameters; a negative errno and a sentence
      * that names the remedy otherwise. */
     int (*admit)(const struct egpu_class *class, const struct claim_amount *want, struct err *why);
     /* Writes the one member of ElasticGPU.spec that names the source. */
     void (*put_source)(struct json_writer *w, const struct claims_room *room);
-    /* Takes back what was made, before the object is deleted; negative errno: it cannot. */
-    int (*remove)(const struct egpu *e, struct err *why);
 };
 
 /* NULL: none of ours. */

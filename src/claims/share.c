@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Interception (what vCUDA and qGPU are elsewhere): a share of one card, held to by the library in
- * the container. There is nothing on the card to make or to take back. */
+ * the container. There is nothing to make on the card. */
 
 #include <errno.h>
 
@@ -10,7 +10,7 @@
 
 static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
     (void) class;
-    if (!want->whole && want->cards == 1)
+    if (!want->whole && want->cards == 1 && !want->profile[0])
         return 0;
     return err_set(why, EINVAL,
                    "the class gives a share of one card: ask for less than 100 gpu-core, or name a "
@@ -23,13 +23,8 @@ static void put_source(struct json_writer *w, const struct claims_room *room) {
     json_object_end(w);
 }
 
-static int take_back(const struct egpu *e, struct err *why) {
-    (void) e, (void) why;
-    return 0;
-}
-
 static const char *const names[] = {"elasticgpu.io/qgpu", "elasticgpu.io/vcuda",
                                     "elasticgpu.io/gpushare", "gpushare.provisioner.elasticgpu.io",
                                     NULL};
 
-const struct provisioner provisioner_share = {names, admit, put_source, take_back};
+const struct provisioner provisioner_share = {names, false, admit, put_source};

@@ -25,12 +25,7 @@ static void put_source(struct json_writer *w, const struct claims_room *room) {
     json_object_end(w);
 }
 
-static int take_back(const struct egpu *e, struct err *why) {
-    (void) e, (void) why;
-    return 0;
-}
-
 static const char *const names[] = {"elasticgpu.io/physical-gpu", "elasticgpu.io/pgpu",
                                     "nvidia.com/gpu", NULL};
 
-const struct provisioner provisioner_whole = {names, admit, put_source, take_back};
+const struct provisioner provisioner_whole = {names, false, admit, put_source};

@@ -11,6 +11,9 @@ int cmd_limits(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_mig(int argc, char **argv);
 int cmd_defrag(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_card(int argc, char **argv);
+int cmd_node(int argc, char **argv);
 
 /* Statuses of the command line itself, as shells have them. */
 enum {

@@ -42,7 +42,7 @@ const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid
 const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char *uuid) {
     const struct gpu_device *d = gpu_find(s, uuid);
 
-    return d && gpu_gives_shares(d) ? d : NULL;
+    return d && gpu_has_limits(d) ? d : NULL;
 }
 
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
@@ -87,6 +87,7 @@ static const struct {
     {"size", offsetof(struct gpu_mig, size)},
     {"giSlices", offsetof(struct gpu_mig, gi_slices)},
     {"ciSlices", offsetof(struct gpu_mig, ci_slices)},
+    {"cardSlices", offsetof(struct gpu_mig, card_slices)},
     {"multiprocessors", offsetof(struct gpu_mig, multiprocessors)},
     {"copyEngines", offsetof(struct gpu_mig, copy_engines)},
     {"decoders", offsetof(struct gpu_mig, decoders)},
@@ -109,6 +110,14 @@ static const struct {
     {"computeMajor", offsetof(struct gpu_traits, compute_major)},
     {"computeMinor", offsetof(struct gpu_traits, compute_minor)},
     {"migCapable", offsetof(struct gpu_traits, mig_capable)},
+    {"vgpu", offsetof(struct gpu_traits, vgpu)},
+    {"unlicensed", offsetof(struct gpu_traits, unlicensed)},
+    {"fabricAttached", offsetof(struct gpu_traits, fabric_attached)},
+    {"fabricClique", offsetof(struct gpu_traits, fabric_clique)},
+    {"fabricCluster0", offsetof(struct gpu_traits, fabric_cluster[0])},
+    {"fabricCluster1", offsetof(struct gpu_traits, fabric_cluster[1])},
+    {"fabricCluster2", offsetof(struct gpu_traits, fabric_cluster[2])},
+    {"fabricCluster3", offsetof(struct gpu_traits, fabric_cluster[3])},
 };
 #define TRAIT_NUMBERS (sizeof(trait_numbers) / sizeof(trait_numbers[0]))
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/dialect.h"
 #include "model/gpu_model.h"
 
 #define GPU_CARDS_MAX 64      /* cards of one machine */
@@ -74,6 +75,7 @@ struct gpu_mig {
     uint32_t profile_id;          /* of the GI, as nvmlDeviceCreateGpuInstance() takes it */
     uint32_t start, size;         /* placement of the GI, in memory slices of the card */
     uint32_t gi_slices, ci_slices; /* compute slices of the GI, and the CI's part of them */
+    uint32_t card_slices;          /* compute slices of the whole card */
     uint32_t multiprocessors;      /* of the CI */
     uint32_t copy_engines, decoders, encoders, jpegs, ofas; /* of the GI, shared by its CIs */
 };
@@ -92,6 +94,32 @@ struct gpu_traits {
     uint32_t cuda_version;                 /* of the driver: 12040 for 12.4 */
     uint32_t compute_major, compute_minor; /* CUDA compute capability */
     uint32_t mig_capable;                  /* not 0: it can be in MIG mode */
+    uint32_t vgpu;                         /* not 0: it is a vGPU of a guest */
+    uint32_t unlicensed;                   /* not 0: a vGPU without a licence, which slows down */
+    /* Not 0: it belongs to an NVLink domain over several machines, of that number in the cluster of
+     * that UUID (as 16 bytes). */
+    uint32_t fabric_attached, fabric_clique;
+    uint32_t fabric_cluster[4];
+};
+
+/* What the driver reports of a card's memory errors and of its links, from counters and from the
+ * card's non-volatile memory. Each is GPU_NOT_TOLD, or UINT64_MAX, where the driver does not report
+ * it: models before Ampere retire pages of memory, those from Ampere on remap rows, and remapped
+ * rows of a card with MIG instances are not reported. The NVML child sends this struct as it is. */
+struct gpu_errors {
+    uint64_t corrected, uncorrected;             /* ECC errors since the last reset */
+    uint64_t corrected_total, uncorrected_total; /* in the card's life */
+    /* Pages retired because of single-bit and of double-bit errors; not 0: some of them are retired
+     * by the next reset only. */
+    uint32_t retired_single, retired_double, retirement_pending;
+    /* Rows remapped because of errors that could be corrected, or could not; not 0: some of them
+     * are remapped by the next reset only; not 0: a row could not be remapped. */
+    uint32_t remapped_correctable, remapped_uncorrectable, remap_pending, remap_failed;
+    /* Banks of the memory by their spare rows: all, most, some, few and none of them are left. */
+    uint32_t banks_max, banks_high, banks_partial, banks_low, banks_none;
+    uint32_t
+        sram_exceeded; /* not 0: more errors of SRAM than NVIDIA's threshold for a replacement */
+    uint32_t nvlinks;  /* that are active; GPU_NOT_TOLD: the model has none */
 };
 
 /* What a healthy device is used for, by the agent's verdict. */
@@ -99,6 +127,14 @@ enum gpu_service {
     GPU_SERVES,         /* new pods, too */
     GPU_SERVES_HOLDERS, /* only containers of pods that have a share of it */
     GPU_SERVES_NONE,
+};
+
+/* How a device is given to containers, by the configuration of the node. */
+enum gpu_offer {
+    GPU_OFFER_DEFAULT, /* a card in shares, a MIG instance whole */
+    GPU_OFFER_SHARES,  /* by percent and byte: aliquot-scheduler chooses it */
+    GPU_OFFER_WHOLE,   /* itself, or replicas of it without limits: kubelet chooses it */
+    GPU_OFFER_PARTS,   /* replicas with limits: kubelet chooses it */
 };
 
 struct gpu_device {
@@ -118,13 +154,20 @@ struct gpu_device {
     /* NVML's recovery action of the card: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and
      * reset; GPU_NOT_TOLD: drivers before 570 have no such field. */
     uint32_t recovery_action;
-    uint64_t read_at; /* when the figures came: loop time of the monitor, ms */
+    struct gpu_errors errors; /* of a card; all bits set for others and where its calls fail */
+    uint64_t read_at;         /* when the figures came: loop time of the monitor, ms */
     bool late;    /* the figures are not of the last poll: they fit no figures taken at that time */
     bool healthy; /* NVML's calls on it succeed */
-    bool saved;   /* known from the saved list only: this agent has not read it yet */
+    bool saved;   /* not read yet, since the start of the agent or since it was released */
     bool needs_reset;         /* they fail until it is reset */
+    bool released;            /* the monitor has closed the card: nothing is known of it now */
     bool stale;               /* the driver has not answered for any device of late */
-    enum gpu_service service; /* written by the monitor's option `judge` */
+    enum gpu_service service; /* this and the next five: written by the monitor's option `judge` */
+    enum gpu_offer offer;
+    bool whole_only;               /* in shares: only as all of it */
+    bool under_mps;                /* its containers are clients of MPS */
+    struct card_replicas replicas; /* that aliquot-scheduler gives out */
+    uint32_t scaling; /* oversubscription of its memory, in thousandths; 0: as the node does */
     /* Why it is not healthy, or does not serve all, for a person; else "". */
     char reason[GPU_REASON_MAX];
     struct gpu_sample sample;
@@ -161,18 +204,48 @@ static inline bool gpu_takes_pods(const struct gpu_device *d) {
  * divided. */
 bool gpu_kind_ok(uint32_t kind, const char *parent, bool divided);
 
-/* Whether shares of the device by percent and byte are given out: a whole card that is not divided.
- * Only such cards have GPU objects and an audit. */
+/* Compute that the device has, in percent of a card: of an instance, its part of the compute slices
+ * of its card, rounded down; 0: not known, or no card and no instance. */
+static inline uint32_t gpu_core(const struct gpu_device *d) {
+    if (d->kind == GPU_CARD)
+        return 100;
+    return d->kind == GPU_MIG_INSTANCE && d->mig.ci_slices <= d->mig.card_slices &&
+                   d->mig.card_slices > 0
+               ? 100 * d->mig.ci_slices / d->mig.card_slices
+               : 0;
+}
+
+/* Whether containers have parts of the device with limits, whose use is audited. */
+static inline bool gpu_has_limits(const struct gpu_device *d) {
+    if (d->kind == GPU_MIG_INSTANCE)
+        return d->offer == GPU_OFFER_SHARES && gpu_core(d) > 0;
+    return d->kind == GPU_CARD && !d->divided && d->offer != GPU_OFFER_WHOLE;
+}
+
+/* Whether shares of the device by percent and byte are given out: of a card that is not divided,
+ * unless kubelet gives it out, and of an instance where the configuration says so. */
 static inline bool gpu_gives_shares(const struct gpu_device *d) {
-    return d->kind == GPU_CARD && !d->divided;
+    return gpu_has_limits(d) && d->offer != GPU_OFFER_PARTS;
+}
+
+/* Whether kubelet gives the device out, whole or in replicas. */
+static inline bool gpu_is_given_whole(const struct gpu_device *d) {
+    return d->kind == GPU_MIG_INSTANCE
+               ? d->offer != GPU_OFFER_SHARES
+               : !d->divided && (d->offer == GPU_OFFER_WHOLE || d->offer == GPU_OFFER_PARTS);
+}
+
+/* Whether the driver reports the load of the device's processes. Of MIG instances it does not. */
+static inline bool gpu_tells_load(const struct gpu_device *d) {
+    return !gpu_is_part(d) || d->sample.gpu_percent != GPU_NOT_TOLD;
 }
 
 /* Whether what the driver says of it can be compared with the ledgers of its shares. */
 static inline bool gpu_can_be_audited(const struct gpu_device *d) {
-    return d->healthy && !d->late && gpu_gives_shares(d);
+    return d->healthy && !d->late && gpu_has_limits(d);
 }
 
-/* The device with that UUID if it gives shares, or NULL. */
+/* The device with that UUID if gpu_has_limits(), or NULL. */
 const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char *uuid);
 
 /* Whether the ids are in range and the profile is a text. */

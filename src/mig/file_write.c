@@ -51,7 +51,7 @@ static const struct mig_spec *next_config(const struct mig_file *file, const str
 static const struct mig_devices *next_device(const struct mig_spec *spec,
                                              const struct mig_devices *last, order_fn order) {
     const struct mig_devices *best = NULL;
-    char name[MIG_NAME_MAX], least[MIG_NAME_MAX], before[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX], least[MIG_PROFILE_NAME_MAX], before[MIG_PROFILE_NAME_MAX];
 
     for (uint32_t i = 0; i < spec->ndevices; i++) {
         const struct mig_devices *d = &spec->devices[i];
@@ -83,7 +83,7 @@ static void print_filter(const struct mig_filter *f, char ret[static 24]) {
 
 static void yaml_spec(const struct mig_spec *spec, struct buf *out) {
     const char *lead = "  - ";
-    char filter[24], name[MIG_NAME_MAX];
+    char filter[24], name[MIG_PROFILE_NAME_MAX];
 
     if (spec->nfilters > 0) {
         buf_printf(out, "%sdevice-filter: %s", lead, spec->nfilters > 1 ? "[" : "");
@@ -133,7 +133,7 @@ void mig_file_write_yaml(const struct mig_file *file, struct buf *out) {
 /* ---- JSON ---- */
 
 static void json_spec(struct json_writer *w, const struct mig_spec *spec) {
-    char filter[24], name[MIG_NAME_MAX];
+    char filter[24], name[MIG_PROFILE_NAME_MAX];
 
     json_object_begin(w, NULL);
     if (spec->nfilters > 1)

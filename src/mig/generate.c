@@ -60,7 +60,7 @@ static uint32_t most_of(const struct mig_card_profile *p) {
 }
 
 static void name_config(struct mig_spec *spec, const struct mig_card_profile *p) {
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
 
     (void) snprintf(spec->config, sizeof(spec->config), "all-%s", mig_name_format(&p->name, name));
     for (char *c = spec->config; *c; c++)
@@ -217,6 +217,9 @@ int mig_export(const struct mig_machine_card *cards, uint32_t n, const char *nam
     bool several = false;
     int r = 0;
 
+    if (!name[0] || strlen(name) >= MIG_CONFIG_NAME_MAX)
+        return err_set(err, EINVAL, "a configuration has a name of 1 to %d bytes",
+                       MIG_CONFIG_NAME_MAX - 1);
     for (uint32_t i = 0; r >= 0 && i < n; i++) {
         several = several || cards[i].pci.device != cards[0].pci.device;
         r = export_card(&file, &cards[i], name, err);

@@ -19,6 +19,6 @@ int mig_generate(const struct mig_machine_card *cards, uint32_t n, struct mig_fi
                  struct err *err);
 
 /* The present division of all cards as a configuration with that name; cards that are divided alike
- * are one entry. -ENOMEM, -EFBIG. */
+ * are one entry. -EINVAL: no such name is possible; -ENOMEM, -EFBIG. */
 int mig_export(const struct mig_machine_card *cards, uint32_t n, const char *name,
                struct mig_file *ret, struct err *err);

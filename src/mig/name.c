@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "base/units.h"
+#include "model/mig_strategy.h"
 
 #define FIELD_MAX 9999 /* of a number in a name */
 
@@ -78,12 +79,12 @@ int mig_name_parse(const char *text, struct mig_name *ret, struct err *err) {
     return 0;
 }
 
-const char *mig_name_format(const struct mig_name *name, char out[static MIG_NAME_MAX]) {
+const char *mig_name_format(const struct mig_name *name, char out[static MIG_PROFILE_NAME_MAX]) {
     char part[12] = "";
 
     if (name->compute != name->slices)
         (void) snprintf(part, sizeof(part), "%uc.", name->compute);
-    (void) snprintf(out, MIG_NAME_MAX, "%s%ug.%ugb%s", part, name->slices, name->gb,
+    (void) snprintf(out, MIG_PROFILE_NAME_MAX, "%s%ug.%ugb%s", part, name->slices, name->gb,
                     name->attributes);
     return out;
 }
@@ -109,4 +110,19 @@ uint32_t mig_name_gb(uint64_t mib, uint64_t total) {
         return 0;
     eighths = (mib * MIB * 8 + total - 1) / total;
     return (uint32_t) ((eighths * gb + 4) / 8);
+}
+
+bool mig_name_of_resource(const char *resource, struct mig_name *ret) {
+    char text[MIG_PROFILE_NAME_MAX];
+    size_t prefix = strlen(MIG_RESOURCE_PREFIX);
+    char *dot;
+
+    if (strncmp(resource, MIG_RESOURCE_PREFIX, prefix) != 0 ||
+        strlen(resource + prefix) >= sizeof(text))
+        return false;
+    memcpy(text, resource + prefix, strlen(resource + prefix) + 1);
+    dot = strstr(text, "gb.");
+    if (dot)
+        dot[2] = '+';
+    return mig_name_parse(text, ret, NULL) == 0 && ret->compute == ret->slices;
 }

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 
-#define MIG_NAME_MAX 40        /* bytes of a name, with the NUL */
-#define MIG_PROFILE_NUMBERS 18 /* NVML_GPU_INSTANCE_PROFILE_...: 0 to 17 */
+#define MIG_PROFILE_NAME_MAX 40 /* bytes of a name, with the NUL */
+#define MIG_PROFILE_NUMBERS 18  /* NVML_GPU_INSTANCE_PROFILE_...: 0 to 17 */
 
 struct mig_name {
     uint32_t compute;    /* slices of the compute instance; those of the GPU instance: all of it */
@@ -23,7 +23,12 @@ struct mig_name {
 int mig_name_parse(const char *text, struct mig_name *ret, struct err *err);
 
 /* Writes into `out` and returns it. */
-const char *mig_name_format(const struct mig_name *name, char out[static MIG_NAME_MAX]);
+const char *mig_name_format(const struct mig_name *name, char out[static MIG_PROFILE_NAME_MAX]);
+
+/* The profile of NVIDIA's extended resource of whole GPU instances: "nvidia.com/mig-1g.24gb.me.all"
+ * is "1g.24gb+me.all", as the name of a resource has no plus sign. False: the name is another one.
+ */
+bool mig_name_of_resource(const char *resource, struct mig_name *ret);
 
 bool mig_name_equal(const struct mig_name *a, const struct mig_name *b);
 

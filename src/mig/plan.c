@@ -232,9 +232,10 @@ static uint32_t count_engines(const struct mig_card *card, uint32_t engine) {
     return total > present ? total : present;
 }
 
-static int check_limits(const struct mig_card *card, const struct mig_want *want, struct err *err) {
+int mig_plan_check_limits(const struct mig_card *card, const struct mig_want *want,
+                          struct err *err) {
     uint32_t count[MIG_CARD_PROFILES_MAX] = {0}, engines[MIG_ENGINES] = {0};
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
 
     for (uint32_t i = 0; i < want->n; i++) {
         const struct mig_card_profile *p = &card->profiles[want->instances[i].profile];
@@ -277,7 +278,7 @@ static void write_plan(const struct search *s, struct mig_plan *plan) {
 
 /* The fewest instances in use without which the search succeeds; of several sets the first. */
 static bool find_blockers(struct search *s, uint32_t *ret) {
-    /* check_limits() has refused a card with more; the compiler does not see that. */
+    /* mig_plan_check_limits() has refused a card with more; the compiler does not see that. */
     uint32_t n =
         s->card->ninstances < MIG_CARD_INSTANCES_MAX ? s->card->ninstances : MIG_CARD_INSTANCES_MAX;
     uint32_t busy = 0, best = 0;
@@ -299,7 +300,7 @@ static bool find_blockers(struct search *s, uint32_t *ret) {
 static int plan_instances(const struct mig_card *card, const struct mig_want *want,
                           struct mig_plan *plan, struct err *err) {
     struct search s = {.card = card, .want = want};
-    int r = check_limits(card, want, err);
+    int r = mig_plan_check_limits(card, want, err);
 
     if (r < 0)
         return r;
@@ -341,7 +342,7 @@ int mig_plan(const struct mig_card *card, const struct mig_want *want, struct mi
 static void explain_one(const struct mig_card *card, uint32_t i, const char *separator,
                         struct buf *out) {
     const struct mig_instance *gi = &card->instances[i];
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
 
     buf_printf(out, "%sinstance %u (%s at %u)", separator, gi->id,
                mig_name_format(&card->profiles[gi->profile].name, name), gi->start);

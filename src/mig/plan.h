@@ -42,6 +42,11 @@ struct mig_plan {
 int mig_plan(const struct mig_card *card, const struct mig_want *want, struct mig_plan *ret,
              struct err *err);
 
+/* Whether one card can have the wanted instances at all, wherever they are: -ENOSPC where there are
+ * more of a profile, or of media engines, than it has. */
+int mig_plan_check_limits(const struct mig_card *card, const struct mig_want *want,
+                          struct err *err);
+
 /* The slices of the compute instances that a refit destroys (bits by index in `instance`) and makes
  * (the largest first). -EBUSY where the ones in use do not fit among the wanted. */
 struct mig_refit {

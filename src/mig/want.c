@@ -32,7 +32,7 @@ static struct mig_wanted *find_room(struct mig_want *want, uint32_t profile, uin
 static int add_devices(struct mig_want *want, const struct mig_card *card,
                        const struct mig_devices *d, struct err *err) {
     const struct mig_card_profile *p = mig_card_find(card, &d->name);
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
 
     if (!p || d->name.compute == 0 || d->name.compute > d->name.slices)
         return err_set(err, EINVAL, "the card has no profile %s", mig_name_format(&d->name, name));

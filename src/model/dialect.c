@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "model/mig_strategy.h"
 #include "model/placement_policies.h"
@@ -15,7 +16,7 @@
 #define CARDS_MAX UINT64_C(64)
 #define TFLOPS_MAX UINT64_C(1000000)
 
-enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4, DIVIDES = 8 };
+enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4, DIVIDES = 8, AS_REPLICAS = 16 };
 
 static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS],
                                      struct container_request *ret);
@@ -27,6 +28,7 @@ const struct dialect dialects[DIALECT_COUNT] = {
                       .zero_is_unset = ((flags) &ZERO_IS_UNSET) != 0,                              \
                       .memory_is_all = ((flags) &MEMORY_IS_ALL) != 0,                              \
                       .divides = ((flags) &DIVIDES) != 0,                                          \
+                      .replicas = ((flags) &AS_REPLICAS) != 0,                                     \
                       .exported = EXPORT_##tools,                                                  \
                       .prefix = prefix_,                                                           \
                       .read_annotations = reader},
@@ -97,10 +99,11 @@ static bool is_mig(const char *name) {
 
 int dialect_leave(const char *names, struct err *err) {
     bool rows[DIALECT_COUNT] = {false};
-    for (size_t len; *names; names += len + (names[len] == ',')) {
+    const char *item;
+    size_t len;
+    while (text_item(&names, &item, &len)) {
         char name[128];
-        len = strcspn(names, ",");
-        (void) snprintf(name, sizeof(name), "%.*s", (int) (len < sizeof(name) ? len : 0), names);
+        (void) snprintf(name, sizeof(name), "%.*s", (int) (len < sizeof(name) ? len : 0), item);
         if (is_mig(name))
             continue; /* the agent's own matter */
         size_t row = find_row(name);
@@ -108,7 +111,7 @@ int dialect_leave(const char *names, struct err *err) {
             return err_set(err, EINVAL,
                            "%.*s is no resource that Aliquot serves: give names such as "
                            "nvidia.com/gpu, with commas between (docs/dialects.md has all)",
-                           len < 100 ? (int) len : 100, names);
+                           len < 100 ? (int) len : 100, item);
         if (dialects[row].offered)
             return err_set(err, EINVAL, "%s cannot be left to others: Aliquot's agents offer it",
                            name);
@@ -133,6 +136,12 @@ static const struct dialect_quantity *find_quantity(const char *name) {
 
 bool dialect_knows(const char *name) {
     return strcmp(name, RESOURCE_SLOT) == 0 || find_quantity(name) != NULL || is_mig(name);
+}
+
+bool dialect_gives_replicas(const char *name) {
+    const struct dialect_quantity *q = find_quantity(name);
+    return q && (q->kind == QUANTITY_REPLICAS ||
+                 (q->kind == QUANTITY_CARDS && dialects[q->dialect].replicas));
 }
 
 /* A quantity too large to represent is not malformed: it is more than anything has. */
@@ -200,13 +209,6 @@ static enum request_problem normalise(struct reading *r) {
     }
     if (r->has[QUANTITY_MEMORY] && r->has[QUANTITY_MEMORY_RATIO])
         return REQUEST_TWICE;
-    if (r->has[QUANTITY_REPLICAS]) {
-        r->has[QUANTITY_MEMORY_PERCENT] = true;
-        r->value[QUANTITY_MEMORY_PERCENT] =
-            r->value[QUANTITY_REPLICAS] > REPLICAS_PER_CARD
-                ? UINT64_MAX
-                : r->value[QUANTITY_REPLICAS] * PERCENT / REPLICAS_PER_CARD;
-    }
     return REQUEST_OK;
 }
 
@@ -232,6 +234,9 @@ static enum request_problem check_ranges(const struct reading *r) {
     if ((r->has[QUANTITY_TFLOPS] && value[QUANTITY_TFLOPS] == 0) ||
         value[QUANTITY_TFLOPS] > TFLOPS_MAX)
         return REQUEST_TFLOPS_RANGE;
+    if (r->has[QUANTITY_REPLICAS] &&
+        (value[QUANTITY_REPLICAS] == 0 || value[QUANTITY_REPLICAS] > REPLICAS_MAX))
+        return REQUEST_REPLICAS_RANGE;
     return value[QUANTITY_MEMORY] > INT64_MAX ? REQUEST_MEMORY_RANGE : REQUEST_OK;
 }
 
@@ -292,8 +297,12 @@ static enum request_problem judge_share(const struct reading *r, struct containe
         ret->memory_percent = PERCENT;
     if (ret->memory == 0 && ret->memory_percent == 0 && r->has[QUANTITY_CORE_OFFLINE])
         ret->memory_percent = (uint32_t) r->value[QUANTITY_CORE_OFFLINE];
+    ret->replicas = (uint32_t) r->value[QUANTITY_REPLICAS];
+    ret->as_cards = r->dialect->replicas;
     ret->slot = ret->core == 0 && ret->tflops == 0;
-    return ret->slot && ret->memory == 0 && ret->memory_percent == 0 ? REQUEST_SPLIT : REQUEST_OK;
+    return ret->slot && ret->memory == 0 && ret->memory_percent == 0 && ret->replicas == 0
+               ? REQUEST_SPLIT
+               : REQUEST_OK;
 }
 
 /* Charts write a zero amount of memory, and nothing else, for a container without a GPU. */
@@ -329,6 +338,8 @@ static enum request_problem judge_reading(struct reading *r, struct container_re
     if (!is_whole(r, ret))
         return judge_share(r, ret);
     ret->whole = true;
+    ret->as_replica = r->dialect->replicas && !r->has[QUANTITY_CORE_EACH] &&
+                      !r->has[QUANTITY_MEMORY] && !r->has[QUANTITY_MEMORY_PERCENT];
     ret->memory_floor = r->value[QUANTITY_MEMORY];
     ret->memory = 0;
     ret->core = ret->memory_percent = 0;
@@ -498,6 +509,7 @@ const char *request_problem_text(enum request_problem problem, struct dialect_pa
             MALFORMED "gpu-memory is below 1 MiB: it counts bytes, write a unit such as 4096Mi",
         [REQUEST_MEMORY_RANGE] = MALFORMED "gpu-memory is too large a number",
         [REQUEST_PERCENT_RANGE] = MALFORMED "the percentage of memory must be from 1 to 100 a card",
+        [REQUEST_REPLICAS_RANGE] = MALFORMED "the number of replicas must be from 1 to 1024",
         [REQUEST_TFLOPS_RANGE] = MALFORMED "gpu-tflops must be from 1 to 1000000",
         [REQUEST_NOT_A_NUMBER] = MALFORMED "a GPU resource is not a whole number",
         [REQUEST_TWICE] = MALFORMED "two resource names of one container say the same quantity",

@@ -23,9 +23,25 @@
 /* How many containers without a share of compute fit on a card (one slot each). */
 #define SLOTS_PER_CARD 64
 
-/* Replicas of a card under NVIDIA's time-slicing: the resource does not carry the number, and the
- * example of its documentation has ten. */
+/* Replicas of a card for which the configuration of the node has no number: the example of NVIDIA's
+ * documentation has ten. */
 #define REPLICAS_PER_CARD 10
+#define REPLICAS_MAX 1024 /* of one card */
+
+/* The replicas of a card that aliquot-scheduler gives out, by section `sharing` of the node's
+ * configuration. All 0: there are none. */
+struct card_replicas {
+    uint32_t count;   /* at least 2 */
+    bool as_cards;    /* under the name of whole cards, so that nvidia.com/gpu requests them */
+    bool one_at_most; /* a container gets one at most */
+    bool with_core;   /* each has its part of the compute, too */
+};
+
+/* Equal for equal replicas only. */
+static inline uint32_t card_replicas_code(const struct card_replicas *r) {
+    return r->count << 3 | (uint32_t) r->as_cards << 2 | (uint32_t) r->one_at_most << 1 |
+           (uint32_t) r->with_core;
+}
 
 /* The meaning of a number. Totals are divided by the number of cards. */
 enum quantity_kind {
@@ -39,7 +55,7 @@ enum quantity_kind {
     QUANTITY_BOTH,           /* percent, total, of compute and of memory */
     QUANTITY_CARDS,          /* cards; whole ones where nothing says how much of each */
     QUANTITY_SPLIT,          /* cards over which the totals are divided */
-    QUANTITY_REPLICAS,       /* of a card that is cut into REPLICAS_PER_CARD */
+    QUANTITY_REPLICAS,       /* of one card: see struct card_replicas */
     QUANTITY_PRIORITY,       /* 0: as all others; more: after them */
     QUANTITY_KINDS,
 };
@@ -69,6 +85,7 @@ enum request_problem {
     REQUEST_MEMORY_SMALL, /* a unit is missing */
     REQUEST_MEMORY_RANGE, /* 16Ei */
     REQUEST_PERCENT_RANGE,
+    REQUEST_REPLICAS_RANGE,
     REQUEST_TFLOPS_RANGE,
     REQUEST_NOT_A_NUMBER,
     REQUEST_TWICE, /* two names for the same quantity */
@@ -113,7 +130,8 @@ struct dialect {
     bool offered; /* its QUANTITY_CORE is a resource of the agent's: needs no carrier beside it */
     bool zero_is_unset; /* its project takes 0 for "not given" */
     bool memory_is_all; /* compute alone comes with all of the memory, not with as much of it */
-    bool divides; /* compute beyond 100 percent, and the memory beside it, over several cards */
+    bool replicas; /* cards without an amount are replicas where these have the name of cards */
+    bool divides;  /* compute beyond 100 percent, and the memory beside it, over several cards */
     enum export_kind exported;
     const char *prefix; /* of the exported annotations where two dialects share the kind */
     /* Understands a request in annotations, of which `text` has the values (NULL: not there); NULL:
@@ -160,14 +178,18 @@ struct container_request {
     uint32_t core;           /* percent of each card; 0: no guarantee */
     uint64_t memory;         /* bytes of each card; 0: by memory_percent, else by the compute */
     uint32_t memory_percent; /* of whichever card it gets; 0: not used */
-    uint32_t tflops;         /* FP16 TFLOPS of each card, which give its core; 0: not used */
-    uint64_t memory_floor;   /* whole cards only: memory requested beside, which they have in sum */
-    bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
-    bool slot;               /* shares without compute: takes one of the slots of each card */
-    bool offline;            /* gets what others leave, unless the pod names another policy */
-    uint32_t scaling; /* oversubscription of its memory, in thousandths; 0: as the node does */
+    uint32_t replicas;       /* of the card; 0: not used */
+    bool as_replica; /* with `whole`: one replica of each card whose replicas are `as_cards` */
+    bool as_cards;   /* a share under a name of whole cards: of none whose replicas have it, too */
+    uint32_t tflops; /* FP16 TFLOPS of each card, which give its core; 0: not used */
+    uint64_t memory_floor; /* whole cards only: memory requested beside, which they have in sum */
+    bool claimed;          /* the amounts are those of an ElasticGPUClaim, to be filled in */
+    bool slot;             /* shares without compute: takes one of the slots of each card */
+    bool offline;          /* gets what others leave, unless the pod names another policy */
+    uint32_t scaling;      /* oversubscription of its memory, in thousandths; 0: as the node does */
     enum dialect_id dialect; /* of the request */
     uint16_t ordinal;        /* of the container among the init containers, or among the others */
+    uint32_t cpus;           /* exclusive CPUs, see struct cpu_memory; 0: none */
 };
 
 #define GPU_CONTAINERS_MAX 32
@@ -196,6 +218,9 @@ int dialect_leave(const char *names, struct err *err);
 bool dialect_is_left(size_t row);
 /* Whether the row of that name is left; false for a name of no row. */
 bool dialect_is_left_name(const char *name);
+/* Whether aliquot-scheduler gives out replicas under that name: it is nvidia.com/gpu or
+ * nvidia.com/gpu.shared, and not left. */
+bool dialect_gives_replicas(const char *name);
 
 /* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
  * and scaling; a container that requests no GPU gives REQUEST_OK and *ret_requested false. */

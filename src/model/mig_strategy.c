@@ -2,6 +2,7 @@
 #include "model/mig_strategy.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const names[MIG_STRATEGIES] = {
@@ -22,4 +23,10 @@ int mig_strategy_parse(const char *name, enum mig_strategy *ret) {
         return 0;
     }
     return -EINVAL;
+}
+
+void mig_resource_name(const char *profile, char *ret, size_t size) {
+    (void) snprintf(ret, size, MIG_RESOURCE_PREFIX "%s", profile);
+    for (char *c = ret; (c = strchr(c, '+'));)
+        *c = '.';
 }

@@ -2,6 +2,9 @@
 #pragma once
 
 /* How MIG instances are offered, in the names of NVIDIA's device plugin. */
+
+#include <stddef.h>
+
 #define MIG_RESOURCE_PREFIX "nvidia.com/mig-" /* of resources of whole MIG instances */
 
 enum mig_strategy {
@@ -16,3 +19,7 @@ const char *mig_strategy_name(enum mig_strategy strategy);
 
 /* The strategy of that name, or -EINVAL. */
 int mig_strategy_parse(const char *name, enum mig_strategy *ret);
+
+/* The resource of the instances of a profile, with a dot for the plus sign, which names of
+ * resources do not have: "nvidia.com/mig-1g.10gb.me" of "1g.10gb+me". Cut to `size` bytes. */
+void mig_resource_name(const char *profile, char *ret, size_t size);

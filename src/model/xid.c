@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static const struct {
     const char *name, *remedy;
     enum xid_action action;
@@ -158,18 +160,13 @@ static bool read_entry(const char *at, size_t len, struct list *l) {
 }
 
 static size_t read_list(const char *text, struct list *ret, char ret_bad[static 32]) {
-    size_t bad = 0;
+    const char *item;
+    size_t len, bad = 0;
 
     *ret = (struct list){0};
-    for (const char *at = text ? text : ""; *at;) {
-        size_t len = strcspn(at, ",");
-
-        if (read_entry(at, len, ret)) {
-            if (bad++ == 0 && !ret_bad[0])
-                (void) snprintf(ret_bad, 32, "%.*s", (int) (len < 31 ? len : 31), at);
-        }
-        at += len + (at[len] == ',');
-    }
+    while (text_item(&text, &item, &len))
+        if (read_entry(item, len, ret) && bad++ == 0 && !ret_bad[0])
+            (void) snprintf(ret_bad, 32, "%.*s", (int) (len < 31 ? len : 31), item);
     return bad;
 }
 

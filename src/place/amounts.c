@@ -5,9 +5,9 @@
 
 #define CORE_NEVER 101 /* more than any card has */
 
-/* memory * core / 100 without overflow */
-static uint64_t part_of(uint64_t memory, uint32_t core) {
-    return memory / CORE_PER_CARD * core + memory % CORE_PER_CARD * core / CORE_PER_CARD;
+/* memory * core / all without overflow */
+static uint64_t part_of(uint64_t memory, uint32_t core, uint32_t all) {
+    return memory / all * core + memory % all * core / all;
 }
 
 /* Compute in percent of this card. */
@@ -19,23 +19,58 @@ static uint32_t core_of(const struct container_request *req, const struct place_
     return (uint32_t) (((uint64_t) req->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
 }
 
-/* The percentage of the memory for a request without an amount. */
-static uint32_t percent_of(const struct container_request *req, const struct place_card *card) {
+uint32_t place_replicas(const struct container_request *req, const struct place_card *card) {
+    if (req->whole)
+        return req->as_replica && card->replicas.as_cards ? 1 : 0;
+    return req->replicas;
+}
+
+static uint32_t replicas_of(const struct place_card *card) {
+    return card->replicas.count > 0 ? card->replicas.count : REPLICAS_PER_CARD;
+}
+
+/* More replicas than the card has are more memory than it has. */
+static uint64_t replicas_memory(uint32_t n, const struct place_card *card) {
+    if (n > replicas_of(card))
+        return card->memory + 1;
+    return part_of(card->memory, n * CORE_PER_CARD, replicas_of(card) * place_card_core(card));
+}
+
+static uint32_t replicas_core(uint32_t n, const struct place_card *card) {
+    uint32_t core = n * CORE_PER_CARD / replicas_of(card);
+    return card->replicas.with_core ? (core > 0 ? core : 1) : 0;
+}
+
+/* Memory for a request without an amount: its percentage. An instance counts as its percentage of a
+ * card, so that it may have less than the request takes. */
+static uint64_t default_memory(const struct container_request *req, const struct place_card *card) {
+    const uint32_t n = place_replicas(req, card);
+    if (n > 0)
+        return replicas_memory(n, card);
     uint32_t percent = req->memory_percent ? req->memory_percent : core_of(req, card);
-    return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;
+    return part_of(card->memory, percent < CORE_PER_CARD ? percent : CORE_PER_CARD,
+                   place_card_core(card));
+}
+
+bool place_card_serves(const struct container_request *req, const struct place_card *card) {
+    const uint32_t n = place_replicas(req, card);
+    /* Kubelet counts the replicas that the node shows under that name, and shares with them. */
+    return (card->core == 0 || (!req->whole && req->cards <= 1)) &&
+           !(card->replicas.as_cards && req->as_cards) &&
+           !(card->replicas.one_at_most && n > 0 && n * req->cards > 1);
 }
 
 void place_given(const struct container_request *req, const struct place_card *card,
                  uint64_t *ret_memory, uint64_t *ret_physical) {
     uint64_t memory = req->memory, physical;
-    if (req->whole) {
+    if (place_is_whole(req, card)) {
         /* A part of the card that is kept back is given to no share. */
         *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
         return;
     }
     if (memory == 0) {
         /* The requested percentage, of the physical memory and of the capacity. */
-        memory = part_of(card->memory, percent_of(req, card));
+        memory = default_memory(req, card);
         physical = scaling_physical(memory, card->physical, card->memory, 0);
         if (req->scaling >= SCALING_ONE && scaling_capacity(physical, req->scaling) < memory)
             memory = scaling_capacity(physical, req->scaling);
@@ -55,10 +90,15 @@ bool place_amount_take(struct place_amount *free, const struct place_amount *amo
 struct place_amount place_share(const struct container_request *req,
                                 const struct place_card *card) {
     uint64_t memory = req->memory, physical;
+    const uint32_t n = place_replicas(req, card);
+    if (n > 0) {
+        const uint32_t part = replicas_core(n, card);
+        return (struct place_amount){replicas_memory(n, card), part, part == 0};
+    }
     if (req->whole)
         return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
     if (memory == 0) {
-        memory = part_of(card->memory, percent_of(req, card));
+        memory = default_memory(req, card);
     } else if (card->physical < card->memory) {
         place_given(req, card, &memory, &physical);
         memory = scaling_charge(memory, physical, card->physical, card->memory);

@@ -57,6 +57,13 @@ struct place_amount place_held_by(const struct gpu_request *request, const struc
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
                                    uint32_t containers, uint32_t c);
 
+/* Whether the card can be given to a container with that request, if enough of it is free. */
+static inline bool is_candidate(const struct container_request *req,
+                                const struct place_card *card) {
+    return card->healthy && (place_is_whole(req, card) || !card->whole_only) &&
+           place_card_serves(req, card);
+}
+
 /* Whether the container may take card c of the node. */
 static inline bool may_take(const struct place_node *node, uint32_t container, uint32_t c) {
     return !node->allowed || node->allowed[container] >> c & 1;

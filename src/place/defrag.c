@@ -371,7 +371,8 @@ static bool same_container(const struct container_request *a, const struct conta
     return a->phase == b->phase && a->cards == b->cards && a->whole == b->whole &&
            a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
            a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
-           a->scaling == b->scaling;
+           a->scaling == b->scaling && a->replicas == b->replicas &&
+           a->as_replica == b->as_replica && a->as_cards == b->as_cards;
 }
 
 static bool same_request(const struct gpu_request *a, const struct gpu_request *b) {

@@ -53,10 +53,11 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
     ret->models = UINT64_MAX;
     ret->model = NULL;
     ret->topology = TOPOLOGY_UNSET;
-    ret->numa_bind = false;
+    ret->numa_bind = ret->exclusive_cpus = false;
     ret->nunits = 0;
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t cards = request->containers[order[i]].cards;
+        ret->exclusive_cpus |= request->containers[i].cpus > 0;
         for (uint32_t c = 0; c < cards && c < PLACE_CARDS_MAX; c++)
             ret->units[ret->nunits++] = order[i];
     }
@@ -64,8 +65,9 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
 
 /* ---- the search ---- */
 
-/* A card that a container can get. Candidates are taken in the order of cost, cut, index. */
+/* A card that a container can get. Candidates are taken in the order of far, cost, cut, index. */
 struct candidate {
+    bool far; /* see place_is_far() */
     uint64_t cost;
     uint32_t cut; /* links to idle cards that it would leave behind */
     uint32_t card;
@@ -150,15 +152,18 @@ static uint32_t links_cut(const struct place_node *node, uint32_t c) {
 static bool are_equivalent(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
     return s->node->ndraws == 0 && x->memory == y->memory && x->physical == y->physical &&
-           x->tflops == y->tflops && amount_equal(&x->free, &y->free) &&
-           amount_is_zero(&s->now[a]) && amount_is_zero(&s->now[b]);
+           x->tflops == y->tflops && x->core == y->core && x->whole_only == y->whole_only &&
+           card_replicas_code(&x->replicas) == card_replicas_code(&y->replicas) &&
+           amount_equal(&x->free, &y->free) && amount_is_zero(&s->now[a]) &&
+           amount_is_zero(&s->now[b]);
 }
 
 /* Whether `container` fits on card c beside what the pod has there, and how much it adds. */
 static bool fits_on(const struct search *s, uint32_t c, uint32_t container,
                     struct place_amount *ret_added) {
     const struct place_card *card = &s->node->cards[c];
-    if (!card->healthy || (s->granted[container] >> c & 1) || !may_take(s->node, container, c) ||
+    if (!is_candidate(&s->plan->request->containers[container], card) ||
+        (s->granted[container] >> c & 1) || !may_take(s->node, container, c) ||
         !is_linked(s, container, c))
         return false;
     struct place_amount after = hold_with(s, c, container);
@@ -173,7 +178,11 @@ static bool fits_on(const struct search *s, uint32_t c, uint32_t container,
 static uint64_t cost_of(const struct search *s, uint32_t c, const struct place_amount *added) {
     struct place_card left = s->node->cards[c];
     left.free = amount_sub(left.free, s->now[c]);
-    return amount_is_zero(added) ? 0 : s->policy->card_cost(s->plan, s->node, c, &left, added);
+    if (amount_is_zero(added))
+        return 0;
+    uint64_t cost = s->policy->card_cost(s->plan, s->node, c, &left, added);
+    /* Among equals, requests of whole cards go first to those that take nothing else. */
+    return left.whole_only || cost == UINT64_MAX ? cost : cost + 1;
 }
 
 /* Costs of the last few cards that differed: policies think long, and many cards are equivalent. */
@@ -201,6 +210,8 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t container,
 }
 
 static bool is_before(const struct candidate *a, const struct candidate *b) {
+    if (a->far != b->far)
+        return b->far;
     if (a->cost != b->cost)
         return a->cost < b->cost;
     return a->cut != b->cut ? a->cut < b->cut : a->card < b->card;
@@ -208,7 +219,13 @@ static bool is_before(const struct candidate *a, const struct candidate *b) {
 
 /* Only a whole card takes links from others; a share is put where it fits best. */
 static uint32_t cut_by(const struct search *s, uint32_t container, uint32_t c) {
-    return s->plan->request->containers[container].whole ? links_cut(s->node, c) : 0;
+    return place_is_whole(&s->plan->request->containers[container], &s->node->cards[c])
+               ? links_cut(s->node, c)
+               : 0;
+}
+
+static bool is_far(const struct search *s, uint32_t container, uint32_t c) {
+    return place_is_far(&s->plan->request->containers[container], &s->node->cards[c]);
 }
 
 /* The cards for one more unit of the container in the order in which they are to be tried, those
@@ -224,6 +241,7 @@ static uint32_t list_candidates(const struct search *s, uint32_t container,
         if (!try_card(s, c, container, &known, &new.cost))
             continue;
         new.cut = cut_by(s, container, c);
+        new.far = is_far(s, container, c);
         if (last && !is_before(last, &new))
             continue;
         uint32_t at = n++;
@@ -262,7 +280,7 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     uint32_t container = s->plan->units[u];
     bool last_of_container = u + 1 == s->plan->nunits || s->plan->units[u + 1] != container;
     struct place_amount held = s->now[card];
-    struct candidate at = {.card = card};
+    struct candidate at = {.far = is_far(s, container, card), .card = card};
     struct place_amount added;
     if (!last_of_container &&
         fits_on(s, card, container, &added)) { /* the container's next card comes after it */
@@ -301,6 +319,8 @@ static uint64_t linked_cards(struct search *s, uint32_t u) {
             search.candidates |= UINT64_C(1) << c;
         if (is_idle(&s->node->cards[c]))
             search.idle |= UINT64_C(1) << c;
+        if (is_far(s, container, c))
+            search.far |= UINT64_C(1) << c;
     }
     uint64_t set = topology_pick(s->node->topology, &search);
     charge(s, u, search.steps);
@@ -375,6 +395,7 @@ static struct place_amount sum_of_free(const struct place_node *node,
             ret_least->memory = card->memory;
         if (card->tflops > ret_least->tflops)
             ret_least->tflops = card->tflops;
+        place_least_replicas(&ret_least->replicas, card->replicas.count, card->replicas.as_cards);
     }
     ret_least->physical = ret_least->memory; /* without oversubscription a container takes least */
     return sum;
@@ -396,6 +417,8 @@ static bool sums_fit(const struct gpu_request *request, const struct place_node 
         struct place_amount one = place_share(req, &least);
         if (req->phase == CONTAINER_INIT)
             continue;
+        if (place_replicas(req, &least) > 0)
+            one.slots = 0; /* those with compute take none */
         for (uint32_t c = 0; c < req->cards; c++) {
             want.memory = add_bounded(want.memory, one.memory);
             want.core += one.core;
@@ -412,6 +435,8 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
     int64_t value = worth->value;
     if (policy->settle)
         value = policy->settle(plan, value, worth->toll);
+    if (plan->exclusive_cpus) /* nodes where they are near the cards take precedence */
+        value = value / 2 + (worth->far ? -PLACE_VALUE_MAX : PLACE_VALUE_MAX) / 2;
     if (plan->topology >= TOPOLOGY_BEST) /* requested links take precedence */
         value = value / 16 + (int64_t) worth->links * (PLACE_VALUE_MAX / 16);
     if (value > PLACE_VALUE_MAX)
@@ -436,8 +461,17 @@ static uint32_t class_of_links(const struct search *s) {
     return several ? weakest : 0;
 }
 
+static bool any_far(const struct search *s) {
+    for (uint32_t i = 0; i < s->plan->request->n; i++)
+        for (uint64_t rest = s->granted[i]; rest; rest &= rest - 1)
+            if (is_far(s, i, (uint32_t) __builtin_ctzll(rest)))
+                return true;
+    return false;
+}
+
 static struct place_worth worth_of(const struct search *s) {
     return (struct place_worth){
+        .far = any_far(s),
         .links = class_of_links(s),
         .value = s->policy->node_value(s->plan, s->node, s->now),
         .toll = s->policy->node_toll ? s->policy->node_toll(s->plan, s->node, s->now) : 0,

@@ -27,19 +27,40 @@ struct place_amount {
     uint32_t slots;  /* see SLOTS_PER_CARD */
 };
 
+/* Which containers get their exclusive CPUs on the NUMA node of a card: those that have more than
+ * `above` and at most `upto`. */
+struct place_cpus {
+    bool known; /* false: all do, as far as is known */
+    uint32_t above, upto;
+};
+
 struct place_card {
     uint64_t memory; /* bytes: the capacity that the node offers */
     struct place_amount free;
     bool healthy;      /* others are no candidates */
+    bool whole_only;   /* no candidate for shares */
     uint64_t physical; /* bytes of the card; less than `memory` under oversubscription */
     uint32_t tflops;   /* FP16 TFLOPS of the whole card; 0: not known */
+    uint32_t core;     /* of a MIG instance: percent of its card that it has; 0: a whole card */
+    struct card_replicas replicas;
+    struct place_cpus cpus;
 };
 
 struct place_topology;
 
+/* Compute of the card or instance, in percent of a card. */
+static inline uint32_t place_card_core(const struct place_card *card) {
+    return card->core > 0 ? card->core : CORE_PER_CARD;
+}
+
 /* All of a card of which nothing is allocated. */
 static inline struct place_amount place_amount_of_card(uint64_t memory) {
     return (struct place_amount){memory, CORE_PER_CARD, SLOTS_PER_CARD};
+}
+
+/* The same of a card or an instance. */
+static inline struct place_amount place_amount_of(const struct place_card *card) {
+    return (struct place_amount){card->memory, place_card_core(card), SLOTS_PER_CARD};
 }
 
 /* Takes the amount of what is free, or all that is free where that is less: false then. */
@@ -47,7 +68,7 @@ bool place_amount_take(struct place_amount *free, const struct place_amount *amo
 
 /* Whether nothing of the card is allocated; slots do not count. */
 static inline bool place_card_is_idle(const struct place_card *card) {
-    return card->free.core == CORE_PER_CARD && card->free.memory == card->memory;
+    return card->free.core == place_card_core(card) && card->free.memory == card->memory;
 }
 
 /* Capacity of a card that is reserved for some containers together. They use it up before they take
@@ -77,9 +98,10 @@ enum place_reason {
     PLACE_OK,
     PLACE_NO_GPU, /* the node has no card */
     PLACE_NONE_HEALTHY,
-    PLACE_TOO_LARGE, /* no card has that much memory at all */
-    PLACE_TOO_FEW,   /* the node has fewer cards than asked */
-    PLACE_NO_WHOLE,  /* too few idle cards */
+    PLACE_TOO_LARGE,  /* no card has that much memory at all */
+    PLACE_TOO_FEW,    /* the node has fewer cards than asked */
+    PLACE_NO_WHOLE,   /* too few idle cards */
+    PLACE_ONLY_WHOLE, /* all healthy cards are given out whole only */
     PLACE_NO_MEMORY,
     PLACE_NO_CORE,
     PLACE_NO_SLOT,
@@ -95,6 +117,10 @@ enum place_reason {
     PLACE_NO_AGENT,     /* by the caller: kubelet would refuse every pod with a share */
     PLACE_AGENT_STOPS,  /* by the caller: the same in a moment */
     PLACE_NODE_UNREADY, /* by the caller: its condition Ready is False or Unknown */
+    PLACE_TOO_WIDE,     /* no card and no instance has that much compute at all */
+    PLACE_ONE_REPLICA,  /* a container gets one replica of these cards at most */
+    PLACE_REPLICAS,     /* the name that is requested means replicas of these cards */
+    PLACE_INSTANCES,    /* too few cards that are no MIG instances, for a request that needs them */
     PLACE_REASONS,
 };
 
@@ -139,8 +165,9 @@ struct place_plan {
     uint64_t models;           /* bit i: cards of the dense model id i will do; of all: all ones */
     struct place_model *model; /* what policies have learned, and their caches; NULL: nothing */
     enum topology_policy topology;
-    bool numa_bind;  /* the cards of one container are on one NUMA node */
-    uint32_t effort; /* tries of a card left; 0: used up */
+    bool numa_bind;      /* the cards of one container are on one NUMA node */
+    bool exclusive_cpus; /* a container has some */
+    uint32_t effort;     /* tries of a card left; 0: used up */
     uint32_t nunits;
     uint8_t units[GPU_CONTAINERS_MAX *
                   PLACE_CARDS_MAX]; /* one per card wanted: index of the container */
@@ -154,6 +181,7 @@ struct place_worth {
     int64_t value;  /* the policy's node_value */
     uint64_t toll;  /* the policy's node_toll; 0 without */
     uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
+    bool far;       /* a container has a card that is place_is_far() */
     bool rough;     /* set by the caller: from short estimates, see place_model_short_estimates() */
 };
 
@@ -199,6 +227,35 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
 /* What a container takes of the capacity of one card. On an oversubscribed card, a container with a
  * larger physical part than the node's factor gives takes proportionally more. */
 struct place_amount place_share(const struct container_request *req, const struct place_card *card);
+
+/* Replicas of the card that the container requests; 0: it requests an amount or the whole card. */
+uint32_t place_replicas(const struct container_request *req, const struct place_card *card);
+
+/* Whether the container requests all of the card. */
+static inline bool place_is_whole(const struct container_request *req,
+                                  const struct place_card *card) {
+    return req->whole && place_replicas(req, card) == 0;
+}
+
+/* Whether the container has exclusive CPUs, and gets them on another NUMA node than the card's. */
+static inline bool place_is_far(const struct container_request *req,
+                                const struct place_card *card) {
+    return req->cpus > 0 && card->cpus.known &&
+           (req->cpus <= card->cpus.above || req->cpus > card->cpus.upto);
+}
+
+/* Makes `least` the replicas of which a request takes the least, among these and those before. */
+static inline void place_least_replicas(struct card_replicas *least, uint32_t count,
+                                        bool as_cards) {
+    count = count > 0 ? count : REPLICAS_PER_CARD;
+    least->count = count > least->count ? count : least->count;
+    least->as_cards |= as_cards;
+}
+
+/* Whether it can be given to the container at all. A MIG instance is never a whole card, and CUDA
+ * uses one instance in a process, so that a request for several cards gets none. Of some cards a
+ * container gets one replica at most. */
+bool place_card_serves(const struct container_request *req, const struct place_card *card);
 
 /* What the container gets for that: its memory limit and its physical part, in bytes. A whole card
  * is not oversubscribed: it has no other share. */

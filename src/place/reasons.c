@@ -8,7 +8,9 @@ static bool is_free_whole(const struct gpu_request *request, const struct place_
                           uint32_t container, uint32_t c) {
     const struct place_card *card = &node->cards[c];
     struct place_amount want = place_taken_by(request, node, UINT32_C(1) << container, c);
-    return card->healthy && card->memory > 0 && amount_fits(&want, &card->free);
+    return card->healthy && card->memory > 0 &&
+           place_card_serves(&request->containers[container], card) &&
+           amount_fits(&want, &card->free);
 }
 
 /* Memory of the largest cards of the set, as many as asked. */
@@ -44,7 +46,7 @@ static enum place_reason whole_reason(const struct gpu_request *request,
 
 /* How many cards have what. */
 struct tally {
-    uint32_t fast, could, healthy, memory, core, both, slot;
+    uint32_t fast, wide, could, healthy, open, memory, core, both, slot;
     bool known; /* TFLOPS of any */
 };
 
@@ -55,16 +57,18 @@ static struct tally count_cards(const struct gpu_request *request, const struct 
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         struct place_amount want = place_share(req, card);
-        if (!may_take(node, i, c))
+        if (!may_take(node, i, c) || !place_card_serves(req, card))
             continue;
         t.known |= card->tflops > 0;
         t.fast += want.core <= CORE_PER_CARD;
+        t.wide += want.core <= place_card_core(card);
         t.could += want.memory > 0 && want.memory <= card->memory;
-        if (!card->healthy)
+        t.healthy += card->healthy;
+        if (!is_candidate(req, card))
             continue;
         want = place_taken_by(request, node, UINT32_C(1) << i, c);
         bool m = want.memory <= card->free.memory, p = want.core <= card->free.core;
-        t.healthy++;
+        t.open++;
         t.memory += m;
         t.core += p;
         t.both += m && p;
@@ -81,11 +85,15 @@ static enum place_reason share_reason(const struct gpu_request *request,
         return PLACE_NO_TFLOPS;
     if (t.fast < req->cards)
         return PLACE_TOO_SLOW;
+    if (t.wide < req->cards)
+        return PLACE_TOO_WIDE;
     if (t.could < req->cards)
         return PLACE_TOO_LARGE;
     if (t.healthy == 0)
         return PLACE_NONE_HEALTHY;
-    if (t.core < req->cards && req->memory == 0 && req->memory_percent == 0)
+    if (t.open == 0)
+        return PLACE_ONLY_WHOLE;
+    if (t.core < req->cards && req->memory == 0 && req->memory_percent == 0 && req->replicas == 0)
         return PLACE_NO_CORE; /* the memory that is short was not asked for */
     if (t.memory < req->cards)
         return PLACE_NO_MEMORY;
@@ -96,6 +104,30 @@ static enum place_reason share_reason(const struct gpu_request *request,
     return t.slot < req->cards ? PLACE_NO_SLOT : PLACE_OK;
 }
 
+/* Why too few cards serve the request, whatever is free of them. */
+static enum place_reason serving_reason(const struct container_request *req,
+                                        const struct place_node *node) {
+    uint32_t serving = 0, limited = 0, replicated = 0;
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        serving += place_card_serves(req, &node->cards[c]);
+        limited += node->cards[c].replicas.one_at_most;
+        replicated += req->as_cards && node->cards[c].replicas.as_cards;
+    }
+    if (serving >= req->cards || serving == node->ncards)
+        return PLACE_OK;
+    if (replicated > 0)
+        return PLACE_REPLICAS;
+    return limited > 0 ? PLACE_ONE_REPLICA : PLACE_INSTANCES;
+}
+
+/* Whether a card of the node is requested as a whole. */
+static bool wants_whole(const struct container_request *req, const struct place_node *node) {
+    for (uint32_t c = 0; c < node->ncards; c++)
+        if (place_is_whole(req, &node->cards[c]))
+            return true;
+    return false;
+}
+
 enum place_reason place_reason_alone(const struct gpu_request *request,
                                      const struct place_node *node) {
     enum place_reason found = PLACE_OK;
@@ -103,8 +135,11 @@ enum place_reason place_reason_alone(const struct gpu_request *request,
         const struct container_request *req = &request->containers[i];
         if (node->ncards < req->cards)
             return PLACE_TOO_FEW;
-        enum place_reason reason =
-            req->whole ? whole_reason(request, node, i) : share_reason(request, node, i);
+        enum place_reason reason = serving_reason(req, node);
+        if (reason != PLACE_OK)
+            return reason;
+        reason = wants_whole(req, node) ? whole_reason(request, node, i)
+                                        : share_reason(request, node, i);
         if (place_reason_is_final(reason))
             return reason;
         if (found == PLACE_OK)
@@ -117,7 +152,9 @@ enum place_reason place_reason_alone(const struct gpu_request *request,
 
 bool place_reason_is_final(enum place_reason reason) {
     return reason == PLACE_NO_GPU || reason == PLACE_TOO_LARGE || reason == PLACE_TOO_FEW ||
-           reason == PLACE_WRONG_GPU || reason == PLACE_NO_TFLOPS || reason == PLACE_TOO_SLOW;
+           reason == PLACE_WRONG_GPU || reason == PLACE_NO_TFLOPS || reason == PLACE_TOO_SLOW ||
+           reason == PLACE_TOO_WIDE || reason == PLACE_INSTANCES || reason == PLACE_ONE_REPLICA ||
+           reason == PLACE_REPLICAS;
 }
 
 /* kube-scheduler writes the number of nodes before a reason. */
@@ -131,6 +168,7 @@ const char *place_reason_counted(enum place_reason reason) {
         [PLACE_TOO_LARGE] = COUNTED "no GPU has that much memory",
         [PLACE_TOO_FEW] = COUNTED "node has fewer GPUs than asked for",
         [PLACE_NO_WHOLE] = COUNTED "not enough whole GPUs free",
+        [PLACE_ONLY_WHOLE] = COUNTED "the GPUs are given out only as whole cards",
         [PLACE_NO_MEMORY] = COUNTED "no GPU has enough free memory",
         [PLACE_NO_CORE] = COUNTED "no GPU has enough free compute",
         [PLACE_NO_SLOT] = COUNTED "no GPU has a free memory-only slot",
@@ -148,6 +186,13 @@ const char *place_reason_counted(enum place_reason reason) {
         [PLACE_NO_AGENT] = COUNTED "node's agent is not registered with kubelet",
         [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping",
         [PLACE_NODE_UNREADY] = COUNTED "node is not ready",
+        [PLACE_TOO_WIDE] = COUNTED "no GPU or MIG instance has that much compute",
+        [PLACE_ONE_REPLICA] =
+            COUNTED "a container gets one replica at most (failRequestsGreaterThanOne)",
+        [PLACE_REPLICAS] = COUNTED
+        "nvidia.com/gpu is a replica there, and no name of other shares (sharing of the node's "
+        "configuration)",
+        [PLACE_INSTANCES] = COUNTED "MIG instances serve no request for whole GPUs or for several",
         [PLACE_NOT_TOGETHER] = COUNTED "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

@@ -20,7 +20,7 @@ uint8_t topology_weakest(const struct place_topology *t, uint64_t cards) {
 
 /* How good a set is. */
 struct merit {
-    uint32_t weakest, sum;
+    uint32_t weakest, sum, far;
     uint64_t cost;
     uint32_t cut;
 };
@@ -50,6 +50,8 @@ static bool better(const struct merit *a, const struct merit *b) {
         return a->weakest > b->weakest;
     if (a->sum != b->sum)
         return a->sum > b->sum;
+    if (a->far != b->far)
+        return a->far < b->far;
     return a->cost != b->cost ? a->cost < b->cost : a->cut < b->cut;
 }
 
@@ -58,9 +60,8 @@ static void consider(struct walk *w, const struct merit *merit) {
     struct merit m = *merit;
     for (uint32_t i = 0; i < w->search->n; i++)
         set |= UINT64_C(1) << w->chosen[i];
-    if (w->found && (m.weakest < w->best.weakest ||
-                     (m.weakest == w->best.weakest &&
-                      (m.sum < w->best.sum || (m.sum == w->best.sum && m.cost > w->best.cost)))))
+    m.cut = w->best.cut;
+    if (w->found && better(&w->best, &m))
         return; /* before the cut is counted */
     m.cut = cut_of(w, set);
     if (!w->found || better(&m, &w->best)) {
@@ -89,6 +90,7 @@ static bool add(const struct walk *w, uint32_t depth, uint32_t c, struct merit *
             m->weakest = link;
         m->sum += link;
     }
+    m->far += (uint32_t) (w->search->far >> c & 1);
     m->cost += w->search->costs ? w->search->costs[c] : 0;
     return true;
 }

@@ -41,11 +41,12 @@ struct topology_search {
     uint32_t n;            /* cards wanted, at least 1 */
     uint8_t weakest;       /* no link below that */
     bool numa_bind;        /* all on one NUMA node */
+    uint64_t far;          /* cards to avoid */
     const uint64_t *costs; /* by card; NULL: all equal */
     uint64_t idle;         /* cards whose links among themselves are worth keeping */
     uint32_t steps;        /* set: number of search steps */
 };
 
-/* The best set: strongest weakest link, then most links in sum, then least cost, then fewest links
- * cut to the idle cards that are left; 0 if there is none. */
+/* The best set: strongest weakest link, then most links in sum, then fewest cards to avoid, then
+ * least cost, then fewest links cut to the idle cards that are left; 0 if there is none. */
 uint64_t topology_pick(const struct place_topology *t, struct topology_search *search);

@@ -36,6 +36,10 @@ static const struct opt options[] = {
      opt_string, &arg.metrics_listen},
     {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
      opt_string, &arg.webhook_listen},
+    {"kube-scheduler-config", 0, "FILE",
+     "the configuration of the kube-scheduler in this pod: the webhook gives pods the name of its "
+     "first profile, and those that name another scheduler get an Event (no such kube-scheduler)",
+     opt_string, &arg.kube_scheduler_config},
     {"api-server", 0, "URL", "https://HOST:PORT (as the pod's environment says)", opt_string,
      &arg.api_server},
     {"token-file", 0, "FILE", "bearer token for the API server", opt_string, &arg.token_file},
@@ -62,6 +66,7 @@ static const struct opt options[] = {
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-scheduler [options]",
+    .is_daemon = true,
     .purpose = "Extends kube-scheduler (filter, prioritize, bind) so that pods share GPUs.",
     .epilog =
         "Serves POST /filter /prioritize /bind /preempt and GET /healthz /livez /metrics /status\n"

@@ -318,10 +318,11 @@ static int sleep_until(struct arbiter *a, uint64_t until) {
 
         if (r >= 0 || errno == ETIMEDOUT)
             return r >= 0 ? (int) r : -ETIMEDOUT;
+        /* EFAULT: a file was truncated under its bell. Without futex_waitv the next turn has to
+         * find the end of the sleep: `until` may be an hour away, and nothing ends a plain sleep.
+         */
         a->no_waitv = errno != EAGAIN && errno != EINTR && errno != EFAULT;
-        /* EFAULT: a file was truncated under its bell. */
-        if (!a->no_waitv)
-            return -EAGAIN;
+        return -EAGAIN;
     }
     (void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
     return -EAGAIN;

@@ -178,7 +178,8 @@ enum sim_setting {
     SIM_SETTING_COMPUTE_MODE, /* NVML's number */
     SIM_SETTING_ACCOUNTING,   /* setting it, even to the same value, clears the records */
     SIM_SETTING_POWER_LIMIT,  /* milliwatts */
-    SIM_SETTING_ECC_COUNTS,   /* to 0 */
+    SIM_SETTING_ECC_COUNTS, /* to 0: those since the reset, or with value 1 those of the card's life
+                             */
     SIM_SETTINGS,
 };
 
@@ -190,11 +191,36 @@ enum sim_licence {
     SIM_LICENCES,
 };
 
+/* Counters of memory errors. The first two begin again with each reset, the others are of the
+ * card's life. */
+enum sim_ecc {
+    SIM_ECC_CORRECTED,
+    SIM_ECC_UNCORRECTED,
+    SIM_ECC_CORRECTED_TOTAL,
+    SIM_ECC_UNCORRECTED_TOTAL,
+    SIM_ECC_COUNTERS,
+};
+
+/* What was done about them, in the card's non-volatile memory: rows are remapped (Ampere and
+ * later), or pages retired (models before), because of errors that could be corrected, or could
+ * not. */
+enum sim_repair {
+    SIM_REPAIR_CORRECTED,
+    SIM_REPAIR_UNCORRECTED,
+    SIM_REPAIR_PENDING,   /* some become active with the next reset */
+    SIM_REPAIR_FAILED,    /* no row was left to take the place of one */
+    SIM_REPAIR_EXHAUSTED, /* banks of the memory without a spare row */
+    SIM_REPAIRS,
+};
+
 enum sim_state {
     SIM_HEALTHY,
     SIM_NEEDS_RESET, /* answers, but takes no work until it is reset */
     SIM_LOST,        /* fell off the bus */
 };
+
+/* Banks of the memory with spare rows of their own. */
+#define SIM_BANKS 640
 
 /* One page a device, mapped read-only by its clients: its properties and counters. */
 struct sim_page {
@@ -241,17 +267,23 @@ struct sim_page {
     uint32_t gpu_slices, compute_slices;     /* of a part; 0 for a card */
     uint8_t engines[8];                      /* of a part: copy, decode, encode, JPEG, flow */
     _Atomic uint32_t mig;                    /* is divided */
+    _Atomic uint32_t mig_pending;            /* MIG mode after a reset */
     uint8_t nvlink_peer[SIM_MAX_LINKS];      /* minor, or SIM_LINK_SWITCH | switch */
     /* the counters */
     _Atomic uint32_t state; /* enum sim_state */
     _Atomic uint32_t setting[SIM_SETTINGS];
-    _Atomic uint64_t ecc_corrected; /* since the driver was loaded */
-    _Atomic uint64_t ecc_uncorrected;
-    _Atomic uint64_t clock_ns;    /* the device's clock when it last did something */
-    _Atomic uint64_t memory_used; /* of all processes */
-    _Atomic uint64_t busy_ns;     /* since the daemon started */
-    _Atomic uint32_t clients;     /* processes with a context */
-    _Atomic uint32_t licence;     /* enum sim_licence; only in a guest */
+    _Atomic uint64_t ecc_errors[SIM_ECC_COUNTERS];
+    _Atomic uint32_t repair[SIM_REPAIRS];
+    _Atomic uint32_t links_down;    /* bits, by link */
+    _Atomic uint64_t clock_ns;      /* the device's clock when it last did something */
+    _Atomic uint64_t memory_used;   /* of all processes */
+    _Atomic uint64_t busy_ns;       /* since the daemon started */
+    _Atomic uint32_t sram_exceeded; /* not 0: the threshold of SRAM errors, for good */
+    _Atomic uint32_t clients;       /* processes with a context */
+    _Atomic uint32_t licence;       /* enum sim_licence; only in a guest */
+    uint32_t fabric_state;          /* NVML's number */
+    uint32_t clique;
+    uint8_t cluster[16];          /* UUID of the fabric's cluster; all 0: none */
     _Atomic uint64_t licence_end; /* seconds since the epoch; 0: there is none */
 };
 static_assert(sizeof(struct sim_page) <= 4096, "one page");

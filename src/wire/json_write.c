@@ -39,9 +39,26 @@ static size_t utf8_len(const unsigned char *s) {
 /* Length of the longest start of s that needs no escape and no check. */
 static size_t plain_run(const unsigned char *s) {
     size_t n = 0;
-    while (s[n] >= 0x20 && s[n] < 0x80 && s[n] != '"' && s[n] != '\\')
+    while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
         n++;
     return n;
+}
+
+/* Control characters; and what YAML, which reads JSON, takes escaped only: the line breaks and the
+ * byte order mark of Unicode, and what is no character. The code, or 0 for all others. */
+static unsigned special(const unsigned char *s, size_t len) {
+    unsigned code = *s;
+
+    if (len == 2)
+        code = (s[0] & 0x1fU) << 6 | (s[1] & 0x3fU);
+    else if (len == 3)
+        code = (s[0] & 0xfU) << 12 | (s[1] & 0x3fU) << 6 | (s[2] & 0x3fU);
+    else if (len == 4)
+        return 0;
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
+                   code == 0xfeff || code >= 0xfffe
+               ? code
+               : 0;
 }
 
 static void put_escaped(struct buf *out, const char *text) {
@@ -60,8 +77,8 @@ static void put_escaped(struct buf *out, const char *text) {
         } else if (*s == '"' || *s == '\\') {
             buf_putc(out, '\\');
             buf_putc(out, (char) *s);
-        } else if (*s < 0x20) {
-            buf_printf(out, "\\u%04x", *s);
+        } else if (special(s, len)) {
+            buf_printf(out, "\\u%04x", special(s, len));
         } else {
             buf_append(out, s, len);
         }

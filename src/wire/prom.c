@@ -78,6 +78,12 @@ void prom_observe(struct prom_histogram *h, uint64_t ns) {
     h->sum_ns += ns;
 }
 
+void prom_add(struct prom_histogram *sum, const struct prom_histogram *more) {
+    for (size_t i = 0; i <= PROM_BUCKETS; i++)
+        sum->buckets[i] += more->buckets[i];
+    sum->sum_ns += more->sum_ns;
+}
+
 /* Seconds from nanoseconds without going through a double, so that bounds read "0.0025". */
 static void format_seconds(uint64_t ns, char out[static 32]) {
     int len = snprintf(out, 32, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);

@@ -41,6 +41,8 @@ struct prom_histogram {
 };
 
 void prom_observe(struct prom_histogram *h, uint64_t ns);
+/* Adds the observations of `more` to `sum`. */
+void prom_add(struct prom_histogram *sum, const struct prom_histogram *more);
 /* Buckets, _sum and _count of one label set; the family is begun by the caller. */
 void prom_histogram_write(struct buf *out, const char *name, const char *labels,
                           const struct prom_histogram *h);

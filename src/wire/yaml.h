@@ -101,6 +101,3 @@ struct yaml_range {
 /* uint64_t * of nanoseconds, as Go writes it: 1s, 1m30s, 250ms, 1.5h. A number without a unit is
  * nanoseconds. Never negative. */
 int yaml_duration(const struct yaml *v, void *target, const void *arg, struct err *err);
-
-/* The one of `words` (ends with NULL) that `word` is probably a misspelling of, or NULL. */
-const char *yaml_nearest(const char *word, const char *const *words);

@@ -8,10 +8,10 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/nearest.h"
 #include "base/num.h"
 #include "wire/yaml.h"
 
-#define WORD_MAX 64   /* characters of a word that can be a misspelling */
 #define SHOWN_MAX 300 /* bytes of a list of words in a message */
 
 const char *yaml_type_name(const struct yaml *v) {
@@ -33,57 +33,6 @@ int yaml_error(const struct yaml *v, struct err *err, const char *format, ...) {
                    v->key ? v->key->text : "", v->key ? ": " : "", why);
 }
 
-/* ---- what was meant ---- */
-
-static unsigned least(unsigned a, unsigned b) {
-    return a < b ? a : b;
-}
-
-static bool same(char a, char b) {
-    return tolower((unsigned char) a) == tolower((unsigned char) b);
-}
-
-/* How many characters to insert, drop, change or swap with the next one; case costs nothing. */
-static unsigned distance(const char *a, size_t na, const char *b, size_t nb) {
-    unsigned row[3][WORD_MAX + 1], *now = row[0], *last = row[1], *before = row[2];
-
-    for (unsigned j = 0; j <= nb; j++)
-        last[j] = j;
-    for (unsigned i = 1; i <= na; i++) {
-        unsigned *spare = before;
-
-        now[0] = i;
-        for (unsigned j = 1; j <= nb; j++) {
-            now[j] = least(least(now[j - 1], last[j]) + 1, last[j - 1] + !same(a[i - 1], b[j - 1]));
-            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
-                now[j] = least(now[j], before[j - 2] + 1);
-        }
-        before = last;
-        last = now;
-        now = spare;
-    }
-    return last[nb];
-}
-
-const char *yaml_nearest(const char *word, const char *const *words) {
-    const char *nearest = NULL;
-    size_t n = strlen(word);
-    unsigned best = (unsigned) n / 4 + 2; /* above the distance of a misspelling */
-
-    if (n < 2 || n > WORD_MAX)
-        return NULL;
-    for (; *words; words++) {
-        size_t other = strlen(*words);
-        unsigned d = other > WORD_MAX ? best : distance(word, n, *words, other);
-
-        if (d >= best)
-            continue;
-        nearest = *words;
-        best = d;
-    }
-    return nearest;
-}
-
 static void list_words(struct buf *out, const char *const *words) {
     for (size_t i = 0; words[i]; i++)
         buf_printf(out, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
@@ -99,7 +48,7 @@ static int unknown_key(const struct yaml *v, const struct yaml_field *fields, st
 
     for (size_t i = 0; i < FIELDS_MAX && fields[i].key; i++)
         names[i] = fields[i].key;
-    nearest = yaml_nearest(v->key->text, names);
+    nearest = text_nearest(v->key->text, names);
     if (nearest)
         return err_set(err, EINVAL, "line %u, column %u: unknown key '%.64s'; did you mean '%s'?",
                        v->key->line, v->key->column, v->key->text, nearest);
@@ -190,7 +139,7 @@ int yaml_word(const struct yaml *v, void *target, const void *arg, struct err *e
         }
     }
     list_words(&known, words);
-    nearest = yaml_nearest(v->text, words);
+    nearest = text_nearest(v->text, words);
     if (nearest)
         return yaml_error(v, err, "'%.64s' is not %s; did you mean '%s'?", v->text, buf_str(&known),
                           nearest);

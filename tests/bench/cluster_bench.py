@@ -13,7 +13,7 @@ import time
 import grpc_raw
 import kit
 from cluster import aliquot, api as kube
-from cluster.cluster import Cluster
+from cluster.cluster import Cluster, ClusterError
 
 PAIRS = 10
 CALLS = 5000
@@ -54,20 +54,27 @@ def pod_starts(world):
 
 
 def resident(world):
-    """{part: {"Rss": bytes, "Pss": bytes}} of every process of agent and scheduler."""
+    """{part: {"Rss": bytes, "Pss": bytes}} of every process of agent and scheduler that does not end meanwhile."""
     found = {}
     for part in (world.agent, world.scheduler):
         container = part.status()["containerID"].partition("://")[2]
         for line in world.ctr("tasks", "ps", container).splitlines()[1:]:
-            pid = world.cluster.host_pid(int(line.split()[0]))
-            with open(f"/proc/{pid}/cmdline") as f:
-                main = pid == _oldest(world, container)
-                child = "" if main else f" ({f.read().split(chr(0))[0].rpartition('/')[2]}, its child for NVML)"
-            with open(f"/proc/{pid}/smaps_rollup") as f:
-                text = f.read()
-            found[part.name + child] = {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10
-                                        for k in ("Rss", "Pss")}
+            with contextlib.suppress(ClusterError, FileNotFoundError, ProcessLookupError):
+                child, size = _process(world, container, int(line.split()[0]))
+                found[part.name + child] = size
+        assert part.name in found, f"{part.name} has ended"
     return found
+
+
+def _process(world, container, pid):
+    """("", or what a child is, {"Rss": bytes, "Pss": bytes})."""
+    pid = world.cluster.host_pid(pid)
+    with open(f"/proc/{pid}/cmdline") as f:
+        main = pid == _oldest(world, container)
+        child = "" if main else f" ({f.read().split(chr(0))[0].rpartition('/')[2]}, its child for NVML)"
+    with open(f"/proc/{pid}/smaps_rollup") as f:
+        text = f.read()
+    return child, {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("Rss", "Pss")}
 
 
 def _oldest(world, container):

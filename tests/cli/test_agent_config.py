@@ -11,7 +11,7 @@ from conftest import TOP
 
 
 def check(build, path, **environment):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DP_", "MIG_", "CONFIG_"))}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DP_", "MIG_", "MPS_", "CONFIG_"))}
     return subprocess.run([build / "src/agent/aliquot-agent", "--check-config", path], env={**clean, **environment},
                           capture_output=True, text=True, timeout=30)
 
@@ -31,6 +31,15 @@ def test_valid(build, file):
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         "line 3: gdsEnabled has no effect here: GPUDirect Storage is not given to containers", f"{path}: valid"]
+
+
+def test_the_root_of_mps_daemons(build, file):
+    """Theirs are the agent's own directories, which another option moves."""
+    path = file("version: v1\nflags:\n  mpsRoot: /run/nvidia/mps\n")
+    result = check(build, path, MPS_ROOT="/run/nvidia/mps")
+    reason = "the directories of MPS daemons are the agent's own, in mps of its --state-dir (default /run/aliquot)"
+    assert (result.returncode, result.stdout.splitlines()) == (0, [
+        f"line 3: mpsRoot has no effect here: {reason}", f"$MPS_ROOT has no effect here: {reason}", f"{path}: valid"])
 
 
 def test_invalid(build, file):

@@ -110,3 +110,11 @@ def test_the_list_of_equivalent_mutants_has_no_stale_entry(rules, tmp_path):
     put(tmp_path, "scripts/mutate", "#!/bin/sh\necho \"stale entry $1\" >&2; exit 1\n")
     (tmp_path / "scripts/mutate").chmod(0o755)
     assert list(rules.check_mutants()) == ["stale entry --check"]
+
+
+@pytest.mark.parametrize("code, refused", [
+    ("puts(__DATE__);", ["__DATE__"]), ("puts(__TIME__);", ["__TIME__"]), ("puts(__LINE__); /* not __DATE__ */", [])])
+def test_nothing_says_when_it_was_built(rules, tmp_path, code, refused):
+    put(tmp_path, "src/base/a.c", f"/* SPDX-License-Identifier: Apache-2.0 */\n{code}\n")
+    assert list(rules.check_file("src/base/a.c")) == [
+        f"src/base/a.c:2: {name} makes each build another one" for name in refused]

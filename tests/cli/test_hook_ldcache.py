@@ -135,6 +135,16 @@ def test_an_image_without_a_cache(container):
     assert container.listed() == OURS
 
 
+def test_a_container_with_whole_devices(container):
+    """It has no library of ours in /dev/aliquot."""
+    (container.root / "etc").mkdir()
+    (container.root / "dev/aliquot").rmdir()
+    (container.root / "sys/class/mem").mkdir(parents=True)
+    container.mounts[0] = ("/usr", "/sys/class/mem")
+    assert container.run() == ("", "")
+    assert container.listed() == OURS
+
+
 def untouched(container):
     _, said = container.run()
     return "stays as it is" in said

@@ -24,6 +24,8 @@ if sys.argv[1] == "port-forward" and asked in answers:
     signal.pause()
 if asked not in answers:
     sys.exit("Error from server (NotFound): nothing is known of: " + asked)
+if str(answers[asked]).startswith("error: "):
+    sys.exit(answers[asked])
 print(answers[asked] if isinstance(answers[asked], str) else json.dumps(answers[asked]))
 """
 
@@ -66,6 +68,9 @@ class Cluster:
         self.kubectl.write_text(KUBECTL)
         self.kubectl.chmod(0o755)
 
+    def refuse(self, asked, text="error: forbidden"):
+        self.answers[asked] = text
+
     def run(self, *arguments, program=None):
         (self.where / "answers.json").write_text(json.dumps(self.answers))
         env = dict(os.environ, KUBECTL=str(self.kubectl), ANSWERS=str(self.where))
@@ -89,6 +94,28 @@ class Cluster:
 @pytest.fixture
 def cluster(aliquot, tmp_path):
     return Cluster(aliquot, tmp_path)
+
+
+# ---- options of kubectl ----
+
+@pytest.mark.parametrize("arguments", [
+    ["inspect", "--context", "c", "--kubeconfig", "/k"],
+    ["--context=c", "--kubeconfig=/k", "inspect"],
+    ["--kubeconfig=/k", "inspect", "-A", "--context=c"],
+])
+def test_context_and_kubeconfig(cluster, arguments):
+    cluster.answers = {"--context=c --kubeconfig=/k get gpus.elasticgpu.io -o json": GPUS}
+    assert cluster.rows(*arguments)[-1][:2] == ["all", "3"]
+
+
+def test_gpus_of_a_namespace(cluster):
+    cluster.answers["get pods -n away -l app.kubernetes.io/name=aliquot-agent -o json"] = {"items": []}
+    cards = ["--system", "away"]
+    assert [r[0] for r in cluster.rows("gpus", *cards) if r[0].startswith(("a-", "b-"))] == ["a-00", "b-00", "b-01"]
+    assert cluster.rows("gpus", "-n", "team", "-A", *cards) == cluster.rows("gpus", *cards)
+    rows = cluster.rows("gpus", "-n", "team", *cards)
+    assert [r[0] for r in rows if r[0].startswith(("a-", "b-"))] == ["b-00"]
+    assert {"team/train", "team/web"} <= {word for r in rows for word in r}
 
 
 # ---- inspect ----
@@ -121,7 +148,47 @@ def test_shares_without_a_pod_and_cards_without_an_agent(cluster):
     assert shown["nodes"][1]["gpus"][0]["unavailable"] == "node's agent is not registered with kubelet"
 
 
+def test_cards_in_mig_mode(cluster):
+    """An instance is listed below its card and is no card of the node; neither has shares."""
+    divided, instance = gpu("c", 0, (0, "0")), gpu("c", 0, (0, "0"))
+    for it in (divided, instance):
+        it["status"]["capacity"] = {"elasticgpu.io/gpu-core": "0", "elasticgpu.io/gpu-memory": "0"}
+    divided["spec"]["mig"] = {"mode": "Enabled"}
+    instance["metadata"]["name"] = "c-00-gi9-ci0"
+    instance["spec"].update(parent=divided["spec"]["uuid"], uuid="MIG-1", mig={"profile": "1g.10gb"})
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [instance, divided, gpu("c", 1, (100, "80Gi"))]}
+    assert cluster.rows("inspect")[1] == "c 2 2 0 0 of 100 % 0 B of 80 GiB 100 % 80 GiB".split()
+    first, second, third = cluster.rows("inspect", "node")[1:]
+    assert first[:3] == ["c", "0", "c-00"] and "in MIG mode" in " ".join(first)
+    assert second[:3] == ["c", "0", "c-00-gi9-ci0"] and "MIG 1g.10gb 0 of 0 %" in " ".join(second)
+    assert third[2] == "c-01"
+    shown = json.loads(cluster.run("inspect", "--json").stdout)["nodes"][0]["gpus"]
+    assert [(g.get("parent"), g.get("profile")) for g in shown] == [
+        (None, None), (divided["spec"]["uuid"], "1g.10gb"), (None, None)]
+    assert "0/80" in cluster.rows("inspect", "memory")[1]
+
+
 AGENTS = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-agent -o json"
+
+
+def test_use_of_instances(cluster):
+    """`aliquot gpus` finds an instance below its card in the page of the agent. NVML reports no load of most instances."""
+    divided, instance = gpu("c", 0, (0, "0")), gpu("c", 0, (22, "19Gi"), [("u1", "team", "train", 20, "1Gi")], memory="20Gi")
+    divided["status"]["capacity"] = {"elasticgpu.io/gpu-core": "0", "elasticgpu.io/gpu-memory": "0"}
+    divided["spec"]["mig"] = {"mode": "Enabled"}
+    instance["metadata"]["name"] = "c-00-gi9-ci0"
+    instance["spec"].update(parent=divided["spec"]["uuid"], uuid="MIG-1", mig={"profile": "3g.20gb"})
+    holder = {"podUID": "u1", "container": "main", "memoryDriver": GiB // 2, "memoryState": "Over"}
+    page = {"gpus": [{"uuid": divided["spec"]["uuid"], "memoryUsed": 3 * GiB, "utilization": 7, "instances": [
+        {"uuid": "MIG-0", "memoryUsed": 1}, {"uuid": "MIG-1", "memoryUsed": 2 * GiB, "holders": [holder]}]}]}
+    cluster.answers.update({
+        "get gpus.elasticgpu.io -o json": {"items": [divided, instance]},
+        AGENTS: {"items": [{"metadata": {"name": "agent-c"}}]},
+        "get --raw /api/v1/namespaces/aliquot-system/pods/agent-c:9400/proxy/usage": page})
+    _, card, part, share = cluster.rows("gpus")
+    assert card[-5:] == "3 GiB 7 % Healthy".split()
+    assert part[-3:] == "2 GiB Healthy".split() and part[0] == "c-00-gi9-ci0"
+    assert share == "team/train (main) 20 % 1 GiB 512 MiB Over".split()
 
 
 def test_memory_that_belongs_to_no_container(cluster):
@@ -260,7 +327,7 @@ FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s-1 :9401"
 
 
 def ask(url, query):
-    return f"--kubeconfig=/dev/null --server={url} --request-timeout=15s get --raw /explain?{query}"
+    return f"--kubeconfig=/dev/null --context= --server={url} --request-timeout=15s get --raw /explain?{query}"
 
 
 def waiting(cluster, page=PAGE):
@@ -286,6 +353,13 @@ def test_a_pod_that_is_held(cluster):
     text = cluster.run("explain", "-n", "team", "p").stdout
     assert "Gated: gang train: 1 of 3 pods have arrived." in text
     assert "enough free GPU capacity" not in text
+
+
+def test_a_pod_of_another_scheduler(cluster):
+    waiting(cluster, dict(PAGE, foreignScheduler="volcano", nodesThatFit=1))
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "It names the scheduler volcano, which does not ask Aliquot.\n" in text
+    assert "REASON" not in text and "enough free GPU capacity" not in text
 
 
 def test_something_else_keeps_it(cluster):

@@ -13,7 +13,8 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = TOP / "scripts/manifests"
-FILES = ("base/policy-pods.yaml", "base/kube-scheduler-configuration.yaml", "webhook/webhook.yaml")
+FILES = ("base/policy-pods.yaml", "base/kube-scheduler-configuration.yaml", "webhook/webhook.yaml",
+         "own-scheduler/policy-scheduler-name.yaml", "own-scheduler/pair/kube-scheduler.yaml")
 PROJECTS = {
     "elasticgpu.com/gpu-core": r"elasticgpu\.com/.*",
     "gpushare.provisioner.elasticgpu.io/gpu-memory": r"gpushare\..*",
@@ -39,7 +40,7 @@ def leave(names, directory, check=False):
 
 
 def test_generated_files_are_up_to_date():
-    """deploy/ and the table of docs/dialects.md are what the templates and the table of dialects give."""
+    """deploy/, the chart's templates and the tables of docs/dialects.md are what the templates and the table of dialects give."""
     made = subprocess.run([SCRIPT, "--check"], stdout=subprocess.PIPE, text=True)
     assert (made.returncode, made.stdout) == (0, "")
 
@@ -49,8 +50,11 @@ def changed(text, old, new):
     return text.replace(old, new, 1)
 
 
+MADE = ("deploy/base", "charts/aliquot/templates")
+
+
 def copy_sources(directory):
-    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
+    for part in ("deploy", "charts", "meson.build", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
                  "src/share/compute_policies.h", "docs/dialects.md"):
         (directory / part).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, directory / part)
@@ -58,13 +62,16 @@ def copy_sources(directory):
 
 @pytest.mark.parametrize("path, old, new, stale", [
     ("deploy/base/agent.yaml", "--listen=:9400", "--listen=:9499", {"deploy/base/agent.yaml"}),
-    ("deploy/templates/webhook/webhook.yaml", "port: 443", "port: 444", {"deploy/webhook/webhook.yaml"}),
+    ("deploy/templates/webhook/webhook.yaml", "port: 443", "port: 444", {"deploy/webhook/webhook.yaml", "charts/aliquot/templates/webhook.yaml"}),
+    ("charts/aliquot/templates/roles.yaml", "aliquot-view", "aliquot-see", {"charts/aliquot/templates/roles.yaml"}),
+    ("meson.build", "version: '0.1.0'", "version: '0.1.1'", {"charts/aliquot/Chart.yaml"}),
     ("src/model/dialects.def", '"tencent.com/vcuda-core"', '"tencent.com/vcuda-percent"',
      {"deploy/base/policy-pods.yaml", "deploy/base/kube-scheduler-configuration.yaml", "deploy/webhook/webhook.yaml",
-      "docs/dialects.md"}),
+      "deploy/own-scheduler/policy-scheduler-name.yaml", "deploy/own-scheduler/pair/kube-scheduler.yaml",
+      "charts/aliquot/dialects.json", "docs/dialects.md"}),
     ("src/model/placement_policies.h", '"spread"', '"scatter"',
-     {"deploy/base/policy-terms.yaml", "deploy/base/crd-elasticgpuclasses.yaml"}),
-    ("src/share/compute_policies.h", '"weak"', '"feeble"', {"deploy/base/policy-terms.yaml"}),
+     {f"{made}/{name}.yaml" for made in MADE for name in ("policy-terms", "crd-elasticgpuclasses")}),
+    ("src/share/compute_policies.h", '"weak"', '"feeble"', {f"{made}/policy-terms.yaml" for made in MADE}),
 ])
 def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
     copy_sources(tmp_path)
@@ -100,7 +107,7 @@ def test_a_row_that_is_not_understood_is_refused(path, row, reason, tmp_path):
 def lists(text):
     """Every name of a list, as often as it is there."""
     quoted = re.findall(r"'([a-z][^' ]*)'(?=[,\]])", text)
-    return sorted(quoted + re.findall(r"^      - name: ([a-z.]+/[a-z.-]+)$", text, re.M))
+    return sorted(quoted + re.findall(r"^ +- name: ([a-z.]+/[a-z.-]+)$", text, re.M))
 
 
 @pytest.mark.parametrize("name", PROJECTS)

@@ -2,6 +2,9 @@
 """Puts Aliquot on a cluster: simulated GPUs on the node, images, and the manifests that users apply."""
 
 import os
+import pathlib
+import re
+import shutil
 
 from . import api as kube, images
 from .cluster import REPOSITORY
@@ -37,13 +40,35 @@ def load_images(cluster, build, programs=()):
 
 
 def manifests(cluster, directory=os.path.dirname(DEPLOY)):
-    """The directory that a user of this API server applies (docs/admission.md)."""
-    return os.path.join(directory, "base" if cluster.api.exists(POLICIES) else "webhook")
+    """The directory that a user of this API server and this kube-scheduler applies (docs/install.md)."""
+    policies = cluster.api.exists(POLICIES)
+    if cluster.stock_scheduler:
+        return os.path.join(directory, "own-scheduler" if policies else "own-scheduler-webhook")
+    return os.path.join(directory, "base" if policies else "webhook")
+
+
+def own_scheduler_image(deploy):
+    """The image of kube-scheduler that manifests name; None: they have none."""
+    named = re.search(r"- name: (\S+/kube-scheduler)\n +newTag: (\S+)\n", pathlib.Path(deploy, "kustomization.yaml").read_text())
+    return named and f"{named[1]}:{named[2]}"
+
+
+def with_options(directory, *options):
+    """The manifests in a new directory, as a user edits them who wants these options of the agent."""
+    shutil.copytree(os.path.dirname(DEPLOY), directory)
+    for file in pathlib.Path(directory).rglob("agent.yaml"):
+        text = r"\g<0>" + "".join(rf"\1- {option}\n" for option in options)
+        file.write_text(re.sub(r"^( *)- --listen=:9400\n", text, file.read_text(), flags=re.M))
+    return directory
 
 
 def apply(cluster, deploy=None):
     """kubectl apply -k, of what this API server takes unless told, and waits until everything of it is there."""
-    cluster.kubectl("apply", "-k", deploy or manifests(cluster))
+    deploy = deploy or manifests(cluster)
+    own = own_scheduler_image(deploy)
+    if own:
+        cluster.load_image(images.kube_scheduler(own, os.path.join(cluster.state, "images")))
+    cluster.kubectl("apply", "-k", deploy)
     apps = "/apis/apps/v1/namespaces/aliquot-system/"
     try:
         cluster.api.wait(apps + "deployments", "aliquot-scheduler", _deployed, 60, "aliquot-scheduler ready")

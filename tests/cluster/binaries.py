@@ -8,6 +8,7 @@ so a changed version builds anew and an unchanged one never does.
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import tempfile
 import time
 
-from .estimate import CONTAINERD, KUBERNETES, Estimate, duration
+from .estimate import CONTAINERD, CRIO, HELM as HELM_SECONDS, KUBERNETES, Estimate, duration
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GO_WANTED = (1, 26)
@@ -32,8 +33,10 @@ class BuildError(Exception):
 class Toolset:
     """One go.mod with `tool` lines, and the binaries that it builds."""
 
-    def __init__(self, name, binaries, flags, seconds, renames=None):
+    def __init__(self, name, binaries, flags, seconds, renames=None, in_c=None):
+        """in_c: {binary: (module, directory)} of programs in C that come with a module of the toolset."""
         self.name = name
+        self.in_c = in_c or {}
         self.binaries = binaries
         self.flags = flags
         self.seconds = seconds      # see estimate.py
@@ -41,7 +44,7 @@ class Toolset:
         self.source = os.path.join(HERE, "go", name)
 
     def key(self):
-        digest = hashlib.sha256(repr((self.flags, self.renames)).encode())
+        digest = hashlib.sha256(repr((self.flags, self.renames, *self.in_c.items())).encode())
         for name in ("go.mod", "go.sum"):
             with open(os.path.join(self.source, name), "rb") as f:
                 digest.update(f.read())
@@ -77,6 +80,20 @@ TOOLSETS = (
             ["-trimpath", "-tags=no_btrfs no_devmapper no_zfs", "-ldflags=-s -w"], CONTAINERD),
 )
 
+CRI_O = Toolset("crio", ("crio", "pinns"),
+                ["-trimpath", "-tags=containers_image_openpgp exclude_graphdriver_btrfs", "-ldflags=-s -w"], CRIO,
+                in_c={"pinns": ("github.com/cri-o/cri-o", "pinns/src")})    # only for clusters that run it
+
+HELM_VERSION = "3.22.0"
+# The Kubernetes that it assumes without a cluster. Its own Makefile takes the version of its libraries.
+_HELM_ASSUMES = " ".join(f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+                         for package in ("chartutil", "lint/rules")
+                         for part, number in zip(("Major", "Minor"), KUBERNETES_VERSION.split(".")))
+HELM = Toolset("helm", ("helm",),
+               ["-trimpath", f"-ldflags=-s -w -X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION} {_HELM_ASSUMES}"],
+               HELM_SECONDS)
+ALL = (*TOOLSETS, CRI_O, HELM)
+
 
 def cache_root():
     given = os.environ.get("ALIQUOT_CACHE")
@@ -94,11 +111,11 @@ def _given():
 
 def path_dirs():
     """The directories to put in front of PATH to find every binary."""
-    return _given() + [t.directory() for t in TOOLSETS]
+    return _given() + [t.directory() for t in ALL]
 
 
 def find(binary):
-    for toolset in TOOLSETS:
+    for toolset in ALL:
         if binary in toolset.binaries:
             return toolset.find(binary) or os.path.join(toolset.directory(), binary)
     raise KeyError(binary)
@@ -190,6 +207,17 @@ class _Progress:
         self.say(f"building {self.toolset.name} ({done})")
 
 
+def _build_c(go, source, env, module, directory, out):
+    """Compiles the C files in a directory of a module as its own Makefile does."""
+    where = subprocess.run([go, "list", "-m", "-f", "{{.Dir}}", module], cwd=source, env=env, text=True, check=True,
+                           stdout=subprocess.PIPE).stdout.strip()
+    files = sorted(glob.glob(os.path.join(where, directory, "*.c")))
+    done = subprocess.run(["gcc", "-std=c99", "-Os", "-static", "-s", "-o", out, *files], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise BuildError(f"building {os.path.basename(out)} failed:\n{done.stdout[-2000:]}")
+
+
 def _build(toolset, go, estimate, say):
     env = _go_environment()
     parent = os.path.dirname(toolset.directory())
@@ -216,6 +244,8 @@ def _build(toolset, go, estimate, say):
             raise BuildError(f"building {toolset.name} failed:\n" + "".join(tail))
         for old, new in toolset.renames.items():
             os.rename(os.path.join(out, old), os.path.join(out, new))
+        for program, (module, directory) in toolset.in_c.items():
+            _build_c(go, source, env, module, directory, os.path.join(out, program))
         missing = [b for b in toolset.binaries if not os.access(os.path.join(out, b), os.X_OK)]
         if missing:
             raise BuildError(f"building {toolset.name} did not make {', '.join(missing)}")
@@ -225,16 +255,16 @@ def _build(toolset, go, estimate, say):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def missing():
+def missing(toolsets=None):
     """{name: seconds} of the toolsets that the cache lacks."""
-    return {toolset.name: toolset.seconds for toolset in TOOLSETS if not toolset.complete()}
+    return {toolset.name: toolset.seconds for toolset in toolsets or TOOLSETS if not toolset.complete()}
 
 
-def ensure(say=print, estimate=None):
+def ensure(say=print, estimate=None, toolsets=None):
     """Builds what the cache lacks. Safe when several run at once; a killed build leaves nothing half done. `estimate`
     is of a longer run that contains this one and was made when missing() was what it is now."""
-    estimate = estimate or Estimate(missing())
-    for toolset in TOOLSETS:
+    estimate = estimate or Estimate(missing(toolsets))
+    for toolset in toolsets or TOOLSETS:
         if toolset.complete():
             continue
         go = find_go(say)

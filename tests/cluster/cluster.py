@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 
 from . import api, binaries, config, images, keeper, linux
@@ -30,6 +31,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 SCHEDULER_CONFIGURATION = os.path.join(REPOSITORY, "deploy", "base", "kube-scheduler-configuration.yaml")
 NEEDED = {"runc": "runc", "ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "openssl": "openssl",
           "gcc": "gcc", "mount": "mount"}
+NEEDED_BY_CRIO = {"conmon": "conmon", "skopeo": "skopeo"}
 
 
 class ClusterError(Exception):
@@ -40,11 +42,11 @@ def base_directory():
     return os.environ.get("ALIQUOT_CLUSTERS") or "/var/tmp/aliquot"
 
 
-def check_machine():
+def check_machine(runtime="containerd"):
     """Raises ClusterError, naming the remedy, when this machine lacks what a cluster needs."""
     if os.geteuid() != 0:
         raise ClusterError("a cluster needs root (namespaces, mounts, cgroups): run this as root")
-    missing = [p for c, p in NEEDED.items()
+    missing = [p for c, p in (NEEDED | (NEEDED_BY_CRIO if runtime == "crio" else {})).items()
                if not any(os.access(os.path.join(d, c), os.X_OK)
                           for d in (*os.environ.get("PATH", "").split(":"), "/usr/sbin", "/sbin"))]
     if not os.path.exists("/usr/lib/cni/ptp") and not os.path.exists("/opt/cni/bin/ptp"):
@@ -76,12 +78,15 @@ def _take_lock(path):
 class Cluster:
     """One cluster by name. up() starts it; it ends with down(), with this process, or stays after keep()."""
 
-    def __init__(self, name="aliquot", say=None, shipped_intervals=False):
-        """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md)."""
+    def __init__(self, name="aliquot", say=None, shipped_intervals=False, runtime="containerd", stock_scheduler=False):
+        """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md). runtime: containerd or crio.
+        stock_scheduler: kube-scheduler has no configuration and asks no extender."""
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ClusterError(f"cluster name {name!r}: only a-z, 0-9 and -, at most 31 characters")
         self.name = name
         self.shipped_intervals = shipped_intervals
+        self.runtime = runtime
+        self.stock_scheduler = stock_scheduler
         self.node = "node-a"
         self.cgroup = "aliquot-" + name
         self.state = os.path.join(base_directory(), name)
@@ -102,8 +107,10 @@ class Cluster:
 
     def up(self, save_logs=None):
         """Starts everything and returns when the node is Ready. save_logs: where its logs go when it ends."""
-        check_machine()
+        check_machine(self.runtime)
         binaries.ensure(self.say)
+        if self.runtime == "crio":
+            binaries.ensure(self.say, toolsets=(binaries.CRI_O,))
         lock = _take_lock(self.lock)
         if lock is None:
             raise ClusterError(f"cluster {self.name} runs already; stop it with: {self._hint('down')}")
@@ -356,10 +363,10 @@ class Cluster:
 
     def _start_components(self):
         commands = config.commands(self)
-        self.say("starting etcd, kube-apiserver and containerd (about 10 s until the node is Ready)")
+        self.say(f"starting etcd, kube-apiserver and {self.runtime} (about 10 s until the node is Ready)")
         self.start("etcd")
         self.control("spawn", name="kube-apiserver", argv=commands["kube-apiserver"][0])
-        self.start("containerd")
+        self.start(self.runtime)
         self.load_image(images.pause(self.state))
         self._wait_api()
         self.say("starting kube-controller-manager, kube-scheduler and kubelet")
@@ -377,11 +384,17 @@ class Cluster:
         self.api.wait(api.core("nodes"), self.node, _is_ready, timeout, f"node {self.node} Ready")
 
     def load_image(self, *paths):
-        """Imports image archives into the node's containerd."""
+        """Imports image archives into the node's container runtime."""
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(self._load_image, paths))
 
     def _load_image(self, path):
+        if self.runtime == "crio":
+            with tarfile.open(path) as tar:
+                (name,) = json.load(tar.extractfile("manifest.json"))[0]["RepoTags"]
+            self.on_node(["skopeo", "copy", "--insecure-policy", "docker-archive:" + path,
+                          f"containers-storage:[overlay@/var/lib/containers/storage+/run/containers/storage]{name}"])
+            return
         self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", path])
 
 

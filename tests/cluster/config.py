@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 
+from . import binaries
 from .node import API_PORT, BRIDGE_IP
 
 POD_SUBNET = "10.78.0.0/16"
@@ -37,6 +38,41 @@ conf_dir = "/etc/cni/net.d"
 disable = true
 """
 
+CRIO_SOCKET = "/run/crio/crio.sock"
+CRIO = """\
+[crio]
+root = "/var/lib/containers/storage"
+runroot = "/run/containers/storage"
+storage_driver = "overlay"
+version_file = "/run/crio/version"
+[crio.api]
+listen = "{socket}"
+[crio.runtime]
+default_runtime = "runc"
+cgroup_manager = "cgroupfs"
+conmon_cgroup = "pod"
+apparmor_profile = "unconfined"
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+hooks_dir = []
+pinns_path = "{pinns}"
+[crio.runtime.runtimes.runc]
+runtime_path = "{runtime}"
+runtime_root = "/run/runc"
+monitor_path = "/usr/bin/conmon"
+monitor_cgroup = "pod"
+[crio.image]
+pause_image = "{pause}"
+pause_command = "/pause"
+signature_policy = "/etc/containers/policy.json"
+[crio.network]
+network_dir = "/etc/cni/net.d/"
+plugin_dirs = ["/usr/lib/cni", "/opt/cni/bin"]
+[crio.nri]
+enable_nri = false
+"""
+
+SOCKETS = {"containerd": CONTAINERD_SOCKET, "crio": CRIO_SOCKET}
+
 CNI = {
     "cniVersion": "1.0.0", "name": "aliquot",
     "plugins": [{"type": "ptp", "ipMasq": False,
@@ -61,7 +97,7 @@ SHORT_KUBELET = {
 def _kubelet(cluster):
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        "containerRuntimeEndpoint": "unix://" + CONTAINERD_SOCKET,
+        "containerRuntimeEndpoint": "unix://" + SOCKETS[cluster.runtime],
         "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + cluster.cgroup, "failCgroupV1": False,
         "enforceNodeAllocatable": [], "failSwapOn": False,
         # The only way to this kubelet is the cluster's own network namespace.
@@ -118,6 +154,10 @@ def write(cluster, scheduler_configuration):
     put("/etc/kubernetes/resolv.conf", "")
     put("/etc/resolv.conf", "nameserver 127.0.0.1\n")       # the machine's server cannot be reached: each name would take seconds
     put("/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE))
+    put("/etc/crio/crio.conf", CRIO.format(socket=CRIO_SOCKET, pause=PAUSE_IMAGE, pinns=binaries.find("pinns"),
+                                                runtime=os.path.join(os.path.dirname(__file__), "oci_runtime.py")))
+    put("/etc/containers/registries.conf", 'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "disabled"\n')
+    put("/etc/containers/policy.json", {"default": [{"type": "insecureAcceptAnything"}]})
     put("/etc/cni/net.d/10-aliquot.conflist", CNI)
     put("/etc/hosts", f"127.0.0.1 localhost\n{BRIDGE_IP} {cluster.node}\n")
     put("/etc/machine-id", secrets.token_hex(16) + "\n")
@@ -143,6 +183,7 @@ def commands(cluster):
                   "--listen-peer-urls=http://127.0.0.1:2380"], True),
         "containerd": (["containerd", "--config=/etc/containerd/config.toml",
                         "--address=" + CONTAINERD_SOCKET], True),
+        "crio": (["crio", "--config=/etc/crio/crio.conf", "--config-dir=/etc/crio/crio.conf.d"], True),
         "kube-apiserver": ([
             "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0",
             f"--secure-port={API_PORT}", f"--advertise-address={BRIDGE_IP}",
@@ -162,8 +203,8 @@ def commands(cluster):
             "--kube-api-qps=200", "--kube-api-burst=400",
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins", "--bind-address=127.0.0.1"], False),
         "kube-scheduler": ([
-            "kube-scheduler", "--config=" + SCHEDULER_CONFIGURATION, "--leader-elect=false",
-            "--bind-address=127.0.0.1"], False),
+            "kube-scheduler", f"--kubeconfig={etc}scheduler.conf" if cluster.stock_scheduler
+            else "--config=" + SCHEDULER_CONFIGURATION, "--leader-elect=false", "--bind-address=127.0.0.1"], False),
         "kubelet": ([
             "kubelet", f"--config={etc}kubelet.yaml", f"--kubeconfig={etc}kubelet.conf",
             "--hostname-override=" + cluster.node, "--node-ip=" + BRIDGE_IP], True),

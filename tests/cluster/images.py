@@ -7,19 +7,31 @@ import subprocess
 import sys
 import tempfile
 
+from . import binaries
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 sys.path.append(os.path.join(REPOSITORY, "images"))
 
-from aliquot_images import IMAGES, Image, content_of, unpack    # noqa: E402  (the path comes first)
+import oci_layout                                                # noqa: E402  (the path comes first)
+import sbom                                                      # noqa: E402
+from aliquot_images import IMAGES, PROGRAMS, Image, content_of, unpack    # noqa: E402
 
-__all__ = ["IMAGES", "WORKLOAD", "aliquot", "pause", "unpack", "workload"]
+__all__ = ["IMAGES", "PROGRAMS", "WORKLOAD", "aliquot", "kube_scheduler", "oci_layout", "pause", "sbom", "unpack",
+           "workload", "workload_image"]
 WORKLOAD = "localhost/aliquot-workload:1"
 
 
 def aliquot(build, directory):
     """Archives of the agent and the scheduler."""
     return [make(build).save(directory) for make in IMAGES.values()]
+
+
+def kube_scheduler(tag, directory):
+    """The test cluster's kube-scheduler under the name of the official image."""
+    image = Image(tag)
+    image.program("/usr/local/bin/kube-scheduler", binaries.find("kube-scheduler"))
+    return image.save(directory)
 
 
 def pause(directory):
@@ -36,6 +48,10 @@ def pause(directory):
 
 
 def workload(programs, directory):
+    return workload_image(programs).save(directory)
+
+
+def workload_image(programs):
     """What test pods run: a shell with the usual tools, and programs (paths) in /usr/bin."""
     image = Image(WORKLOAD)
     image.program("/usr/bin/busybox", shutil.which("busybox") or "/bin/busybox")
@@ -46,4 +62,4 @@ def workload(programs, directory):
     image.driver_needs()
     for path in programs:
         image.program("/usr/bin/" + os.path.basename(path), path, strip=True)
-    return image.save(directory)
+    return image

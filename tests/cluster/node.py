@@ -66,8 +66,8 @@ def _set_up_mounts(config):
         linux.mount("overlay", path, "overlay", data=f"lowerdir={path},upperdir={upper},workdir={work}")
     _own_dev(private)
     linux.mount("tmpfs", "/run", "tmpfs", data="mode=755")
-    # containerd cannot put its overlays on an overlay, and etcd is faster without one.
-    for name in ("kubelet", "containerd", "etcd"):
+    # A container runtime cannot put its overlays on an overlay, and etcd is faster without one.
+    for name in ("kubelet", "containerd", "containers", "etcd"):
         source, target = os.path.join(private, name), os.path.join("/var/lib", name)
         os.mkdir(source, 0o700)
         os.makedirs(target, exist_ok=True)

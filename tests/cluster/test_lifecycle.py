@@ -154,12 +154,12 @@ def pair():
     assert left_overs(first) == [] and left_overs(second) == []
 
 
-def run_pod(cluster, name, command):
-    cluster.load_image(images.workload([], cluster.state))
+def run_pod(cluster, name, command, image=images.WORKLOAD):
+    if image == images.WORKLOAD:
+        cluster.load_image(images.workload([], cluster.state))
     cluster.api.create(kube.pods(), {"metadata": {"name": name}, "spec": {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [{
-            "name": "main", "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
-            "command": ["sh", "-c", command]}]}})
+            "name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sh", "-c", command]}]}})
 
 
 def phase(wanted):
@@ -180,6 +180,17 @@ def test_two_clusters_do_not_see_each_other(pair):
         seen = tree(cluster)
         assert seen.count("sleep 1000") == 1 and seen.count("kubelet --config") == 1, seen
         cluster.api.delete(kube.pods(name="sleeper"), gracePeriodSeconds=0)
+
+
+def test_containerd_takes_its_image_from_an_oci_layout(pair, tmp_path):
+    """Of a layout with images for two processors, that for the machine's own."""
+    own, other = images.workload_image([]), images.workload_image([])
+    own.tag = other.tag = "localhost/layout:1"
+    other.machine = ({"x86_64", "aarch64"} - {own.machine}).pop()
+    other.entries.clear()
+    pair[0].load_image(images.oci_layout.save([other, own], str(tmp_path / "layout.oci.tar")))
+    run_pod(pair[0], "layout", "echo it runs", own.tag)
+    pair[0].api.wait(kube.pods(), "layout", phase("Succeeded"), 60)
 
 
 def test_pod_reaches_the_api_server_with_its_token(pair):

@@ -18,6 +18,7 @@ OURS = "elasticgpu.io/"
 ASSIGNMENT = "elasticgpu.io/assignment"
 CORE, MEMORY, SLOT = (f"elasticgpu.io/{n}" for n in ("gpu-core", "gpu-memory", "slot"))
 OTHER_NODE = "node-z"
+OPERATOR = "operator-of-gpus"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
@@ -31,6 +32,7 @@ def cluster():
             c.kubectl("delete", "-n", "aliquot-system", kind, name, "--wait=false")
         c.kubectl("wait", "--for=condition=Established", "crd/gpus.elasticgpu.io", "--timeout=30s")
         c.api.create(kube.core("nodes"), {"metadata": {"name": OTHER_NODE}})
+        c.kubectl("create", "clusterrolebinding", OPERATOR, "--clusterrole=aliquot-gpu-operator", f"--user={OPERATOR}")
         _wait_enforced(c)
         yield c
 
@@ -42,6 +44,7 @@ def _wait_enforced(cluster):
         "metadata": {"name": new("event")}, "reason": "R", "message": "m", "source": {"component": "kubelet"},
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})["metadata"]["name"]
     agent = cluster.api.as_user(AGENT)
+    card = cluster.api.create(kube.gpus(), gpu(new("card"), OTHER_NODE))["metadata"]["name"]
 
     def refuses(policy, call, *arguments):
         return lambda: _is_refused(policy, call, *arguments)
@@ -73,6 +76,10 @@ def _wait_enforced(cluster):
                                        {"status": {"capacity": {MEMORY: "1Gi"}}}),
         "aliquot-agent-events": refuses("aliquot-agent-events", agent.patch, kube.core("events", "default", seen),
                                         {"message": "n"}),
+        "aliquot-scheduler-gpus": refuses("aliquot-scheduler-gpus", cluster.api.as_user(SCHEDULER).patch, kube.gpus(card),
+                                          {"spec": {"model": "N"}}),
+        "aliquot-operator-gpus": refuses("aliquot-operator-gpus", cluster.api.as_user(OPERATOR).patch, kube.gpus(card),
+                                         {"spec": {"model": "N"}}),
     }
     applied = {item["metadata"]["name"] for path in (aliquot.POLICIES, VALIDATING) if cluster.api.exists(path)
                for item in cluster.api.get(path)["items"] if item["metadata"]["name"].startswith("aliquot-")}
@@ -422,7 +429,67 @@ def test_agent_leaves_the_schedulers_part_of_the_status(cluster, agent):
         refused(agent.patch, kube.gpus(name) + "/status", {"status": forged}, text="scheduler's")
     seen = cluster.api.get(kube.gpus(name))["status"]
     assert seen == {**held["status"], **STATUS["status"]}
-    refused(scheduler.patch, kube.gpus(name), {"spec": {"model": "N"}})     # RBAC: status only
+
+
+def test_agent_leaves_the_orders_of_mig_instances(cluster, agent):
+    """They name pods by UID: an agent that writes one could keep pods of other nodes waiting."""
+    name, key = new("10.77.0.1"), "elasticgpu.io/mig-order"
+    forged = {"metadata": {"annotations": {key: '{"serial":1,"instances":[]}'}}}
+    ordered = gpu(name, cluster.node)
+    ordered["metadata"].update(forged["metadata"])
+    refused(agent.create, kube.gpus(), ordered, text="the scheduler's")
+    agent.create(kube.gpus(), gpu(name, cluster.node))
+    refused(agent.patch, kube.gpus(name), forged, text="the scheduler's")
+    agent.patch(kube.gpus(name) + "/status", {**forged, **STATUS})     # the API server takes the status only
+    assert key not in cluster.api.get(kube.gpus(name))["metadata"].get("annotations", {})
+    cluster.api.as_user(SCHEDULER).patch(kube.gpus(name), {"metadata": {"annotations": {key: "{}"}}})
+    for value in (None, "", '{"serial":2,"instances":[]}'):
+        refused(agent.patch, kube.gpus(name), {"metadata": {"annotations": {key: value}}}, text="the scheduler's")
+    agent.patch(kube.gpus(name), {"metadata": {"annotations": {"other": "fine"}}})
+    agent.patch(kube.gpus(name) + "/status", STATUS)
+    agent.request("DELETE", kube.gpus(name))
+
+
+def test_scheduler_orders_mig_instances_only(cluster):
+    """Outside of the status of a GPU object it may change one annotation: no other, no label and nothing of the spec."""
+    name, order, maintenance = new("10.77.0.1"), "elasticgpu.io/mig-order", "elasticgpu.io/maintenance"
+    made = gpu(name, cluster.node)
+    made["metadata"]["annotations"] = {maintenance: "cordon"}
+    cluster.api.create(kube.gpus(), made)
+    scheduler = cluster.api.as_user(SCHEDULER)
+
+    def annotate(key, value):
+        return {"metadata": {"annotations": {key: value}}}
+    for value in ('{"serial": 1, "instances": []}', '{"serial": 2, "instances": []}', None):
+        scheduler.patch(kube.gpus(name), annotate(order, value))
+        assert cluster.api.get(kube.gpus(name))["metadata"]["annotations"].get(order) == value
+    for forged in (annotate(maintenance, "drain"), annotate(maintenance, None), annotate("elasticgpu.io/reset", "1"),
+                   {"metadata": {"labels": {"elasticgpu.io/node": OTHER_NODE}}}, {"metadata": {"labels": {"a": "b"}}},
+                   {"metadata": {"finalizers": ["example.com/kept"]}}, {"spec": {"model": "N"}},
+                   {"spec": {"uuid": "GPU-1"}, **annotate(order, "{}")}):
+        refused(scheduler.patch, kube.gpus(name), forged, text="elasticgpu.io/mig-order only")
+    refused(scheduler.request, "DELETE", kube.gpus(name))
+
+
+def test_operator_orders_maintenance_only(cluster):
+    """`aliquot card` works; what a card is and the scheduler's order stay as they are."""
+    name, order = new("10.77.0.1"), "elasticgpu.io/mig-order"
+    made = gpu(name, cluster.node)
+    made["metadata"]["annotations"] = {order: "{}"}
+    cluster.api.create(kube.gpus(), made)
+    operator = cluster.api.as_user(OPERATOR)
+
+    def annotate(key, value):
+        return {"metadata": {"annotations": {key: value}}}
+    for verb in "cordon", "drain", None:
+        operator.patch(kube.gpus(name), annotate("elasticgpu.io/maintenance", verb))
+        assert cluster.api.get(kube.gpus(name))["metadata"]["annotations"].get("elasticgpu.io/maintenance") == verb
+    refused(operator.patch, kube.gpus(name), {"spec": {"model": "N"}}, text="the agent's")
+    for value in '{"serial": 1, "instances": []}', None:
+        refused(operator.patch, kube.gpus(name), annotate(order, value), text="the scheduler's")
+    refused(operator.patch, kube.gpus(name) + "/status", STATUS)
+    cluster.api.patch(kube.gpus(name), {"spec": {"model": "N"}})
+    cluster.api.patch(kube.gpus(name), annotate(order, None))
 
 
 def test_agent_token_must_be_bound_to_a_node(cluster):
@@ -487,6 +554,8 @@ def test_roles(cluster, user, verb, resource, allowed):
 @pytest.mark.parametrize("user,verb,resource,name,allowed", [
     (AGENT, "watch", "configmaps", "aliquot-signing", True), (AGENT, "watch", "configmaps", "other", False),
     (AGENT, "get", "secrets", "aliquot-signing", False), (AGENT, "patch", "configmaps", "aliquot-signing", False),
+    (AGENT, "watch", "configmaps", "custom-mig-parted-configs", True),
+    (AGENT, "patch", "configmaps", "custom-mig-parted-configs", False),
     (SCHEDULER, "get", "secrets", "aliquot-signing", True), (SCHEDULER, "get", "secrets", "other", False),
     (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", "", True),
     (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "aliquot-wake", True),
@@ -630,11 +699,12 @@ def test_removal_as_documented(cluster, tmp_path):
     cluster.api.create(egpus, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU",
                                "metadata": {"name": name, "finalizers": ["elasticgpu.io/gpu-protection"]},
                                "spec": {"capacity": {CORE: "10"}, "qGPU": {"gpuName": "none-00"}}})
-    amounts = {MEMORY: "80Gi", "aliyun.com/gpu-count": "1", "cpu": "4"}
+    amounts = {MEMORY: "80Gi", "aliyun.com/gpu-count": "1", "cpu": "4", "nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "2"}
     cluster.api.patch(node + "/status", {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [
         {"type": "AliquotAgentReady", "status": "False"}]}}, kind=kube.STRATEGIC)
     env = dict(os.environ, PATH=f"{cluster.state}:{os.environ['PATH']}")
-    for command in ("for kind in", "kubectl patch node"):
+    patch = "kubectl patch node NODE --subresource=status --type=strategic -p "
+    for command in ("for kind in", patch + "'{\"status\"", patch + "'{\"metadata\""):
         subprocess.run(["sh", "-ec", documented(text, command).replace("node NODE", f"node {OTHER_NODE}")], env=env, check=True)
     for path in (claims, egpus):
         cluster.api.delete(f"{path}/{name}")

@@ -40,7 +40,7 @@ def field(number, content):
 
 
 class Channel:
-    """One connection for unary calls one after the other, as kubelet has it."""
+    """One connection for calls one after the other, as kubelet has it."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,13 +49,29 @@ class Channel:
         self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, b"")
                             + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30)))
         self.input = self.socket.makefile("rb")
-        self.stream = -1
+        self.number = -1
 
     def call(self, method, body):
         """The reply's bytes; an error of the call is an OSError."""
-        self.stream += 2
-        self.socket.sendall(head(self.stream, method) + frame(DATA, END_STREAM, self.stream, message(body)))
-        reply = b""
+        reply = b"".join(self._data(method, body))
+        if len(reply) < 5:
+            raise ConnectionError("the call ended with an error")
+        return reply[5:]
+
+    def stream(self, method, body=b""):
+        """Yields each message of a call that the server answers with a stream."""
+        received = b""
+        for data in self._data(method, body):
+            received += data
+            while len(received) >= 5 and len(received) >= 5 + (size := struct.unpack(">I", received[1:5])[0]):
+                yield received[5:5 + size]
+                received = received[5 + size:]
+
+    def _data(self, method, body):
+        """Yields the content of the DATA frames of the answer until its end."""
+        self.number += 2
+        self.socket.sendall(head(self.number, method) + frame(WINDOW_UPDATE, 0, self.number, struct.pack(">I", 1 << 30))
+                            + frame(DATA, END_STREAM, self.number, message(body)))
         while True:
             kind, flags, stream, payload = self._frame()
             if kind == SETTINGS and not flags & ACK:
@@ -64,13 +80,11 @@ class Channel:
                 self.socket.sendall(frame(PING, ACK, 0, payload))
             elif kind in (RST_STREAM, GOAWAY):
                 raise ConnectionError(f"frame {kind} instead of a reply")
-            elif stream == self.stream and kind in (DATA, HEADERS):
-                reply += payload if kind == DATA else b""
+            elif stream == self.number and kind in (DATA, HEADERS):
+                if kind == DATA:
+                    yield payload
                 if flags & END_STREAM:
-                    break
-        if len(reply) < 5:
-            raise ConnectionError("the call ended with an error")
-        return reply[5:]
+                    return
 
     def _frame(self):
         header = self.input.read(9)

@@ -407,7 +407,7 @@ def test_what_makes_no_sense_is_refused(world, space, classes, egpus):
     mig = classes("mig", provisioner="elasticgpu.io/mig")
     world.api.create(claims_in(space), claim("c", elasticGPUClassName=mig))
     told = reason(space, "c", "ProvisioningFailed")
-    assert "not available on any node" in bound_condition(told)["message"]
+    assert "the class gives MIG instances" in bound_condition(told)["message"]
 
     def fixed(path, patch, text):
         with pytest.raises(ApiError, match=text):

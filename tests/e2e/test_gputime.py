@@ -216,5 +216,5 @@ def test_the_agent_itself(world, space):
     last, end = world.metrics()[name], time.monotonic()
     assert (last - first) / (end - start) < 0.01
     resident = world.metrics()["process_resident_memory_bytes", ()]
-    assert resident < 10 * (1 << 20), resident
+    assert resident < 9 * (1 << 20), resident
     print(f"arbiter: {(last - first) / (end - start):.2%} of a CPU; agent: {resident / (1 << 20):.1f} MiB")

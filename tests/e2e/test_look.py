@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator sees: the commands of the README as they are pasted, and nodes that take no pod."""
 
+import json
 import os
 import re
 
@@ -13,7 +14,7 @@ from kit import CARD, CORE, MEMORY, SLOT, GiB, container, pod
 README = os.path.join(os.path.dirname(__file__), "../../README.md")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def my_pod(world):
     """The pod that the README names, in the namespace that kubectl asks by itself."""
     world.api.create(kube.pods(), pod("my-pod", container(core=30, memory=20 * GiB)))
@@ -28,6 +29,14 @@ def test_the_commands_of_the_readme(world, my_pod):
     for word in ("MODEL", "nodeName: node-a", "default/my-pod (main)", "MOST FREE ON A CARD", "Pod default/my-pod is on node",
                  "aliquot_gpu_memory_used_bytes{", 'container="main"', "DCGM_FI_DEV_"):
         assert word in shown, (word, shown)
+
+
+def test_doctor(world, my_pod):
+    """What it reads of a real cluster; each thing that can be wrong is in tests/cli/test_doctor.py."""
+    command = f"PATH={world.build}/src/cli:$PATH aliquot doctor --json || [ $? = 1 ]"
+    findings = json.loads(world.cluster.on_node(["sh", "-euc", command]).stdout)["findings"]
+    well = {f["check"] for f in findings if f["level"] == "ok"}
+    assert {"API server", "admission", "scheduler", "placing", "agents", "other plugins", "clocks"} <= well, findings
 
 
 @pytest.fixture

@@ -9,18 +9,27 @@ import signal
 import kit
 import pytest
 from cluster import aliquot
+from cluster import api as kube
 from kit import GiB, container, pod
+from test_claims import CLASSES, claim, claims_in, phase, with_claim
 from test_oversee import agent_options
 
 SIM = "/run/aliquot-sim"
 STATE = "/run/aliquot/mps"
+FILE = "/run/aliquot/node.yaml"
+REPLICA = "nvidia.com/quarter"
 
 
 @pytest.fixture
-def under_mps(world, nvidia_smi):
-    """The node with all cards under MPS, and without at the end."""
+def programs(world, nvidia_smi):
+    """NVIDIA's control daemon on the node."""
     root = nvidia_smi.parent / "root/usr"
     aliquot.add_to_driver(world.cluster, root / "bin/nvidia-cuda-mps-control", root / "sbin/nvidia-cuda-mps-server")
+
+
+@pytest.fixture
+def under_mps(world, programs):
+    """The node with all cards under MPS, and without at the end."""
     with agent_options(world, "--mps-cards=all"):
         world.until(lambda: ready(world) == [1.0] * len(world.gpus()), 30, "MPS is ready")
         yield world
@@ -56,8 +65,7 @@ def compute_mode(world, uuid):
 def test_a_share_under_mps(under_mps, space):
     world = under_mps
     seen = space.start(pod("client", container(core=30, memory=4 * GiB)))
-    spec = json.loads(world.ctr("containers", "info", seen["status"]["containerStatuses"][0]["containerID"].partition("://")[2]))
-    spec = spec["Spec"]
+    spec = spec_of(world, seen)
     env = dict(e.split("=", 1) for e in spec["process"]["env"])
     mounts = {m["destination"]: m["source"] for m in spec["mounts"]}
     (uuid,) = (g["spec"]["uuid"] for g in world.gpus() if g["status"].get("allocated"))
@@ -77,6 +85,82 @@ def test_a_share_under_mps(under_mps, space):
     world.until(lambda: ready(world) == [1.0] * len(world.gpus()), 30, "MPS is ready under the next agent")
     assert compute_mode(world, uuid) == "3"
     space.end("client")
+
+
+@pytest.fixture
+def one_under_mps(world, programs):
+    """The second card under MPS, and a class of claims for it."""
+    name = kit.new_name("mps")
+    with agent_options(world, "--mps-cards=1"):
+        world.until(lambda: [g["spec"].get("underMPS", False) for g in world.gpus()][:2] == [False, True], 30, "underMPS")
+        world.until(lambda: ready(world) == [1.0], 30, "MPS is ready")
+        world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
+                                   "metadata": {"name": name}, "provisioner": "elasticgpu.io/mps"})
+        yield world, name
+        world.api.delete(f"{CLASSES}/{name}")
+    world.until(lambda: not daemons(world), 30, "MPS has ended")
+
+
+def test_a_claim_under_mps(one_under_mps, space):
+    """It is of the card under MPS, and its container has the limits of it."""
+    world, name = one_under_mps
+    world.api.create(claims_in(space), claim("c", core=30, elasticGPUClassName=name))
+    phase(space, "c", "Bound")
+    seen = space.start(with_claim("client", "c"))
+    env = dict(e.split("=", 1) for e in spec_of(world, seen)["process"]["env"])
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={4 * 1024 + 32}M"
+    assert [bool(g["status"].get("allocated")) for g in world.gpus()][:2] == [False, True]
+    space.end("client")
+    world.api.delete(claims_in(space) + "/c")
+
+
+def spec_of(world, seen):
+    """The OCI specification of the pod's container."""
+    name = seen["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+    return json.loads(world.ctr("containers", "info", name))["Spec"]
+
+
+def configure(world, text):
+    world.cluster.on_node(["sh", "-c", f"cat > {FILE}.new; mv {FILE}.new {FILE}"], input=text)
+
+
+def wait_offered(world, count):
+    def offered(node):
+        return int(node["status"]["allocatable"].get(REPLICA, 0)) == count
+    world.api.wait(kube.core("nodes"), world.cluster.node, offered, 30, f"{count} of {REPLICA}")
+
+
+@pytest.fixture
+def in_replicas(world, programs):
+    """The second card in four replicas, by NVIDIA's configuration."""
+    configure(world, "version: v1\n")
+    with agent_options(world, f"--config-file={FILE}"):
+        configure(world, "version: v1\nsharing: {mps: {resources: [{name: gpu, rename: quarter, devices: [1], replicas: 4}]}}\n")
+        wait_offered(world, 4)
+        world.until(lambda: ready(world) == [1.0], 30, "MPS of the card is ready")
+        yield world
+        configure(world, "version: v1\n")
+        wait_offered(world, 0)
+        world.until(lambda: not daemons(world), 30, "MPS has ended")
+
+
+def test_replicas_under_mps(in_replicas, space):
+    """A quarter of the memory and of the processors each, whatever the container's processes set."""
+    world = in_replicas
+    card = world.gpus()[1]["spec"]
+    seen = space.start(pod("quarter", container(resources={REPLICA: "1"})))
+    env = dict(e.split("=", 1) for e in spec_of(world, seen)["process"]["env"])
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={card['memory'] // 4 // 2**20 + 32}M"
+    with space.tenant(seen) as tenant:
+        (device,) = tenant.driver()["devices"]
+        assert (device["uuid"], device["total"]) == (card["uuid"], card["memory"] // 4)
+    assert list(daemons(world)) == [card["uuid"]]
+    space.create(pod("two", container(resources={REPLICA: "2"})))
+    world.until(lambda: space.get("two")["status"].get("phase") == "Failed", 30, "kubelet has refused the pod")
+    assert "failRequestsGreaterThanOne" in space.get("two")["status"]["message"]
+    space.end("quarter")
 
 
 def host_pid(world, pid):

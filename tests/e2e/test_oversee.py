@@ -363,16 +363,16 @@ def test_a_destroyed_ledger_harms_nobody_else(world, space):
 # ---- oversubscription ----
 
 @contextlib.contextmanager
-def agent_options(world, *options):
-    """The agent with other options, as after an edit of the DaemonSet."""
+def agent_options(world, *options, without=(), cards=2):
+    """The agent with other options, and `without` some, as after an edit of the DaemonSet. `cards`: as wait_tokens()."""
     def set_args(args):
         world.api.patch(f"{DAEMONS}/aliquot-agent", {"spec": {"template": {"spec": {"containers": [
             {"name": "agent", "args": args}]}}}}, kind="application/strategic-merge-patch+json")
         world.api.wait(DAEMONS, "aliquot-agent", _rolled_out, 60, "the agent with its options")
-        world.wait_tokens()
+        world.wait_tokens(cards=cards)
     seen = world.api.get(f"{DAEMONS}/aliquot-agent")
     before = seen["spec"]["template"]["spec"]["containers"][0]["args"]
-    set_args([*before, *options])
+    set_args([*(word for word in before if word not in without), *options])
     try:
         yield
     finally:

@@ -3,9 +3,11 @@
 sockets with four linked cards each and one card of another model. NVIDIA's device plugin serves whole cards and MIG
 devices in this cluster; what of it matters here, resources of the node, stands for it."""
 
+import contextlib
 import pathlib
 import re
 import secrets
+import signal
 import subprocess
 
 import kit
@@ -21,9 +23,11 @@ THEIRS = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.6gb"
 MACHINE = pathlib.Path(__file__).with_name("two-quads.machine")
 CARDS = 9
+DIVIDED = 3         # a card and its two instances: they have GPU objects, and no shares are given out of them
 QUADS = [{0, 1, 2, 3}, {4, 5, 6, 7}]
 T4 = 8
 MiB = 1 << 20
+PLUGINS = "/var/lib/kubelet/device-plugins"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,8 @@ def machine(build, manifests):
                         deploy=aliquot.manifests(cluster, manifests.parent))
         installed = kit.World(cluster, build)
         installed.wait_tokens(120, CARDS)
-        installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
+        installed.until(lambda: (len(in_shares(installed)), len(installed.gpus())) == (CARDS, CARDS + DIVIDED), 120,
+                        "a GPU object of each card and instance")
         with configured(installed, lambda _: with_short_backoff((manifests / "kube-scheduler-configuration.yaml").read_text())):
             yield installed
             installed.wait_cleared()
@@ -53,6 +58,11 @@ def machine(build, manifests):
 def room(machine):
     with kit.temporary_space(machine) as made:
         yield made
+
+
+def in_shares(machine):
+    """GPU objects of the cards of which shares are given out."""
+    return [g for g in machine.gpus() if g.get("status", {}).get("capacity", {}).get(CORE, "0") != "0"]
 
 
 def selection(**words):
@@ -79,7 +89,7 @@ def bound(room, body):
 
 
 def test_links_are_published(machine):
-    seen = {g["spec"]["index"]: g["spec"] for g in machine.gpus()}
+    seen = {g["spec"]["index"]: g["spec"] for g in in_shares(machine)}
     assert set(seen) == set(range(CARDS))
     for a, spec in seen.items():
         assert spec["numaNode"] == (0 if a in QUADS[0] else 1)
@@ -125,7 +135,7 @@ def test_shares_of_several_cards(machine, room):
 
 def test_one_numa_node(machine, room):
     """Of two cards on two sockets: both are taken, but not by who is to be on one."""
-    uuids = {g["spec"]["index"]: g["spec"]["uuid"] for g in machine.gpus()}
+    uuids = {g["spec"]["index"]: g["spec"]["uuid"] for g in in_shares(machine)}
     two = container(resources={"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4000"})
 
     def of(name, *indexes, **words):
@@ -200,7 +210,7 @@ def plugin(machine):
 def test_beside_the_plugin_of_nvidia(machine, room, plugin):
     """Its pods are none of our business: nothing is added to them, kube-scheduler counts, no share of ours is taken.
     Whole cards, MIG devices, and one of them in a pod whose other container has a share of ours."""
-    assert {g["spec"]["model"] for g in machine.gpus()} == {"NVIDIA A100-SXM4-40GB", "Tesla T4"}
+    assert {g["spec"]["model"] for g in in_shares(machine)} == {"NVIDIA A100-SXM4-40GB", "Tesla T4"}
     capacity = machine.api.get(kube.core("nodes", name=machine.cluster.node))["status"]["capacity"]
     assert kit.MEMORY in capacity and not [name for name in capacity if name.startswith("aliyun.com/")]
     def limits(seen):
@@ -221,3 +231,53 @@ def test_beside_the_plugin_of_nvidia(machine, room, plugin):
     with pytest.raises(kube.ApiError) as refused:
         room.create(pod("mixed", container(core=30, resources={MIG: "1"})))
     assert re.search(r"nvidia\.com/mig-\* is beside a share: .* in a container without a share$", refused.value.message)
+
+
+@contextlib.contextmanager
+def served_by_another(machine, *uuids):
+    """A device plugin of kubelet's that offers these cards, as NVIDIA's does. It is a fake (other-plugin.c)."""
+    def is_offered(node):
+        return node["status"]["allocatable"].get(THEIRS, "0") == str(len(uuids))
+    machine.cluster.spawn("other-plugin", [str(machine.build / "tests/e2e/other-plugin"), PLUGINS, THEIRS, *uuids])
+    try:
+        machine.api.wait(kube.core("nodes"), machine.cluster.node, is_offered, 30, f"{THEIRS} on the node")
+        yield
+    finally:
+        machine.cluster.stop("other-plugin")
+
+
+def test_a_card_that_another_plugin_gives(machine, room):
+    """Two plugins on one node offer it: while a pod has it from the other one it takes no shares, also when kubelet restarts,
+    and what has a share of it keeps it and is told. After the other pod it takes shares again."""
+    (card,) = [g for g in in_shares(machine) if g["spec"]["index"] == T4]
+    uuid, name = card["spec"]["uuid"], card["metadata"]["name"]
+    on_card = {"nvidia.com/use-gpuuuid": uuid}
+
+    def number():
+        (n,) = [n for (metric, _), n in machine.metrics().items() if metric == "aliquot_agent_devices_of_other_plugins"]
+        return n
+
+    def wait_card(state, reason=""):
+        machine.api.wait(kube.gpus(), name, lambda gpu: gpu["status"]["state"] == state and
+                         reason in gpu["status"].get("reason", ""), 30, f"{state} {reason}")
+    before = room.start(pod("before", container(core=30), annotations=on_card))
+    with served_by_another(machine, uuid):
+        capacity = machine.api.get(kube.core("nodes", name=machine.cluster.node))["status"]["capacity"]
+        assert (capacity[THEIRS], capacity[CORE]) == ("1", str(100 * CARDS))
+        assert number() == 0                            # offered is not given
+        room.start(pod("theirs", container(port=7001, resources={THEIRS: "1"})))
+        assert room.exec("theirs", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip() == uuid
+        why = f"another device plugin has given it to pod {room.name}/theirs as {THEIRS}"
+        wait_card("Unhealthy", why)
+        assert why in room.event("before", "GPUNotHealthy")
+        assert number() == 1
+        kit.check_view(room, before)
+        room.create(pod("after", container(core=30), annotations=on_card))
+        kept_off(room, "after", "no GPU of the node is")
+        machine.restart_kubelet(signal.SIGKILL)
+        room.start(pod("later", container(core=5), annotations=selection(gpu_model="A100")))
+        assert number() == 1 and not assignment_of(room.get("after"))
+        room.delete("theirs")
+        kit.check_view(room, room.running("after"))
+        wait_card("Healthy")
+        assert number() == 0

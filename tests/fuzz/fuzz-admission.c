@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     _cleanup_buf_ struct buf patched = BUF_INIT(0), judged = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json root;
-    if (!a && !(a = admission_new()))
+    if (!a && !(a = admission_new("aliquot-system")))
         abort();
     int first = admission_mutate(a, body, size, &patched, NULL);
     int second = admission_validate(a, body, size, &judged, NULL);

@@ -38,12 +38,15 @@ static size_t read_lines(char *text, size_t size, struct resource_line *ret) {
 }
 
 static void check_request(const struct container_request *a) {
-    bool share = a->core > 0 || a->memory > 0 || a->memory_percent > 0 || a->tflops > 0;
+    bool share =
+        a->core > 0 || a->memory > 0 || a->memory_percent > 0 || a->tflops > 0 || a->replicas > 0;
     if (a->cards < 1 || a->cards > 64 || a->core > 100 || a->memory_percent > 100 ||
         a->memory > INT64_MAX || a->memory_floor > INT64_MAX || a->dialect >= DIALECT_COUNT)
         abort();
     if (a->whole == share || (a->core > 0 && a->tflops > 0) ||
         (a->memory > 0 && a->memory_percent > 0))
+        abort();
+    if (a->replicas > 1024 || (a->as_replica && !a->whole))
         abort();
     if (a->slot != (!a->whole && a->core == 0 && a->tflops == 0))
         abort();

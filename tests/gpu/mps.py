@@ -37,8 +37,8 @@ def missing():
     return None
 
 
-def smi(query):
-    return subprocess.run(["nvidia-smi", "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"], check=True,
+def smi(query, of="gpu"):
+    return subprocess.run(["nvidia-smi", "-i", "0", f"--query-{of}={query}", "--format=csv,noheader,nounits"], check=True,
                           capture_output=True, text=True).stdout.strip()
 
 
@@ -87,6 +87,9 @@ def mps_clients(build):
         for count, *results in seen:
             assert results[:4] == [0, 0, 0, 0] and results[4] == 2, f"limits of MPS do not hold: {seen}"
         assert 0 < seen[0][0] < seen[1][0], f"multiprocessors: {seen}"
+        rows = smi("pid,used_gpu_memory", "compute-apps").splitlines()
+        listed = {int(pid): int(mib) for pid, mib in (row.split(", ") for row in rows) if mib.isdigit()}
+        assert all(listed.get(c.pid, 0) >= 1024 for c in clients), f"memory of clients by NVML, in MiB: {listed}"
         for c in clients:
             c.communicate()
         daemon = int(subprocess.run(["fuser", f"{base}/pipe/control_lock"], capture_output=True, text=True).stdout.split()[0])

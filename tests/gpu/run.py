@@ -22,6 +22,7 @@ sys.path[:0] = [str(TOP / "tests" / "bench"), str(HERE)]
 
 from figures import write_between        # noqa: E402  (the path comes first)
 from shares import share_table      # noqa: E402
+import mig                          # noqa: E402
 import mps                          # noqa: E402
 
 PACKAGES = "torch numpy cupy-cuda12x jax[cuda12] numba-cuda"
@@ -146,10 +147,11 @@ def main():
         gpus, driver = find_gpus()
     except Skip as why:
         print(f"skipped: {why}; tests on a GPU were not run")
-        print(f"0 passed, 0 failed, {len(WORKLOADS) + 2} skipped")
+        print(f"0 passed, 0 failed, {len(WORKLOADS) + 3} skipped")
         return
     results = []
     mps.run(arguments.build.resolve(), results)
+    mig.run(arguments.build.resolve(), results)
     workloads(aliquot, gpus, results)
     table = share_table(aliquot, arguments.seconds, False)
     lines = report(gpus, driver, results, table)

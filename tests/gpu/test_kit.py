@@ -122,6 +122,23 @@ def test_what_an_earlier_call_brought_back_is_taken_over(tmp_path):
     assert [s.name for s in runner.order(STEPS[:2], journal, ())] == ["fails"] and outcomes(out) == {"well": "answered"}
 
 
+def test_processes_are_ended_without_a_sleep(tmp_path):
+    """Where the kernel refuses the sleep between two looks at what is left."""
+    program = f"""
+import subprocess, sys, time
+sys.path[:0] = [{str(HERE / "kit")!r}]
+import runner
+def refused(_):
+    raise PermissionError(1, "not permitted")
+for _ in range(20):
+    subprocess.Popen(["sleep", "60"], start_new_session=True)
+time.sleep = refused
+print(runner.sweep(), runner.children())
+"""
+    assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+                          cwd=tmp_path).stdout == "[] []\n"
+
+
 def test_the_whole_is_bounded(tmp_path):
     """What there is no time for is said; a step that is cut short by that is asked again."""
     assert run_steps(tmp_path, runner.LEAST_SECONDS - 0.1).endswith("['well', 'fails', 'hangs', 'missing', 'daemon', 'last']\n")

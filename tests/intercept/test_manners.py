@@ -91,8 +91,10 @@ def calls(trace):
 
 
 def lines(trace):
+    """Without calls that a signal has interrupted: when it comes is chance, and they follow once more."""
     return collections.Counter(normal(line) for line in trace
-                               if line.partition("(")[0] not in UNSTEADY and "MAP_ANONYMOUS" not in line)
+                               if line.partition("(")[0] not in UNSTEADY and "MAP_ANONYMOUS" not in line
+                               and "ERESTARTSYS" not in line)
 
 
 def without_object(trace, library):

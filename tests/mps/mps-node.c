@@ -10,6 +10,7 @@
  *     held NAME                 a container has the card; without a name: none has it
  *     lost, back                the card is unhealthy, healthy again
  *     fault, reset              the verdict takes the card from new pods, gives it back
+ *     pause, resume             the card is to be closed, for a reset; it may be opened again
  *     start, restart            prints how a container starts on the card, and starts again
  *     divided                   the card is in MIG mode
  *     close                     the agent ends
@@ -32,7 +33,7 @@ static struct {
     struct mps_card card;
     struct mps_driver driver;
     char held[64];
-    bool lost;
+    bool lost, paused;
     char line[256];
     size_t have;
     char shown[512];
@@ -60,7 +61,10 @@ static void show(void *userdata) {
     (void) userdata;
     if (!node.mps)
         return;
-    if (!mps_card_status(node.mps, node.card.uuid, &status))
+    if (node.paused)
+        (void) snprintf(text, sizeof(text), "%s",
+                        mps_pause(node.mps, node.card.uuid) ? "paused" : "pausing");
+    else if (!mps_card_status(node.mps, node.card.uuid, &status))
         (void) snprintf(text, sizeof(text), "none");
     else
         (void) snprintf(text, sizeof(text), "%s restarts=%llu %s",
@@ -103,6 +107,9 @@ static void obey(const char *line) {
         mps_close(take_ptr(node.mps), on_closed, NULL);
         return;
     }
+    if (strcmp(line, "resume") == 0)
+        mps_resume(node.mps, node.card.uuid);
+    node.paused = node.paused ? strcmp(line, "resume") != 0 : strcmp(line, "pause") == 0;
     if (strcmp(line, "fault") == 0)
         d->service = GPU_SERVES_NONE;
     else if (strcmp(line, "reset") == 0)

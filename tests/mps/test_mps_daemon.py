@@ -342,6 +342,31 @@ def test_a_reset_takes_the_mode(world):
     agent.wait_for("none")
 
 
+def test_a_reset_closes_the_card(world):
+    """The daemon ends before the reset command and has its limits again after it, also with an agent in between that was
+    killed."""
+    agent = world.agent(RUN)
+    agent.wait_for("ready restarts=0")
+    for kill in False, True:
+        first = world.daemon()
+        agent.tell("pause")
+        agent.wait_for("paused")
+        assert world.programs() == [] and world.mode() == 0
+        if kill:
+            agent.kill()
+            agent = world.agent(RUN)
+            agent.tell("pause")
+            agent.wait_for("paused")
+            assert world.programs() == []
+        agent.tell("resume")
+        agent.wait_for("ready")
+        assert world.daemon() not in (0, first)
+        assert world.limits() == ["30.0", "2G"] and world.mode() == EXCLUSIVE
+    agent.tell("stop")
+    agent.wait_for("none")
+    world.assert_nothing_left()
+
+
 def test_mig(world):
     agent = world.agent("divided", RUN)
     assert "a card in MIG mode takes no MPS" in agent.wait_for("not-ready.*MIG")

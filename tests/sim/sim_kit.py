@@ -49,7 +49,7 @@ class Node:
 
     def env(self, **more):
         return {**os.environ, "ALIQUOT_SIM_DIR": str(self.dir), "LD_LIBRARY_PATH": f"{self.dir}/lib",
-                **more}
+                "ALIQUOT_MIG_LOCK": f"{self.dir}/mig.lock", **more}
 
     def start(self, program, *args, **more):
         p = subprocess.Popen([PROGRAMS / f"sim-{program}", *map(str, args)], env=self.env(**more),

@@ -5,9 +5,12 @@ import json
 import os
 import re
 import subprocess
+import sys
 
+import pynvml
 import pytest
 from sim_kit import ALIQUOT, GIB
+from test_sim_inject import NVML_CLIENT
 from test_sim_mig import parts
 
 
@@ -20,8 +23,13 @@ def on(node_of, nvml_of):
 
 
 def mig(node, *words, text=None):
-    return subprocess.run([ALIQUOT, "mig", *words], env=node.env(), input=text, text=True,
-                          capture_output=True, timeout=60, check=False)
+    """This process lets go of the cards meanwhile: a client of NVML is in the way of a mode change."""
+    pynvml.nvmlShutdown()
+    try:
+        return subprocess.run([ALIQUOT, "mig", *words], env=node.env(), input=text, text=True,
+                              capture_output=True, timeout=60, check=False)
+    finally:
+        pynvml.nvmlInit()
 
 
 def config(devices, enabled=True):
@@ -29,8 +37,8 @@ def config(devices, enabled=True):
         {"devices": "all", "mig-enabled": enabled, "mig-devices": devices}]}})
 
 
-def apply(node, devices, *options, enabled=True):
-    return mig(node, *options, "apply", "-f", "-", text=config(devices, enabled))
+def apply(node, devices, *options, enabled=True, also=()):
+    return mig(node, *options, "apply", "-f", "-", *also, text=config(devices, enabled))
 
 
 def exported(node):
@@ -220,6 +228,43 @@ def test_a_mode_change_waits_for_an_idle_card(on):
     assert apply(node, {"3g.40gb": 1}).returncode == 0
 
 
+def test_a_client_of_nvml_is_in_the_way_of_a_mode_change(on):
+    """As the agent is. Instances change beside it, and no mode is left pending."""
+    node, nvml = on("--model", "A100")
+    client = subprocess.Popen([sys.executable, "-c", NVML_CLIENT], env=node.env(), text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    node.children.append(client)
+
+    def tell(line):
+        client.stdin.write(f"{line}\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == "done\n"
+
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    tell(0)
+    r = apply(node, {"3g.40gb": 1})
+    assert r.returncode == 1 and "pending: in use" in r.stderr, r.stderr
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
+    tell("close")
+    assert apply(node, {"3g.40gb": 1}).returncode == 0
+    tell("open")
+    tell(0)
+    assert apply(node, {"2g.20gb": 1}).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["2g.20gb"]
+
+
+def test_a_mode_that_needs_a_reset(machine_of):
+    node, nvml = machine_of("[machine]\nmig-change = reset\n[gpu 0]\nmodel = A100\n")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    r = apply(node, {"3g.40gb": 1})
+    assert r.returncode == 1 and "MIG mode is pending until the card is reset" in r.stderr
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [0, 1]
+    node.inject("reset", "--force", "--gpu", 0)
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [1, 1]
+    assert apply(node, {"3g.40gb": 1}).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["3g.40gb"]
+
+
 @pytest.mark.parametrize("words, text, cause", [
     (["apply", "-f", "-"], "version: v1\nmig-configs:\n  a:\n  - devices: all\n    mig-enable: true\n",
      "line 5"),
@@ -239,6 +284,45 @@ def test_refused(on, words, text, cause):
     r = mig(node, *words, text=text)
     assert r.returncode == 1 and cause in r.stderr and not r.stdout, r.stderr
     assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["2g.20gb"]
+
+
+def hooks_of(path, **scripts):
+    """A hooks file whose hooks add their name and the configuration to path / "log"."""
+    names = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
+    (path / "hooks").write_text(json.dumps({"version": "v1", "hooks": {name: [
+        {"command": "sh", "workdir": str(path), "envs": {"WHO": name, "MIG_PARTED_SELECTED_CONFIG": "is ours"},
+         "args": ["-c", scripts.get(name.replace("-", "_"), "") + "echo $WHO $MIG_PARTED_SELECTED_CONFIG >>log"]}]
+        for name in names}}))
+    return str(path / "hooks")
+
+
+def lines(path):
+    found = (path / "log").read_text().splitlines()
+    (path / "log").unlink()
+    return found
+
+
+def test_hooks(on, tmp_path):
+    """The first and the last one always, those before a change only where there is one, as with mig-parted."""
+    node, nvml = on("--model", "A100")
+    file = hooks_of(tmp_path)
+    assert apply(node, {"2g.20gb": 1}, also=("-k", file)).returncode == 0
+    assert lines(tmp_path) == [f"{name} wanted" for name in
+                               ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")]
+    assert apply(node, {"2g.20gb": 1}, also=("--hooks-file", file)).returncode == 0
+    assert lines(tmp_path) == ["apply-start wanted", "apply-exit wanted"]
+    file = hooks_of(tmp_path, pre_apply_config="echo no >&2; exit 2; ")
+    r = apply(node, {"3g.40gb": 1}, also=("-k", file))
+    assert r.returncode == 1 and "hook pre-apply-config: sh ended with status 2: no\n" in r.stderr, r.stderr
+    assert lines(tmp_path) == ["apply-start wanted", "apply-exit wanted"]
+    assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["2g.20gb"]
+    r = apply(node, {"3g.40gb": 1}, also=("-k", hooks_of(tmp_path, apply_exit="exit 3; ")))
+    assert r.returncode == 1 and "hook apply-exit: sh ended with status 3\n" in r.stderr, r.stderr
+    assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["3g.40gb"]
+    (tmp_path / "hooks").write_text("hooks: {pre-apply: []}")
+    r = apply(node, {"2g.20gb": 1}, also=("-k", file))
+    assert r.returncode == 1 and "line 1" in r.stderr, r.stderr
+    assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["3g.40gb"]
 
 
 @pytest.mark.parametrize("fault", [("lose",), ("xid", 48)])

@@ -2,6 +2,7 @@
 """The agent's NVML process on the simulated driver: an XID reaches it at once, not at the next poll."""
 
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ import pytest
 from sim_kit import BUILD
 
 AGENT = BUILD / "src/agent/aliquot-agent"
+MANY = 1000000
 MAGIC, POLL, DRIVER, DEVICE, PROCESSES, END, FAILED, CONTEXT, EVENT = 0x414c5147, *range(1, 9)
 
 
@@ -158,11 +160,11 @@ def test_the_agent_raises_its_limit_of_descriptors(node):
 class Agent:
     """An agent whose metrics can be read."""
 
-    def __init__(self, node, path):
+    def __init__(self, node, path, **options):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
-        self.process = start_agent(node, path, listen=self.address)
+        self.process = start_agent(node, path, listen=self.address, **options)
 
     def page(self):
         with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
@@ -261,6 +263,58 @@ def test_a_configuration_is_read_again(node):
             agent.wait()
 
 
+@pytest.fixture
+def timed(node):
+    """timed(health): an agent whose configuration has these times, and a function that changes them."""
+    with tempfile.TemporaryDirectory() as name:
+        path, agents = pathlib.Path(name), []
+
+        def configure(health):
+            replace(path / "config.yaml", f"version: v1\naliquot: {{health: {{{health}}}}}\n")
+
+        def start(health):
+            configure(health)
+            agents.append(Agent(node, path, **{"config-file": path / "config.yaml"}))
+            until(lambda: agents[0].cards("aliquot_gpu_healthy") == {0: 1, 1: 1})
+            return agents[0], configure
+        yield start
+        for agent in agents:
+            agent.close()
+
+
+def test_another_interval(node, timed):
+    """It is in force within 2 s, however long the one before was. A page of the agent would have it poll: a rule that never
+    applies counts the polls, each of which calls this once."""
+    _, configure = timed("interval: 60s, deadline: 60s")
+    node.inject("error", "nvmlDeviceGetCount", "NVML_ERROR_UNKNOWN", "--nth", MANY)
+
+    def polls():
+        (rule,) = (shown for shown in node.show() if "error" in shown)
+        return MANY - 1 - int(rule["skip"])
+
+    def gap():
+        seen, begun = polls(), time.monotonic()
+        until(lambda: polls() > seen, 10)
+        return time.monotonic() - begun
+    configure("interval: 100ms")
+    until(lambda: polls() >= 20, 5)     # 20 s where a poll is each second
+    configure("interval: 4s")
+    until(lambda: gap() > 2, 10)
+
+
+def test_another_deadline(node, timed):
+    """Also for a call that runs."""
+    agent, configure = timed("interval: 200ms, deadline: 60s")
+    node.inject("hang", "nvmlDeviceGetMemoryInfo*", "--gpu", 1)
+    until(lambda: [rule for rule in node.show() if "hang" in rule][0]["done"] != "0")
+    configure("interval: 200ms, deadline: 500ms")
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 0}, 3)
+    node.inject("release")
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1})
+    node.inject("hang", "nvmlDeviceGetMemoryInfo*", "--gpu", 0)
+    until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 0, 1: 1}, 3)
+
+
 def test_a_bad_configuration_at_the_start(node):
     """The agent serves its pods with what applied before; without anything before, with the defaults."""
     with tempfile.TemporaryDirectory() as name:
@@ -303,6 +357,48 @@ def test_the_configuration_names_mig_resources(node_of):
             agent.wait()
 
 
+def test_cards_are_given_out_as_configured(node):
+    """Whole, in replicas and in shares, by NVIDIA's file; changed while the agent runs."""
+    port = free_port()
+
+    def page(name):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def resources():
+        return set(re.findall(r'^aliquot_agent_registered\{resource="(nvidia[^"]*)"', page("metrics"), re.M))
+
+    def offered():
+        """By card: the bytes that the node gives out of it in shares."""
+        return [card["memoryCapacity"] > 0 for card in json.loads(page("usage"))["gpus"]]
+
+    def config(text):
+        return ("version: v1\nresources: {gpus: [{pattern: A100, name: a100}]}\n"
+                "sharing: {timeSlicing: {renameByDefault: true, resources: [" + text + "]}}\n"
+                "aliquot: {health: {interval: 100ms}, cards: [{devices: [0], mode: share}]}\n")
+
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        file = path / "config.yaml"
+        file.write_text("version: v1\n")
+        agent = start_agent(node, path, **{"config-file": file, "listen": f"127.0.0.1:{port}"})
+        try:
+            wait_for(lambda: offered() == [True, True], 10)
+            assert resources() == set()
+            replace(file, config("{name: other, replicas: 2}"))
+            wait_for(lambda: resources() == {"nvidia.com/a100"}, 5)
+            assert offered() == [True, False]
+            replace(file, config("{name: a100, replicas: 2}"))
+            wait_for(lambda: "nvidia.com/a100.shared" in resources(), 5)
+            # A name of shares.
+            replace(file, config("{name: a100, rename: vcuda-core, replicas: 2}"))
+            wait_for(lambda: "add --served-elsewhere nvidia.com/vcuda-core" in healthz(port), 5)
+            assert offered() == [True, False]
+        finally:
+            agent.kill()
+            agent.wait()
+
+
 def test_instances_have_health_and_figures(node_of, nvml_of):
     node = node_of("--machine", "mig")
     nvml = nvml_of(node)
@@ -313,7 +409,7 @@ def test_instances_have_health_and_figures(node_of, nvml_of):
         agent = Agent(node, pathlib.Path(path))
         try:
             until(lambda: len(agent.samples("aliquot_gpu_instance_healthy")) == 11)
-            assert agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1, 2: 1}
+            until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1, 2: 1})
             user = node.start("hold", 4 << 30, CUDA_VISIBLE_DEVICES=name)
             assert user.stdout.readline().split()[0] == "0"
             used = nvml.nvmlDeviceGetMemoryInfo(part).used

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capabilities of MIG: nodes, files of /proc, and what a process can do with some of them."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,10 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from sim_kit import ALIQUOT, wait_until
+from sim_kit import ALIQUOT, BUILD, wait_until
 from test_sim_garbage import ATTACH, HELLO, PROTO, connect, reply, request, session
 
 READER = Path(__file__).with_name("mig_reader.py")
+BYPASS = BUILD / "tests/workloads/driver-bypass"
 # A container's process has user 0 and not CAP_SYS_ADMIN. The daemon takes the processes of its own user for
 # administrators where it is no root itself.
 CONTAINED = ["setpriv", "--bounding-set=-sys_admin"]
@@ -38,6 +40,12 @@ class Container:
     def see(self, *commands, contained=True, **env):
         r = self.node.run(*(CONTAINED if contained else []), sys.executable, READER, *commands,
                           ALIQUOT_SIM_DIR=str(self.dir), **env)
+        assert r.returncode == 0, r.stderr
+        return json.loads(r.stdout)
+
+    def bypass(self):
+        """What a program without libraries reaches."""
+        r = self.node.run(*CONTAINED, BYPASS, "reach", self.dir)
         assert r.returncode == 0, r.stderr
         return json.loads(r.stdout)
 
@@ -144,6 +152,27 @@ def test_a_container_reaches_the_instance_of_its_nodes_only(node, nvml_of, conta
         seen = container(*names).see("nvml", "cuda")
         assert all(card["parts"] == {} for card in seen["nvml"])
         assert seen["cuda"] == 100 if "nvidia1" not in names else [d["context"] for d in seen["cuda"]] == [0]
+
+
+@needs_root
+def test_a_program_without_libraries(node, nvml_of, container):
+    """The daemon itself refuses what the libraries do not ask for."""
+    uuids = by_gi(node, nvml_of(node))
+    own = of_instance(node, 2)
+    before = access(node)
+    nothing = {"cards": [0], "card": {"0": [-errno.ENODEV, -errno.ENODEV]}, "instances": {}, "others": 3, "taken": [], "changed": []}
+
+    def numbers(*names):
+        return {"capabilities": [int(name.removeprefix("nvidia-caps/nvidia-cap")) for name in names]}
+    assert container("nvidia0", *own).bypass() == nothing | numbers(*own) | {"instances": {uuids[2]: [0, 0]}, "others": 2}
+    for names in ((), own[:1], own[1:]):
+        assert container("nvidia0", *names).bypass() == nothing | numbers(*names)
+    # Without the card's node those of the instance are good for nothing.
+    assert container(*own).bypass() == nothing | numbers(*own) | {"cards": [], "card": {}, "others": 0}
+    monitor = container("nvidia0", cap(2)).bypass()
+    assert len([text for text in monitor.pop("changed") if text.startswith("figures of ")]) == len(uuids)
+    assert monitor == {key: value for key, value in (nothing | numbers(cap(2))).items() if key != "changed"}
+    assert access(node) == before
 
 
 @needs_root

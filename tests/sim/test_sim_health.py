@@ -18,8 +18,9 @@ from test_sim_agent import start_agent
 class Agent:
     """An agent that can be killed and started again on the same directories."""
 
-    def __init__(self, node, path, kmsg=None, env=None):
-        self.node, self.path, self.kmsg, self.env = node, path, kmsg, env
+    def __init__(self, node, path, kmsg=None, env=None, **options):
+        self.node, self.path, self.env = node, path, env
+        self.options = {**options, **({"kmsg": kmsg} if kmsg else {})}
         self.start()
 
     def start(self):
@@ -27,7 +28,7 @@ class Agent:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
         self.process = start_agent(self.node, self.path, listen=self.address, env=self.env,
-                                   **({"kmsg": self.kmsg} if self.kmsg else {}))
+                                   **self.options)
 
     def kill(self):
         self.process.kill()
@@ -37,9 +38,13 @@ class Agent:
         with urllib.request.urlopen(f"http://{self.address}{page}", timeout=5) as answer:
             return answer.read().decode()
 
+    def states(self):
+        """{UUID: state} of the cards and instances."""
+        return dict(re.findall(r'^aliquot_gpu_state{.*?uuid="([^"]*)",state="(\w+)"} 1$', self.get("/metrics"), re.M))
+
     def state(self, card):
         """The one state of a card, by its number."""
-        found = re.findall(rf'^aliquot_gpu_state{{.*?gpu="{card}".*?state="(\w+)"}} 1$', self.get("/metrics"), re.M)
+        found = re.findall(rf'^aliquot_gpu_state{{.*?gpu="{card}",uuid="GPU-[^"]*",state="(\w+)"}} 1$', self.get("/metrics"), re.M)
         assert len(found) <= 1, found
         return found[0] if found else None
 
@@ -133,6 +138,52 @@ def test_a_killed_agent_remembers(node_of, agent_of):
     holder.kill()
     victim.kill()
     agent.wait(0, "Healthy", 30)
+
+
+def instances(agent):
+    """{(GI, CI): UUID} of card 0."""
+    found = re.findall(r'^aliquot_gpu_instance_memory_total_bytes{.*?gpu="0",uuid="([^"]*)".*?GPU_I_ID="(\d+)",'
+                       r'compute_instance="(\d+)"}', agent.get("/metrics"), re.M)
+    return {(int(gi), int(ci)): uuid for uuid, gi, ci in found}
+
+
+def test_an_xid_of_an_instance(node_of, agent_of):
+    """It takes out that instance; the card and its other instances stay as they are, also the kernel's log says so."""
+    node = node_of("--machine", "mig")
+    other, end = os.pipe2(os.O_DIRECT)
+    agent = agent_of(node, kmsg=f"/proc/{os.getpid()}/fd/{other}")
+    found = instances(agent)
+    first, second, third = list(found.items())[:3]
+
+    def unhealthy():
+        return {uuid for uuid, state in agent.states().items() if state != "Healthy"}
+
+    def wait_unhealthy(*uuids):
+        wait_until(lambda: unhealthy() == set(uuids), 15, f"exactly {uuids} are unhealthy, not {unhealthy()}")
+
+    wait_unhealthy()
+    node.inject("xid", 48, "--gpu", 0, "--gi", first[0][0], "--ci", first[0][1])
+    wait_unhealthy(first[1])
+    node.inject("xid", 48, "--gpu", 0, "--gi", second[0][0])
+    wait_unhealthy(first[1], second[1])
+    assert agent.state(0) == agent.state(1) == "Healthy"
+    (pci,) = re.findall(r'gpu="0".*?pci_bus_id="0*([0-9a-fA-F:]+)\.0"', agent.get("/metrics"))[:1]
+    where = "0000:" + ":".join(pci.split(":")[-2:]).lower()
+    text = f"NVRM: Xid (PCI:{where} GPU-I:{third[0][0]:02}): 119, pid=7, timeout"
+    os.write(end, f"3,1,1,-;{text}\n".encode())
+    counted = re.compile(rf'^aliquot_gpu_xid_total{{.*uuid="{third[1]}",xid="119"}} 1$', re.M)
+    wait_until(lambda: counted.search(agent.get("/metrics")), 10, "the XID is counted for that instance")
+    assert agent.xids(0) and agent.state(0) == "Healthy"
+    os.close(end)
+    os.close(other)
+
+
+def test_an_xid_of_no_instance(node_of):
+    """The card is lost with all of its instances, and an instance has to be there."""
+    node = node_of("--machine", "mig")
+    for options, why in ((("79", "--gi", "1"), "takes the card off the bus"), (("48", "--gi", "6"), "no such MIG instance"),
+                         (("48", "--ci", "0"), "--ci needs --gi")):
+        assert why in node.inject("xid", *options, "--gpu", 0, expect=2 if "--ci" in options else 1)
 
 
 def test_no_checks_by_order(node, agent_of):

@@ -146,6 +146,8 @@ pynvml.nvmlInit()
 for line in sys.stdin:
     if line == "close\\n":
         pynvml.nvmlShutdown()
+    elif line == "open\\n":
+        pynvml.nvmlInit()
     else:
         pynvml.nvmlDeviceGetHandleByIndex(int(line))
     print("done", flush=True)
@@ -296,6 +298,19 @@ def test_calls_hang_until_they_are_released(node, nvml):
     thread.join()
 
 
+def test_the_nth_call_hangs(node, nvml):
+    node.inject("hang", "nvmlDeviceGetMemoryInfo*", "--nth", 3)
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    calls = []
+    thread = threading.Thread(target=lambda: [calls.append(nvml.nvmlDeviceGetMemoryInfo(gpu)) for _ in range(4)])
+    thread.start()
+    wait_until(lambda: [x for x in node.show() if "hang" in x][0]["done"] == "1", what="it hangs")
+    assert len(calls) == 2
+    node.inject("release")
+    thread.join()
+    assert len(calls) == 4
+
+
 def test_calls_about_one_card_hang_or_fail(node, nvml):
     first, second = (nvml.nvmlDeviceGetHandleByIndex(i) for i in range(2))
     node.inject("hang", "nvml", "--gpu", 1)
@@ -366,7 +381,7 @@ def test_memory_pressure(node, nvml):
     (["memory", "lots", "--gpu", "0"], "not a size"), (["ecc", "some", "--gpu", "0"], "neither"),
     (["--colour"], "colour"), (["error", "alloc", "0"], "no error"),
     (["lose", "--gpu", "0", "--pid", "1"], "--pid has no effect"),
-    (["hang", "alloc", "--nth", "2"], "--nth has no effect"),
+    (["lose", "--gpu", "0", "--nth", "2"], "--nth has no effect"),
     (["hang", "alloc", "--times", "1"], "--times has no effect"),
     (["lose", "--gpu", "0", "--force"], "--force has no effect"),
     (["persistence", "maybe", "--gpu", "0"], "neither on nor off"),

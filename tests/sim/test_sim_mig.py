@@ -163,7 +163,7 @@ def test_made_and_ended_through_nvml(on):
     user, _, _ = node.hold(GIB)
     status = ctypes.c_int()
     assert lib.nvmlDeviceSetMigMode(gpu, 1, ctypes.byref(status)) == 0
-    assert status.value == nvml.NVML_ERROR_IN_USE and nvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
+    assert status.value == nvml.NVML_ERROR_IN_USE and nvml.nvmlDeviceGetMigMode(gpu) == [0, 1]
     user.communicate()
     nvml.nvmlDeviceSetMigMode(gpu, 1)
     info = nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, nvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE)

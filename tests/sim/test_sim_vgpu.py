@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest with vGPUs: its mode, its licence, the name of its host in PCI config space, and what it cannot do."""
 
+import re
 import time
 
 import pytest
-from sim_kit import ALIQUOT
+from sim_kit import ALIQUOT, wait_until
+from test_sim_health import agent_of  # noqa: F401
 from test_sim_host_view import capabilities
 
 GUEST = """[machine]
@@ -38,6 +40,22 @@ def end_of(feature):
     e = feature.licenseExpiry
     return None if e.status == 0 else time.strptime(f"{e.year} {e.month} {e.day} {e.hour} {e.min} {e.sec}",
                                                     "%Y %m %d %H %M %S")
+
+
+def licences(agent):
+    return re.findall(r'^DCGM_FI_DEV_VGPU_LICENSE_STATUS{.*?} (\d)$', agent.get("/metrics"), re.M)
+
+
+def test_the_agent_shows_the_licence(guest, agent_of):  # noqa: F811
+    """A vGPU without a licence works on, until its host says otherwise."""
+    node = guest()
+    agent = agent_of(node)
+    assert licences(agent) == ["1", "0"] and agent.state(1) == "Healthy"
+    node.inject("licence", "expired", "--gpu", 0)
+    wait_until(lambda: licences(agent) == ["0", "0"], 10, "the agent has read it")
+    assert agent.state(0) == "Healthy"
+    node.inject("licence", "licensed", "--gpu", 0)
+    wait_until(lambda: licences(agent) == ["1", "0"], 10, "the agent has read it")
 
 
 def records(node):

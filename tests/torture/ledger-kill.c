@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Processes book and give back at random and are killed at random, while others and the parent
- * clean up after them. The sum never passes the limit; and at intervals all stop between two
- * operations, and then the sum, the slots and what the living say that they hold must be the same
- * to the byte. One worker is never killed, so that what it holds would be missed if it were
- * credited by mistake; it also borrows from the others at times, so that some of what they have
- * exported outlives them for a while. Usage: ledger-kill [SECONDS] */
+/* Workers book and give back at random, in processes that are killed at random, while others and
+ * the parent clean up after them. The sum never passes the limit; and at intervals all stop between
+ * two operations, and then the sum, the slots and what the living say that they hold must be the
+ * same to the byte. The first process is never killed, so that what it holds would be missed if it
+ * were credited by mistake; its first worker also borrows from the others at times, so that some of
+ * what they have exported outlives them for a while. A worker is a thread; there are eight.
+ * Usage: ledger-kill [SECONDS [THREADS OF A PROCESS]] */
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,7 +31,14 @@ struct shared {
     } worker[WORKERS];
 };
 
+struct task {
+    const char *path;
+    int index; /* of the worker */
+    uint64_t seed;
+};
+
 static struct shared *shared;
+static int threads = 1; /* of a process */
 
 static uint64_t next_random(uint64_t *state) {
     *state ^= *state << 13;
@@ -63,7 +72,11 @@ static void wait_between_operations(struct ledger_loan *loan) {
     (void) __atomic_sub_fetch(&shared->waiting, 1, __ATOMIC_ACQ_REL);
 }
 
-static void worker(const char *path, int index, uint64_t seed) {
+static void *worker(void *argument) {
+    const struct task *task = argument;
+    const char *path = task->path;
+    int index = task->index;
+    uint64_t seed = task->seed;
     uint64_t held[DEVICES][2][32] = {{{0}}};
     struct ledger_loan loan = {0};
     struct ledger_owner o[2]; /* for itself, and for what others can open */
@@ -96,13 +109,23 @@ static void worker(const char *path, int index, uint64_t seed) {
     }
 }
 
-static pid_t start_worker(const char *path, int index, uint64_t seed) {
+static pid_t start_process(const char *path, int number, uint64_t seed) {
+    struct task task[WORKERS];
     pid_t pid = fork();
 
     CHECK(pid >= 0, "fork");
-    if (pid == 0)
-        worker(path, index, seed);
-    return pid;
+    if (pid > 0)
+        return pid;
+    for (int i = threads - 1; i >= 0; i--) {
+        pthread_t thread;
+
+        task[i] =
+            (struct task){.path = path, .index = number * threads + i, .seed = next_random(&seed)};
+        if (i > 0)
+            CHECK(pthread_create(&thread, NULL, worker, &task[i]) == 0, "pthread_create");
+    }
+    (void) worker(&task[0]);
+    abort();
 }
 
 static void kill_one(pid_t *pid, uint64_t random) {
@@ -112,7 +135,8 @@ static void kill_one(pid_t *pid, uint64_t random) {
         (void) kill(*pid, SIGSTOP); /* some die after a stop in the middle of things */
     (void) kill(*pid, SIGKILL);
     CHECK(waitpid(*pid, &status, 0) == *pid, "waitpid");
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a worker failed: status %x", status);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a process failed: status %x",
+          status);
 }
 
 /* All wait between operations, the dead are swept: now every figure is exact. */
@@ -135,6 +159,7 @@ static void audit_the_living(struct ledger *ledger, const struct ledger_file *fi
 
 int main(int argc, char **argv) {
     double seconds = argc > 1 ? strtod(argv[1], NULL) : 15, end;
+    int processes;
     uint64_t seed = (uint64_t) getpid() * UINT64_C(0x9e3779b97f4a7c15) | 1, kills = 0, audits = 0,
              total = 0;
     struct ledger_owner watcher;
@@ -143,32 +168,35 @@ int main(int argc, char **argv) {
     struct arena arena;
     struct err err;
 
+    threads = argc > 2 ? (int) strtod(argv[2], NULL) : threads;
+    CHECK(threads > 0 && threads < WORKERS && WORKERS % threads == 0, "%d threads", threads);
+    processes = WORKERS / threads;
     arena_make(&arena);
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED, "mmap");
     CHECK(ledger_open(arena.path, &ledger, &err) == 0, "%s", err.text);
     CHECK(ledger_claim(arena.path, &watcher) == 0, "claim");
-    for (int i = 0; i < WORKERS; i++)
-        pid[i] = start_worker(arena.path, i, next_random(&seed));
+    for (int i = 0; i < processes; i++)
+        pid[i] = start_process(arena.path, i, next_random(&seed));
     for (end = now() + seconds; now() < end; kills++) {
         uint64_t r = next_random(&seed);
-        int victim = 1 + (int) (r % (WORKERS - 1));
+        int victim = 1 + (int) (r % (uint64_t) (processes - 1));
         struct timespec pause = {.tv_nsec = (long) ((r >> 8) % 1500000)};
 
         (void) nanosleep(&pause, NULL);
         kill_one(&pid[victim], r >> 32);
         if (r & 64)
             CHECK(ledger_sweep(ledger) >= 0, "sweep");
-        pid[victim] = start_worker(arena.path, victim, next_random(&seed));
+        pid[victim] = start_process(arena.path, victim, next_random(&seed));
         if (kills % 16 == 15) {
             audit_the_living(ledger, watcher.file);
             audits++;
         }
     }
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < processes; i++)
         kill_one(&pid[i], 1);
+    for (int i = 0; i < WORKERS; i++)
         total += shared->worker[i].operations;
-    }
     CHECK(ledger_sweep(ledger) >= 0, "sweep");
     for (unsigned int d = 0; d < DEVICES; d++)
         audit(watcher.file, d, 0);

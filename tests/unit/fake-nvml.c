@@ -227,6 +227,20 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
     return NVML_SUCCESS;
 }
 
+/* A card of seven slices: no profile has more. */
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile,
+                                                        nvmlGpuInstanceProfileInfo_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile,
+                                                 nvmlGpuInstanceProfileInfo_t *info) {
+    static const unsigned int slices[] = {1, 2, 3, 4, 7};
+
+    (void) device;
+    if (profile >= sizeof(slices) / sizeof(slices[0]))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *info = (nvmlGpuInstanceProfileInfo_t){.id = profile, .sliceCount = slices[profile]};
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpu_instance,
                                            nvmlGpuInstanceInfo_t *info);
 nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpu_instance, nvmlGpuInstanceInfo_t *info) {
@@ -265,10 +279,27 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
                                                             nvmlProcessInfo_v2_t *list);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_v2_t *list) {
+    if (is_instance(device)) {
+        *count = 1;
+        list[0] = (nvmlProcessInfo_v2_t){.pid = 2000 + number_of(device), .usedGpuMemory = GIB};
+        return NVML_SUCCESS;
+    }
     /* More than one packet holds. */
     *count = index_of(device) == 0 ? 100 : 0;
     for (unsigned int i = 0; i < *count; i++)
         list[i] = (nvmlProcessInfo_v2_t){.pid = 1000 + i, .usedGpuMemory = i};
+    return NVML_SUCCESS;
+}
+
+/* Clients of MPS, one of which is in the other list, too; only where a file "mps" is there. */
+EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                               unsigned int *count,
+                                                               nvmlProcessInfo_v2_t *list);
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                        nvmlProcessInfo_v2_t *list) {
+    *count = index_of(device) == 0 && fault("mps") ? 2 : 0;
+    for (unsigned int i = 0; i < *count; i++)
+        list[i] = (nvmlProcessInfo_v2_t){.pid = 1099 + i, .usedGpuMemory = 500 + i};
     return NVML_SUCCESS;
 }
 
@@ -322,13 +353,64 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
     return NVML_ERROR_TIMEOUT;
 }
 
+/* With the fault `vgpu`: one with a licence. */
+EXPORT nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device,
+                                                    nvmlGpuVirtualizationMode_t *mode);
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device,
+                                             nvmlGpuVirtualizationMode_t *mode) {
+    (void) device;
+    *mode = fault("vgpu") ? NVML_GPU_VIRTUALIZATION_MODE_VGPU : NVML_GPU_VIRTUALIZATION_MODE_NONE;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
+                                             nvmlEnableState_t *state);
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
+                                      nvmlEnableState_t *state) {
+    (void) device;
+    *state = link == 1 ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
+    return link < 18 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+/* The value of a field is its number, but for those that decide on the card's health. */
+EXPORT nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
+                                                      nvmlRowRemapperHistogramValues_t *values);
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
+                                               nvmlRowRemapperHistogramValues_t *values) {
+    (void) device;
+    if (fault("silent"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *values = (nvmlRowRemapperHistogramValues_t){651, 652, 653, 654, 655};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device,
+                                                    nvmlEccSramErrorStatus_v1_t *status);
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device,
+                                             nvmlEccSramErrorStatus_v1_t *status) {
+    (void) device;
+    if (fault("silent"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (status->version != NVML_STRUCT_VERSION_OF(nvmlEccSramErrorStatus_v1_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    status->bThresholdExceeded = 1;
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count,
                                              nvmlFieldValue_t *values);
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
     (void) device;
     for (int i = 0; i < count; i++) {
+        unsigned int id = values[i].fieldId;
+
         values[i].nvmlReturn = fault("silent") ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
-        values[i].value.uiVal = fault("recovery") ? 1 : 0;
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.uiVal = id;
+        if (id == NVML_FI_DEV_ECC_DBE_VOL_TOTAL || id == NVML_FI_DEV_REMAPPED_FAILURE)
+            values[i].value.uiVal = 0; /* the card is in order */
+        if (id == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+            values[i].value.uiVal = fault("recovery") ? 1 : 0;
     }
     return NVML_SUCCESS;
 }

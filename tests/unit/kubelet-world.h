@@ -150,6 +150,8 @@ static void on_detached(void *userdata) {
     (void) userdata;
 }
 
+#define GUARD "/run/aliquot/guard/CDI-is-off-in-the-container-runtime"
+
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     struct kubelet_options options = {.devices = devices,
@@ -168,6 +170,7 @@ static int setup(void **state) {
     (void) uv_timer_init(&f->loop, &f->timeout);
     f->timeout.data = f;
     options.dir = f->dir;
+    options.guard = GUARD;
     assert_int_equal(kubelet_start(&f->loop, &options, &f->kubelet, NULL), 0);
     *state = f;
     return 0;

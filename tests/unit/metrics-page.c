@@ -7,7 +7,30 @@
 /* cmocka needs the above first */
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+double page_sum(const char *text, const char *family) {
+    size_t len = strlen(family);
+    double sum = 0;
+
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n'))
+        if (strncmp(line + 1, family, len) == 0 && line[1 + len] == '{')
+            sum += strtod(strstr(line, "} ") + 2, NULL);
+    return sum;
+}
+
+unsigned page_labelled(const char *text, const char *family, const char *label) {
+    size_t len = strlen(family);
+    unsigned n = 0;
+
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        const char *found = strstr(line + 1, label), *end = strchr(line + 1, '\n');
+
+        n += strncmp(line + 1, family, len) == 0 && line[1 + len] == '{' && found && found < end;
+    }
+    return n;
+}
 
 size_t page_samples(const char *page, const char *name, const char *value) {
     size_t n = 0, length = strlen(name);

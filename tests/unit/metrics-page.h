@@ -17,6 +17,12 @@ struct expected {
  * are named with their suffix. */
 size_t page_samples(const char *page, const char *name, const char *value);
 
+/* The sum of the samples of a family, from the second line of the page on. */
+double page_sum(const char *page, const char *family);
+
+/* How many samples of a family have that text in their labels. */
+unsigned page_labelled(const char *page, const char *family, const char *label);
+
 /* Fails unless every metric of the vocabularies is expected and on the page with its value, and
  * nothing else is. Values of different figures of a vocabulary must differ, but for "0" and "1". */
 void assert_page(const char *page, const struct vocabulary *const *vocabularies, size_t n,

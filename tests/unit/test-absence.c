@@ -130,6 +130,90 @@ static void test_absence_is_shown(void **state) {
     show_status(w, "{" ALL_FREE "}");
 }
 
+/* ---- devices that give no shares ---- */
+
+static void show_apart(struct world *w, const char *state) {
+    struct gpu_object gpu = {
+        .name = "n-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB, .no_shares = true};
+    gpu.healthy = strcmp(state, "Healthy") == 0;
+    gpu.unknown = strcmp(state, "Unknown") == 0;
+    assert_int_equal(state_gpu_seen(w->state, &gpu, "{" NOTHING "}"), 0);
+}
+
+/* A card in MIG mode is no card to place on, and is Unknown without its agent as others are. */
+static void test_cards_without_shares(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    state_release(w->state, state_pod_find(w->state, "a"));
+    show_apart(w, "Healthy");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-node has no GPU");
+    gpu_status_run(&w->gpu_status, w->parser);
+    assert_int_equal(w->nasked, 0);
+    /* The node offers no shares at all, which says nothing of the agent. */
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    gpu_status_run(&w->gpu_status, w->parser);
+    assert_int_equal(w->nasked, 0);
+    assert_int_equal(state_node_apart_absence(w->state, "n", PLACE_NO_AGENT), 1);
+    assert_int_equal(state_node_apart_absence(w->state, "n", PLACE_NO_AGENT), 0);
+    check_made_unknown(w);
+    show_apart(w, "Unknown");
+    assert_int_equal(state_node_apart_absence(w->state, "n", PLACE_OK), 1);
+    gpu_status_run(&w->gpu_status, w->parser);
+    assert_int_equal(w->nasked, 0);
+    /* MIG mode is off again. */
+    set_absence(w, "n", PLACE_OK, 1);
+    show_card(w, true, "{" NOTHING "}");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+}
+
+/* An instance with a capacity is placed on by what it has of a card; a whole card is never it. */
+static void test_shares_of_an_instance(void **state) {
+    struct world *w = *state;
+    struct gpu_object gpu = {.name = "n-00-gi1-ci0",
+                             .node = "n",
+                             .uuid = "MIG-1",
+                             .parent = "GPU-n-0",
+                             .memory = 20 * GIB,
+                             .core = 28,
+                             .healthy = true,
+                             .mig = {.profile = "2g.20gb"}};
+    show_node(w, "n", 1);
+    show_apart(w, "Healthy");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, "{" NOTHING "}"), 0);
+    check_patch(w, "{\"status\":{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"28\","
+                   "\"elasticgpu.io/gpu-memory\":\"20Gi\"},\"allocated\":{}}}");
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""),
+                        "-no GPU or MIG instance has that much compute");
+    assert_non_null(strstr(w->refusal, "n has free GPU 0 MIG 2g.20gb: 28 % and 20 GiB"));
+    show_pod(w, "b", "\"elasticgpu.io/gpu-core\":\"20\"", NULL, "");
+    assert_string_equal(filter(w, "b", "\"elasticgpu.io/gpu-core\":\"20\"", "\"n\""), "n");
+    /* It is given out whole again, and b has what it was promised until the pod ends. */
+    gpu.no_shares = true;
+    assert_int_equal(state_gpu_seen(w->state, &gpu, "{" NOTHING "}"), 0);
+    show_pod(w, "c", "\"elasticgpu.io/gpu-core\":\"1\"", NULL, "");
+    assert_string_equal(filter(w, "c", "\"elasticgpu.io/gpu-core\":\"1\"", "\"n\""),
+                        "-node has no GPU");
+}
+
+/* Beside a card that gives shares they have its node's absence. */
+static void test_a_node_with_both(void **state) {
+    struct world *w = *state;
+    unsigned unknown = 0;
+    show_node(w, "n", 2);
+    show_apart(w, "Healthy");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    gpu_status_run(&w->gpu_status, w->parser);
+    for (unsigned i = 0; i < w->nasked; i++)
+        unknown += strstr(w->asked[i].path, "/n-00/status") &&
+                   strstr(buf_str(&w->asked[i].body), "\"state\":\"Unknown\"");
+    assert_int_equal(unknown, 1);
+    while (w->nasked > 0)
+        respond(w, w->nasked - 1, 200, false, NULL);
+}
+
 /* The reason of a card that is Unknown because of its node is the node's. */
 static void test_unknown_cards_have_the_reason_of_the_node(void **state) {
     struct world *w = *state;
@@ -179,9 +263,15 @@ static void test_holds_without_a_pod_are_shown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_no_pod_without_an_agent),        T(test_no_binding_without_an_agent),
-        T(test_unhealthy_cards_are_the_reason), T(test_absence_is_shown),
-        T(test_holds_without_a_pod_are_shown),  T(test_unknown_cards_have_the_reason_of_the_node),
+        T(test_no_pod_without_an_agent),
+        T(test_no_binding_without_an_agent),
+        T(test_unhealthy_cards_are_the_reason),
+        T(test_absence_is_shown),
+        T(test_cards_without_shares),
+        T(test_shares_of_an_instance),
+        T(test_a_node_with_both),
+        T(test_holds_without_a_pod_are_shown),
+        T(test_unknown_cards_have_the_reason_of_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,8 @@
 #include "wire/json_write.h"
 
 #define FILE_MAX ((size_t) 1 << 20)
+#define NAME_SPACE "gpus"
+#define SCHEDULER "system:serviceaccount:" NAME_SPACE ":aliquot-scheduler"
 
 static void read_source(const char *path, struct buf *ret) {
     char full[512];
@@ -123,7 +125,7 @@ static void check_patch(struct json row, const char *what) {
     static const char *const lists[] = {"initContainers", "containers"};
     struct json pod = json_get(row, "pod"), container;
     _cleanup_buf_ struct buf patch = BUF_INIT(0);
-    carrier_patch(pod, &patch);
+    carrier_patch(pod, NULL, &patch);
     for (size_t i = 0; i < 2; i++) {
         struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
         for (size_t at = 0; json_next(&it, NULL, &container); at++) {
@@ -167,7 +169,7 @@ static void test_the_table(void **state) {
     (void) state;
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
-    struct admission *a = admission_new();
+    struct admission *a = admission_new(NAME_SPACE);
     struct json table, row;
     bool found[DIALECT_COUNT] = {false};
     read_source("tests/e2e/admission-pods.json", &text);
@@ -211,7 +213,7 @@ static void test_the_patch_puts_things_beside_others(void **state) {
         struct json root;
         buf_printf(&pod, "{\"spec\":{\"containers\":[%s]}}", rows[i].container);
         assert_int_equal(json_open(buf_str(&pod), pod.len, &parser, &root, NULL), 0);
-        carrier_patch(root, &patch);
+        carrier_patch(root, NULL, &patch);
         assert_string_equal(buf_str(&patch), rows[i].patch);
     }
 }
@@ -235,7 +237,7 @@ static void test_the_refusal_suggests_a_unit(void **state) {
          "container c: "},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct admission *a = admission_new();
+        struct admission *a = admission_new(NAME_SPACE);
         _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
         char pod[512];
         (void) snprintf(pod, sizeof(pod), "{\"spec\":{%s}}", rows[i].containers);
@@ -258,7 +260,7 @@ static void test_the_answer_names_the_type_of_its_patch(void **state) {
         bool patched;
     } rows[] = {{"\"elasticgpu.io/gpu-memory\":\"4Gi\"", true}, {"\"cpu\":\"1\"", false}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct admission *a = admission_new();
+        struct admission *a = admission_new(NAME_SPACE);
         _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
         char pod[256];
         (void) snprintf(
@@ -285,10 +287,69 @@ static void test_the_patch_gives_a_fraction_to_the_first_app_container(void **st
                               "\"containers\":[{\"name\":\"a\"},{\"name\":\"b\"}]}}";
     struct json root;
     assert_int_equal(json_open(pod, strlen(pod), &parser, &root, NULL), 0);
-    carrier_patch(root, &patch);
+    carrier_patch(root, NULL, &patch);
     assert_non_null(strstr(buf_str(&patch), "/spec/containers/0/"));
     assert_null(strstr(buf_str(&patch), "/spec/containers/1/"));
     assert_null(strstr(buf_str(&patch), "/spec/initContainers/"));
+}
+
+/* Only a pod that asks for a share and does not name another scheduler itself. */
+static void test_the_patch_names_the_scheduler(void **state) {
+    (void) state;
+    static const char share[] = "\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"10\"}}";
+    static const struct {
+        const char *what, *annotations, *spec;
+        bool named;
+    } rows[] = {
+        {"none", "", "\"containers\":[{\"name\":\"c\",%s}]", true},
+        {"empty", "", "\"schedulerName\":\"\",\"containers\":[{\"name\":\"c\",%s}]", true},
+        {"default", "",
+         "\"schedulerName\":\"default-scheduler\",\"containers\":[{\"name\":\"c\",%s}]", true},
+        {"init container", "",
+         "\"containers\":[{\"name\":\"c\"}],\"initContainers\":[{\"name\":\"i\",%s}]", true},
+        {"annotation", "\"gpu-fraction\":\"0.5\"", "\"containers\":[{\"name\":\"c\"}]", true},
+        {"claim", "\"egpuc.elasticgpu.io/c\":\"x\"", "\"containers\":[{\"name\":\"c\"}]", true},
+        {"another", "", "\"schedulerName\":\"volcano\",\"containers\":[{\"name\":\"c\",%s}]",
+         false},
+        {"no share", "", "\"containers\":[{\"name\":\"c\"}]", false},
+        {"0", "",
+         "\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"0\"}}}]",
+         false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_buf_ struct buf pod = BUF_INIT(0), patch = BUF_INIT(0), left = BUF_INIT(0);
+        _cleanup_json_ struct json_parser *parser = NULL;
+        struct json root;
+        const char *hole = strstr(rows[i].spec, "%s");
+        int before = hole ? (int) (hole - rows[i].spec) : (int) strlen(rows[i].spec);
+        buf_printf(&pod, "{\"metadata\":{\"annotations\":{%s}},\"spec\":{%.*s%s%s}}",
+                   rows[i].annotations, before, rows[i].spec, hole ? share : "",
+                   hole ? hole + 2 : "");
+        assert_int_equal(json_open(buf_str(&pod), pod.len, &parser, &root, NULL), 0);
+        carrier_patch(root, "own", &patch);
+        if ((strstr(buf_str(&patch), "{\"op\":\"add\",\"path\":\"/spec/schedulerName\","
+                                     "\"value\":\"own\"}") != NULL) != rows[i].named)
+            fail_msg("%s: %s", rows[i].what, buf_str(&patch));
+        carrier_patch(root, NULL, &left);
+        assert_null(strstr(buf_str(&left), "schedulerName"));
+    }
+}
+
+/* The answer to a review has it once the webhook is told the name. */
+static void test_the_answer_names_the_scheduler(void **state) {
+    (void) state;
+    static const char pod[] =
+        "{\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"
+        "\"elasticgpu.io/gpu-core\":\"10\"}}}]}}";
+    struct admission *a = admission_new(NAME_SPACE);
+    for (int named = 0; named < 2; named++) {
+        _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
+        write_review(&review, "CREATE", "pods", "", "tenant", pod, "null");
+        admission_place_by(a, named ? "own" : NULL);
+        assert_int_equal(admission_mutate(a, buf_str(&review), review.len, &answer, NULL), 0);
+        assert_int_equal(strstr(buf_str(&answer), "\"patch\":\"") != NULL, named);
+    }
+    admission_free(a);
 }
 
 /* kubectl debug --copy-to, backups: the annotations of another pod. */
@@ -301,7 +362,7 @@ static void test_the_patch_drops_an_assignment(void **state) {
                               "\"spec\":{\"containers\":[{\"name\":\"c\"}]}}";
     struct json root;
     assert_int_equal(json_open(pod, strlen(pod), &parser, &root, NULL), 0);
-    carrier_patch(root, &patch);
+    carrier_patch(root, NULL, &patch);
     assert_string_equal(
         buf_str(&patch),
         "[{\"op\":\"remove\",\"path\":\"/metadata/annotations/elasticgpu.io~1assignment\"},"
@@ -325,7 +386,7 @@ static void test_base64(void **state) {
 
 static bool allowed(const char *operation, const char *resource, const char *subresource,
                     const char *user, const char *object, const char *before) {
-    struct admission *a = admission_new();
+    struct admission *a = admission_new(NAME_SPACE);
     _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
     write_review(&review, operation, resource, subresource, user, object, before);
     assert_int_equal(admission_validate(a, buf_str(&review), review.len, &answer, NULL), 0);
@@ -341,16 +402,19 @@ static bool allowed(const char *operation, const char *resource, const char *sub
 
 static void test_who_may_write_assignments(void **state) {
     (void) state;
-    assert_true(allowed("CREATE", "pods", "binding", ADMISSION_SCHEDULER, WITH("a"), "null"));
+    assert_true(allowed("CREATE", "pods", "binding", SCHEDULER, WITH("a"), "null"));
     assert_false(allowed("CREATE", "pods", "binding", "tenant", WITH("a"), "null"));
-    assert_false(allowed("CREATE", "bindings", "", ADMISSION_SCHEDULER, WITH("a"), "null"));
+    assert_false(allowed("CREATE", "pods", "binding",
+                         "system:serviceaccount:aliquot-system:aliquot-scheduler", WITH("a"),
+                         "null"));
+    assert_false(allowed("CREATE", "bindings", "", SCHEDULER, WITH("a"), "null"));
     assert_false(allowed("CREATE", "bindings", "", "tenant", WITH("a"), "null"));
-    assert_false(allowed("UPDATE", "pods", "", ADMISSION_SCHEDULER, WITH("a"), WITHOUT));
+    assert_false(allowed("UPDATE", "pods", "", SCHEDULER, WITH("a"), WITHOUT));
     assert_false(allowed("UPDATE", "pods", "status", "tenant", WITH("b"), WITH("a")));
-    assert_true(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITH("b"), WITH("a")));
-    assert_false(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITH("b"), WITHOUT));
-    assert_false(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITHOUT, WITH("a")));
-    assert_false(allowed("UPDATE", "pods", "", ADMISSION_SCHEDULER, WITH("b"), WITH("a")));
+    assert_true(allowed("UPDATE", "pods", "status", SCHEDULER, WITH("b"), WITH("a")));
+    assert_false(allowed("UPDATE", "pods", "status", SCHEDULER, WITH("b"), WITHOUT));
+    assert_false(allowed("UPDATE", "pods", "status", SCHEDULER, WITHOUT, WITH("a")));
+    assert_false(allowed("UPDATE", "pods", "", SCHEDULER, WITH("b"), WITH("a")));
     assert_false(allowed("UPDATE", "pods", "ephemeralcontainers", "tenant", WITHOUT, WITH("a")));
     assert_true(allowed("UPDATE", "pods", "status", "tenant", WITH("a"), WITH("a")));
     assert_true(allowed("UPDATE", "pods", "", "tenant", WITHOUT, "{\"metadata\":{}}"));
@@ -366,7 +430,7 @@ static void test_who_may_write_assignments(void **state) {
 /* They are said when the pod is made, and stay. */
 static void test_claims_cannot_be_changed(void **state) {
     (void) state;
-    static const char *const users[] = {"tenant", ADMISSION_SCHEDULER};
+    static const char *const users[] = {"tenant", SCHEDULER};
     for (size_t i = 0; i < 2; i++) {
         const char *user = users[i], *one = CLAIM("egpuc-", "a");
         assert_false(allowed("UPDATE", "pods", "", user, CLAIM("egpuc-", "b"), one));
@@ -411,7 +475,7 @@ static void test_no_review(void **state) {
         "{\"apiVersion\":\"admission.k8s.io/v1\"}",
         "{\"apiVersion\":\"admission.k8s.io/v1beta1\",\"request\":{\"uid\":\"u\"}}",
         "{\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{\"uid\":5}}"};
-    struct admission *a = admission_new();
+    struct admission *a = admission_new(NAME_SPACE);
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         _cleanup_buf_ struct buf answer = BUF_INIT(0);
         struct err err = {0};
@@ -433,7 +497,7 @@ static void test_memory_runs_out(void **state) {
         _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0), patched = BUF_INIT(0);
         write_review(&review, "CREATE", "pods", "", "tenant", gpu_pod, "null");
         fail_malloc_at(nth);
-        struct admission *a = admission_new();
+        struct admission *a = admission_new(NAME_SPACE);
         int r = a ? 0 : -ENOMEM;
         if (r == 0)
             r = admission_mutate(a, buf_str(&review), review.len, &patched, NULL);
@@ -544,7 +608,9 @@ static void test_the_lists_in_deploy(void **state) {
     static const struct {
         const char *file;
         unsigned lists;
-    } files[] = {{"deploy/base/policy-pods.yaml", 3}, {"deploy/webhook/webhook.yaml", 2}};
+    } files[] = {{"deploy/base/policy-pods.yaml", 3},
+                 {"deploy/webhook/webhook.yaml", 2},
+                 {"deploy/own-scheduler/policy-scheduler-name.yaml", 1}};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         unsigned n = 0;
@@ -618,6 +684,7 @@ static void test_the_claims_in_deploy(void **state) {
     check_prefixes("deploy/base/policy-pods.yaml", "", 4);
     check_prefixes("deploy/base/policy-assignment.yaml", "", 2);
     check_prefixes("deploy/webhook/webhook.yaml", "", 3);
+    check_prefixes("deploy/own-scheduler/policy-scheduler-name.yaml", "", 1);
 }
 
 /* The last test: what is left stays left. Only the third container is ours. */
@@ -637,7 +704,7 @@ static void test_names_that_others_serve(void **state) {
     assert_false(carrier_is_share("nvidia.com/gpu"));
     assert_true(carrier_is_share("nvidia.com/gpu.shared"));
     assert_int_equal(json_open(text, sizeof(text) - 1, &parser, &root, NULL), 0);
-    carrier_patch(root, &patch);
+    carrier_patch(root, NULL, &patch);
     assert_string_equal(
         buf_str(&patch),
         "[{\"op\":\"add\",\"path\":\"/spec/containers/2/resources/limits/elasticgpu.io~1slot\","
@@ -651,6 +718,8 @@ int main(void) {
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
         cmocka_unit_test(test_the_answer_names_the_type_of_its_patch),
         cmocka_unit_test(test_the_refusal_suggests_a_unit),
+        cmocka_unit_test(test_the_patch_names_the_scheduler),
+        cmocka_unit_test(test_the_answer_names_the_scheduler),
         cmocka_unit_test(test_the_patch_drops_an_assignment),
         cmocka_unit_test(test_the_patch_gives_a_fraction_to_the_first_app_container),
         cmocka_unit_test(test_base64),

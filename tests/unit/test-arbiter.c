@@ -2,6 +2,7 @@
 
 /* The arbiter's thread, against accounts that behave and accounts that do not. */
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <setjmp.h>
@@ -32,6 +33,21 @@ struct tenant {
 
 static char dir[64];
 static struct arbiter *arbiter;
+
+/* A kernel before Linux 5.16. */
+static bool without_waitv;
+static uint32_t refused;
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
+    if (number == SYS_futex_waitv && without_waitv) {
+        (void) __atomic_add_fetch(&refused, 1, __ATOMIC_RELEASE);
+        errno = ENOSYS;
+        return -1;
+    }
+    return __real_syscall(number, a, b, c, d, e, f);
+}
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -106,9 +122,22 @@ static int setup(void **state) {
     return arbiter_start(&arbiter, NULL);
 }
 
+/* Returns when the thread knows. */
+static int setup_without_waitv(void **state) {
+    int r;
+
+    refused = 0;
+    without_waitv = true;
+    r = setup(state);
+    while (r == 0 && __atomic_load_n(&refused, __ATOMIC_ACQUIRE) == 0)
+        pause_ms(1);
+    return r;
+}
+
 static int teardown(void **state) {
     (void) state;
     arbiter = arbiter_stop(arbiter);
+    without_waitv = false;
     return dir_remove(dir, NULL);
 }
 
@@ -345,6 +374,8 @@ static void test_an_account_without_processes(void **state) {
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST_WITHOUT_WAITV(name)                                                                   \
+    cmocka_unit_test_setup_teardown(name, setup_without_waitv, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -361,6 +392,8 @@ int main(void) {
         TEST(test_noise_costs_little),
         TEST(test_noise_of_the_active_costs_little),
         TEST(test_more_bells_than_can_be_slept_on),
+        TEST_WITHOUT_WAITV(test_the_heart_beats_while_nothing_happens),
+        TEST_WITHOUT_WAITV(test_lent_time_is_given_back_when_the_bell_rings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

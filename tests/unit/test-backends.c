@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "agent/backends/backend.h"
-#include "agent/backends/mig.h"
+#include "agent/backends/whole_rows.h"
 #include "agent/kubelet/plugin_messages.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/shares/shares.h"
@@ -126,7 +126,7 @@ static const struct backend backend_named = {
 static const struct resource named = {
     .name = "example.com/mig-10gb", .socket = "mig-10gb", .backend = &backend_named};
 
-static const struct mig_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
+static const struct whole_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
 
 /* ---- what every back end has to do ---- */
 
@@ -255,13 +255,13 @@ static void check_row(const struct resource *r) {
 }
 
 static void every_row_is_whole(void **state) {
-    struct mig_row mig;
+    struct whole_row mig;
 
     (void) state;
     for (size_t i = 0; i < resources_count; i++)
         check_row(&resources[i]);
     check_row(&named);
-    mig_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
+    whole_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
     check_row(&mig.resource);
 }
 
@@ -283,14 +283,15 @@ static void a_list_of_shares_is_cut(void **state) {
     assert_true(resource_message_size(&row, lists + row.per_card) > RESOURCE_MESSAGE_MAX);
 }
 
-/* kubelet aligns CPUs with the node of the card; of an ID that is no device it knows nothing. */
+/* kubelet aligns CPUs with the node of the card. An ID that is no device has none, unless all cards
+ * that it can stand for are on one. */
 static void devices_have_a_numa_node(void **state) {
     static struct gpu_snapshot zoo;
-    struct mig_row mig;
+    struct whole_row mig;
     const struct resource *rows[] = {&mig.resource, &resources[0]};
 
     (void) state;
-    mig_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
+    whole_row_make(&mig, &mixed, "nvidia.com/mig-1g.10gb");
     make_zoo(&zoo, true);
     for (int32_t numa = -1; numa < 2; numa++) {
         zoo.devices[1].links = (struct gpu_connections){.known = 2, .numa = numa};
@@ -309,6 +310,41 @@ static void devices_have_a_numa_node(void **state) {
             deviceplugin__list_and_watch_response__free_unpacked(m, NULL);
         }
     }
+}
+
+/* The NUMA node of the first ID of a share; -1: none. */
+static int64_t numa_of_a_share(const struct gpu_snapshot *s) {
+    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
+    Deviceplugin__ListAndWatchResponse *m;
+    int64_t ret;
+
+    message_list(&resources[0], s, 1, NULL, &out);
+    m = deviceplugin__list_and_watch_response__unpack(NULL, out.len,
+                                                      (const uint8_t *) buf_str(&out));
+    assert_non_null(m);
+    ret = m->devices[0]->topology ? m->devices[0]->topology->nodes[0]->id : -1;
+    deviceplugin__list_and_watch_response__free_unpacked(m, NULL);
+    return ret;
+}
+
+/* Cards that kubelet gives out do not count, nor do those in MIG mode. */
+static void shares_have_the_node_of_all_cards(void **state) {
+    static struct gpu_snapshot s = {.ndevices = 3,
+                                    .devices = {{.uuid = "GPU-0"},
+                                                {.uuid = "GPU-1"},
+                                                {.uuid = "GPU-2", .offer = GPU_OFFER_WHOLE}}};
+
+    (void) state;
+    assert_int_equal(numa_of_a_share(&s), -1);
+    s.devices[0].links = (struct gpu_connections){.known = 3, .numa = 1};
+    s.devices[2].links = (struct gpu_connections){.known = 3, .numa = 0};
+    assert_int_equal(numa_of_a_share(&s), -1);
+    s.devices[1].links = (struct gpu_connections){.known = 3, .numa = 1};
+    assert_int_equal(numa_of_a_share(&s), 1);
+    s.devices[2].offer = GPU_OFFER_DEFAULT;
+    assert_int_equal(numa_of_a_share(&s), -1);
+    s.devices[2].divided = true;
+    assert_int_equal(numa_of_a_share(&s), 1);
 }
 
 /* ---- a row that is added at run time ---- */
@@ -420,6 +456,15 @@ static void begin(struct fixture *f) {
         RUN_UNTIL(f, f->endpoints[i][0]);
         watch(f, i);
     }
+}
+
+/* kubelet reads the list of the row `named`, too: the plugin of a list that kubelet does not read
+ * starts a new server. */
+static void begin_with_instances(struct fixture *f) {
+    begin(f);
+    set_instances(f, true);
+    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+    watch(f, resources_count);
 }
 
 /* A row without devices is not offered, and does not keep the node from being ready. */
@@ -574,11 +619,11 @@ static void base64(const uint8_t *bytes, size_t n, char *ret) {
 
 /* The checkpoint that kubelet writes with the last answer of Allocate. The container has a share,
  * too. */
-static void write_checkpoint(const struct fixture *f) {
+/* The answer to Allocate, as kubelet keeps it. */
+static void read_answer(const struct fixture *f, char ret[static 2048]) {
     Deviceplugin__AllocateResponse *m =
         deviceplugin__allocate_response__unpack(NULL, f->result.size, f->reply);
     uint8_t bytes[1024];
-    char path[160], text[8192], answer[2048];
     size_t n;
 
     assert_non_null(m);
@@ -587,14 +632,20 @@ static void write_checkpoint(const struct fixture *f) {
     assert_in_range(n, 1, sizeof(bytes));
     (void) deviceplugin__container_allocate_response__pack(m->container_responses[0], bytes);
     deviceplugin__allocate_response__free_unpacked(m, NULL);
-    base64(bytes, n, answer);
+    base64(bytes, n, ret);
+}
+
+/* An instance of container main, and a share of `other`. */
+static void write_checkpoint(const struct fixture *f, const char *answer, const char *other) {
+    char path[160], text[8192];
+
     (void) snprintf(text, sizeof(text),
                     "{\"Data\":{\"PodDeviceEntries\":["
-                    "{\"PodUID\":\"uid-1\",\"ContainerName\":\"main\",\"ResourceName\":\"%s\","
+                    "{\"PodUID\":\"uid-1\",\"ContainerName\":\"%s\",\"ResourceName\":\"%s\","
                     "\"DeviceIDs\":{\"-1\":[\"c-0001\"]},\"AllocResp\":\"%s\"},"
                     "{\"PodUID\":\"uid-1\",\"ContainerName\":\"main\",\"ResourceName\":\"%s\","
                     "\"DeviceIDs\":{\"-1\":[\"" MINE "\"]},\"AllocResp\":\"%s\"}]}}",
-                    resources[0].name, answer, named.name, answer);
+                    other, resources[0].name, answer, named.name, answer);
     (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT_FILE, f->plugins);
     assert_int_equal(file_replace(path, text, strlen(text), 0600, NULL), 0);
 }
@@ -625,9 +676,7 @@ static void a_failed_allocate_has_its_cause(void **state) {
     struct fixture *f = *state;
     _cleanup_buf_ struct buf request = BUF_INIT(4096);
 
-    begin(f);
-    set_instances(f, true);
-    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+    begin_with_instances(f);
     put_ids(&request, true, mine, 1);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         seen.refusal = rows[i].error;
@@ -642,11 +691,9 @@ static void calls_reach_the_back_end(void **state) {
     static const char *const mine[] = {MINE}, *const gone[] = {"MIG-gone"};
     struct fixture *f = *state;
     _cleanup_buf_ struct buf request = BUF_INIT(4096), lost = BUF_INIT(4096), ids = BUF_INIT(4096);
-    char nonce[NONCE_LEN + 1];
+    char nonce[NONCE_LEN + 1], refusal[160], answer[2048];
 
-    begin(f);
-    set_instances(f, true);
-    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+    begin_with_instances(f);
     put_ids(&request, true, mine, 1);
     put_ids(&lost, true, gone, 1);
     put_ids(&ids, false, mine, 1);
@@ -661,7 +708,8 @@ static void calls_reach_the_back_end(void **state) {
     assert_int_equal(f->result.status, GRPC_OK);
     assert_int_equal(seen.allocates, 1);
     assert_string_equal(seen.allocated, MINE);
-    write_checkpoint(f);
+    read_answer(f, answer);
+    write_checkpoint(f, answer, "main");
     shares.loop = &f->loop;
     prestarts =
         (struct prestarts){.shares = &shares, .kubelet = f->kubelet, .on_granted = on_granted};
@@ -672,6 +720,14 @@ static void calls_reach_the_back_end(void **state) {
     assert_int_not_equal(f->result.status, GRPC_OK);
     assert_int_equal(seen.prepares, 0);
     prestarts.blocker = NULL;
+    /* A share and an instance in one container. */
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 5000);
+    assert_int_equal(f->result.status, GRPC_FAILED_PRECONDITION);
+    (void) snprintf(refusal, sizeof(refusal), "container main requests %s and %s: a share and a",
+                    named.name, resources[0].name);
+    assert_non_null(strstr(f->result.text, refusal));
+    assert_int_equal(seen.prepares, 0);
+    write_checkpoint(f, answer, "other");
     call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 5000);
     assert_int_equal(f->result.status, GRPC_OK);
     assert_int_equal(seen.prepares, 1);
@@ -683,11 +739,46 @@ static void calls_reach_the_back_end(void **state) {
     uv_close((uv_handle_t *) &prestarts.wake, NULL);
 }
 
+/* An instance in shares has IDs for its percent of a card; how much that is has to be known. */
+static void shares_of_an_instance(void **state) {
+    static struct gpu_snapshot s = {
+        .ndevices = 3,
+        .devices = {{.uuid = "GPU-whole"},
+                    {.index = 1, .uuid = "GPU-divided", .divided = true},
+                    {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-1", .parent = "GPU-divided"}}};
+    const struct resource *core = &resources[0], *slots = &resources[2];
+    struct gpu_device *d = &s.devices[2];
+    bool sick[142] = {false};
+    bool held[142] = {false};
+    uint32_t n = 0;
+
+    (void) state;
+    for (uint32_t i = 0; i < s.ndevices; i++)
+        s.devices[i].healthy = true;
+    assert_true(gpu_is_given_whole(d));
+    assert_int_equal(core->backend->list(core, &s), 100);
+    d->offer = GPU_OFFER_SHARES;
+    assert_null(gpu_find_card(&s, "MIG-1"));
+    d->mig.ci_slices = 3;
+    d->mig.card_slices = 7;
+    assert_ptr_equal(gpu_find_card(&s, "MIG-1"), d);
+    assert_false(gpu_is_given_whole(d));
+    assert_int_equal(core->backend->list(core, &s), 142);
+    assert_int_equal(slots->backend->list(slots, &s), 2 * slots->per_card);
+    d->healthy = false;
+    core->backend->health(core, &s, 142, held, sick);
+    for (uint32_t i = 0; i < 142; i++)
+        n += sick[i];
+    assert_int_equal(n, 42);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_whole),
         cmocka_unit_test(a_list_of_shares_is_cut),
+        cmocka_unit_test(shares_of_an_instance),
         cmocka_unit_test(devices_have_a_numa_node),
+        cmocka_unit_test(shares_have_the_node_of_all_cards),
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(data_of_a_row_changes, setup, teardown),

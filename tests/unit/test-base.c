@@ -13,8 +13,10 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "base/text.h"
 
 static void test_err_chain(void **state) {
     (void) state;
@@ -141,7 +143,10 @@ static int parse(struct parsed *p, int argc, char **argv, struct err *err) {
         {"count", 'c', "N", "a number", opt_u32, &p->count},
         OPT_END,
     };
-    const struct opt_usage usage = {"test [options]", "A test.", NULL};
+    const struct opt_usage usage = {
+        .synopsis = "test [options]",
+        .purpose = "A test.",
+    };
     return opt_parse(options, &usage, argc, argv, err);
 }
 
@@ -165,6 +170,32 @@ static void test_options(void **state) {
     char wrong[] = "4 GB";
     assert_int_equal(parse(&p, 3, ARGV(a, wrong), &err), -EINVAL);
     assert_string_equal(err.text, "--size '4 GB': is not a size such as 4Gi, 512Mi, 2G or 1000000");
+}
+
+static void test_nearest_words(void **state) {
+    static const char *const words[] = {"gpus", "mig", "replicas", "renameByDefault", NULL};
+    static const struct {
+        const char *word, *meant;
+    } rows[] = {
+        {"migs", "mig"},
+        {"gpu", "gpus"},
+        {"replicsa", "replicas"},
+        {"REPLICAS", "replicas"},
+        {"renameDefault", "renameByDefault"},
+        {"x", NULL},
+        {"", NULL},
+        {"abc", NULL},
+        {"name", NULL},
+        {"replacement", NULL},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *meant = text_nearest(rows[i].word, words);
+
+        if (!meant != !rows[i].meant || (meant && strcmp(meant, rows[i].meant) != 0))
+            fail_msg("%s: %s", rows[i].word, meant ? meant : "nothing");
+    }
 }
 
 static void test_files(void **state) {
@@ -197,6 +228,24 @@ static void test_files(void **state) {
     assert_non_null(strstr(err.text, "cannot open"));
 }
 
+static void test_lists_with_commas(void **state) {
+    const char *list = "a,bc,,d", *none = NULL, *item;
+    static const char *const want[] = {"a", "bc", "", "d"};
+    size_t len, n = 0;
+
+    (void) state;
+    for (; text_item(&list, &item, &len); n++) {
+        assert_true(n < 4);
+        assert_int_equal(len, strlen(want[n]));
+        assert_memory_equal(item, want[n], len);
+    }
+    assert_int_equal(n, 4);
+    assert_false(text_item(&none, &item, &len));
+    list = "a,";
+    assert_true(text_item(&list, &item, &len));
+    assert_false(text_item(&list, &item, &len));
+}
+
 static void test_log_levels(void **state) {
     (void) state;
     assert_int_equal(log_level_parse("debug"), LOG_DEBUG);
@@ -213,7 +262,9 @@ int main(void) {
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_bytes_for_people),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_nearest_words),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_lists_with_commas),
         cmocka_unit_test(test_log_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

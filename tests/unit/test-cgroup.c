@@ -92,6 +92,77 @@ static void golden(void **state) {
     }
 }
 
+/* ---- cgroup v2, as each runtime lays it out ---- */
+
+#define SLICES "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_ ".slice/"
+#define KIND_SLICES                                                                                \
+    "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"                      \
+    "kubelet-kubepods-burstable-pod" UID_ ".slice/"
+
+struct layout {
+    const char *name;
+    const char *group;   /* of the container */
+    const char *below;   /* where its processes may be */
+    const char *monitor; /* the group of its monitor; NULL: outside of the pod */
+};
+
+static const struct layout layouts[] = {
+    {"containerd, cgroupfs", "/kubepods/burstable/pod" UID "/" ID, "", NULL},
+    {"containerd, systemd", SLICES "cri-containerd-" ID ".scope", "", NULL},
+    {"containerd on cgroupfs, kubelet on systemd",
+     "/system.slice/containerd.service/kubepods-burstable-pod" UID_ ".slice:cri-containerd:" ID, "",
+     NULL},
+    {"containerd, systemd in the container", SLICES "cri-containerd-" ID ".scope",
+     "/system.slice/dbus.service", NULL},
+    {"CRI-O, cgroupfs", "/kubepods/burstable/pod" UID "/crio-" ID, "",
+     "/kubepods/burstable/pod" UID "/crio-conmon-" ID},
+    {"CRI-O with runc, systemd", SLICES "crio-" ID ".scope", "", SLICES "crio-conmon-" ID ".scope"},
+    {"CRI-O with crun, systemd", SLICES "crio-" ID ".scope", "/container",
+     SLICES "crio-conmon-" ID ".scope"},
+    {"cri-dockerd, cgroupfs", "/kubepods/burstable/pod" UID "/" ID, "", NULL},
+    {"cri-dockerd, systemd", SLICES "docker-" ID ".scope", "", NULL},
+    {"kind, in its node", KIND_SLICES "cri-containerd-" ID ".scope", "", NULL},
+    {"kind, on docker with cgroupfs", "/docker/" ID2 KIND_SLICES "cri-containerd-" ID ".scope", "",
+     NULL},
+    {"kind, on docker with systemd",
+     "/system.slice/docker-" ID2 ".scope" KIND_SLICES "cri-containerd-" ID ".scope", "", NULL},
+    {"kind, on podman",
+     "/machine.slice/libpod-" ID2 ".scope/container" KIND_SLICES "cri-containerd-" ID ".scope", "",
+     NULL},
+    {"k3s, cgroupfs", "/kubepods/burstable/pod" UID "/" ID, "", NULL},
+    {"k3s, systemd", SLICES "cri-containerd-" ID ".scope", "", NULL},
+    {"k3d", "/docker/" ID2 "/kubepods/burstable/pod" UID "/" ID, "", NULL},
+};
+
+static void expect_id(const struct layout *l, const char *text, const char *container) {
+    struct cgroup_id id;
+
+    if (cgroup_parse(text, strlen(text), &id) != 1)
+        fail_msg("%s: %s is in no pod", l->name, text);
+    assert_string_equal(id.pod_uid, UID);
+    if (strcmp(id.container_id, container) != 0)
+        fail_msg("%s: %s is in container \"%s\"", l->name, text, id.container_id);
+}
+
+static void layout_of_each_runtime(void **state) {
+    const struct cgroup_id ids = {.pod_uid = UID, .container_id = ID};
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        const struct layout *l = &layouts[i];
+        char text[1024], path[1024];
+
+        (void) snprintf(text, sizeof(text), "0::%s%s\n", l->group, l->below);
+        expect_id(l, text, ID);
+        assert_int_equal(cgroup_path(text, &ids, path, sizeof(path)), 0);
+        assert_string_equal(path, l->group);
+        if (!l->monitor)
+            continue;
+        (void) snprintf(text, sizeof(text), "0::%s\n", l->monitor);
+        expect_id(l, text, "");
+    }
+}
+
 /* Whatever the length, nothing behind it is looked at. */
 static void every_prefix(void **state) {
     static const char text[] =
@@ -256,6 +327,7 @@ static void a_group_with_a_long_path(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
+        cmocka_unit_test(layout_of_each_runtime),
         cmocka_unit_test(every_prefix),
         cmocka_unit_test(own_process),
         cmocka_unit_test(a_process_without_its_first_thread),

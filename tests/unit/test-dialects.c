@@ -122,10 +122,11 @@ static const struct readme readmes[] = {
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":50",
      .req = {.memory_percent = 50, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":1", .problem = REQUEST_NOT_A_NUMBER, .env = LIMIT("4GB")},
-    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = DIALECT_HAMI},
+    {SLOT "\"nvidia.com/gpu\":1",
+     .req = {.whole = true, .as_replica = true, .dialect = DIALECT_HAMI},
      .env = "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"valueFrom\":{}}"},
-    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = DIALECT_HAMI},
-     .env = LIMIT("")},
+    {SLOT "\"nvidia.com/gpu\":1",
+     .req = {.whole = true, .as_replica = true, .dialect = DIALECT_HAMI}, .env = LIMIT("")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0",
      .req = {.memory = 4096 * MIB, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
     {"\"elasticgpu.io/gpu-core\":10", .req = {.core = 10, .dialect = DIALECT_NATIVE},
@@ -139,7 +140,8 @@ static const struct readme readmes[] = {
      .req = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":100,\"nvidia.com/gpucores\":100",
      .req = {.cards = 2, .whole = true, .dialect = DIALECT_HAMI}},
-    {SLOT "\"nvidia.com/gpu\":2", .req = {.cards = 2, .whole = true, .dialect = DIALECT_HAMI}},
+    {SLOT "\"nvidia.com/gpu\":2",
+     .req = {.cards = 2, .whole = true, .as_replica = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpumem\":3000",
      .req = {.memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":30",
@@ -147,7 +149,7 @@ static const struct readme readmes[] = {
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":100",
      .req = {.core = 100, .memory = 3000 * MIB, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0,\"nvidia.com/gpucores\":0",
-     .req = {.whole = true, .dialect = DIALECT_HAMI}},
+     .req = {.whole = true, .as_replica = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":0",
      .req = {.memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":1",
@@ -196,8 +198,11 @@ static const struct readme readmes[] = {
      .problem = REQUEST_SPLIT},
     /* NVIDIA time-slicing and MIG */
     {SLOT "\"nvidia.com/gpu.shared\":1",
-     .req = {.memory_percent = 10, .slot = true, .dialect = DIALECT_TIME_SLICING}},
-    {SLOT "\"nvidia.com/gpu.shared\":11", .problem = REQUEST_PERCENT_RANGE},
+     .req = {.replicas = 1, .slot = true, .dialect = DIALECT_TIME_SLICING}},
+    {SLOT "\"nvidia.com/gpu.shared\":1024",
+     .req = {.replicas = 1024, .slot = true, .dialect = DIALECT_TIME_SLICING}},
+    {SLOT "\"nvidia.com/gpu.shared\":0", .problem = REQUEST_REPLICAS_RANGE},
+    {SLOT "\"nvidia.com/gpu.shared\":1025", .problem = REQUEST_REPLICAS_RANGE},
     {SLOT "\"nvidia.com/mig-1g.10gb\":1", .problem = REQUEST_MIG},
     {"\"nvidia.com/mig-1g.10gb\":1,\"elasticgpu.io/gpu-core\":10", .problem = REQUEST_MIG},
     /* KAI */
@@ -291,7 +296,9 @@ static bool same(const struct container_request *a, const struct container_reque
     return a->cards == (b->cards > 0 ? b->cards : 1) && a->whole == b->whole &&
            a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
            a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
-           a->offline == b->offline && a->dialect == b->dialect;
+           a->offline == b->offline && a->dialect == b->dialect && a->replicas == b->replicas &&
+           a->as_replica == b->as_replica &&
+           a->as_cards == (b->dialect == DIALECT_HAMI && !b->whole);
 }
 
 static void test_readmes(void **state) {
@@ -310,10 +317,11 @@ static void test_readmes(void **state) {
                                 pod.problem == REQUEST_FRACTION_CONTAINER ? "?" : "main");
         else if (pod.request.n != 1 || !same(a, &r->req) || strcmp(a->container, "main") != 0)
             fail_msg("%s: n %u, cards %u, whole %d, core %u, memory %llu, percent %u, tflops %u, "
-                     "floor %llu, slot %d, offline %d, dialect %u",
+                     "floor %llu, slot %d, offline %d, dialect %u, replicas %u, as replica %d",
                      r->limits, pod.request.n, a->cards, a->whole, a->core,
                      (unsigned long long) a->memory, a->memory_percent, a->tflops,
-                     (unsigned long long) a->memory_floor, a->slot, a->offline, a->dialect);
+                     (unsigned long long) a->memory_floor, a->slot, a->offline, a->dialect,
+                     a->replicas, a->as_replica);
         pod_done(&pod);
     }
 }

@@ -564,6 +564,28 @@ static void limits_of_an_earlier_agent_go_where_this_one_sets_none(void **state)
     assert_int_equal(told, 2);
 }
 
+static void the_hook_lies_beside_the_library_under_noexec(void **state) {
+    struct node *n = *state;
+    const char *state_dir = n->a.options.state_dir;
+    char dir[96], lib[104], expected[128];
+
+    (void) snprintf(dir, sizeof(dir), "%s/noexec", n->dir);
+    (void) snprintf(lib, sizeof(lib), "%s/lib", dir);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    assert_int_equal(mount("none", dir, "tmpfs", MS_NOEXEC, NULL), 0);
+    assert_int_equal(mkdir(lib, 0755), 0);
+    assert_int_equal(mount("none", lib, "tmpfs", 0, NULL), 0);
+    n->a.driver_limits.program[0] = 0;
+    n->a.options.hook_dir = "";
+    n->a.options.state_dir = dir;
+    driver_limit_hook_install(&n->a);
+    n->a.options.state_dir = state_dir;
+    (void) snprintf(expected, sizeof(expected), "%s/aliquot-hook", lib);
+    assert_string_equal(n->a.driver_limits.program, expected);
+    assert_int_equal(umount(lib), 0);
+    assert_int_equal(umount(dir), 0);
+}
+
 static void the_hook_lies_where_programs_may_run(void **state) {
     struct node *n = *state;
     struct gpu_edits *edits = calloc(1, sizeof(*edits));
@@ -625,6 +647,8 @@ int main(void) {
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(limits_of_an_earlier_agent_go_where_this_one_sets_none,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(the_hook_lies_beside_the_library_under_noexec, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(the_hook_lies_where_programs_may_run, setup, teardown),
     };
 

@@ -466,6 +466,50 @@ static void test_a_class_has_its_policy(void **state) {
     assert_string_equal(plan.policy.name, "fgd");
 }
 
+#define MPS_CLASS(rv, mode)                                                                        \
+    "{" META("k", rv) "},\"provisioner\":\"elasticgpu.io/mps\",\"bindingMode\":\"" mode "\"}"
+
+static void show_mps(struct elastic_world *e, unsigned index, bool under_mps) {
+    struct gpu_object gpu = {
+        .index = index, .memory = 80 * GIB, .healthy = true, .under_mps = under_mps};
+    snprintf(gpu.name, sizeof(gpu.name), "n-%02u", index);
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n-%u", index);
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    assert_int_equal(state_gpu_seen(e->w->state, &gpu, "{\"allocatable\":null,\"allocated\":null}"),
+                     0);
+}
+
+/* Cards under MPS only, also where another card is the cheaper one. */
+static void test_claims_under_mps(void **state) {
+    struct elastic_world *e = *state;
+    bind_other(e, "x", "20");
+    unsigned other = free_core(e->w, "n", 0) == 80; /* the card that is idle */
+    see(e, CLAIMS_CLASSES, MPS_CLASS("1", "Immediate"));
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    run(e);
+    answer(e, "PATCH", "/elasticgpuclaims/c/status", "no GPU under MPS has room", 422);
+    show_mps(e, other, true);
+    run(e);
+    answer(e, "POST", "/elasticgpus", other ? "\"n-01\"" : "\"n-00\"", 422);
+
+    /* The pod that comes first goes there, too. */
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    run(e);
+    see(e, CLAIMS_CLASSES, MPS_CLASS("2", "WaitForFirstConsumer"));
+    see(e, CLAIMS_CLAIMS, CLAIM("2", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    assert_int_equal(free_core(e->w, "n", other), 90);
+    assert_int_equal(free_core(e->w, "n", 1 - other), 80);
+    show_mps(e, other, false);
+    see_pod(e, "q", NULL, USES("c"));
+    assert_string_not_equal(ask(e, "q"), "n");
+    /* Other pods may be on such a card. */
+    show_mps(e, 0, true);
+    show_mps(e, 1, true);
+    bind_other(e, "y", "60");
+}
+
 static void label(struct elastic_world *e, const char *node, const char *labels) {
     struct json root;
     struct err err;
@@ -546,6 +590,53 @@ static void test_node_affinity(void **state) {
         respond(e->w, 0, 200, false, NULL);
 }
 
+#define MIG_CLASS "{" META("k", "1") "},\"provisioner\":\"elasticgpu.io/mig\"}"
+#define MIG_CLAIM(name)                                                                            \
+    "{" META(name, "1") ",\"namespace\":\"d\"" GUARD                                               \
+                        "},\"spec\":{\"elasticGPUClassName\":\"k\",\"resources\":{\"requests\":{"  \
+                        "\"nvidia.com/mig-1g.10gb\":1}}}}"
+
+static void show_instance(struct elastic_world *e, const char *node, unsigned card, unsigned gi) {
+    struct gpu_object gpu = {.index = card,
+                             .memory = 10 * GIB,
+                             .capacity = 10 * GIB,
+                             .core = 14,
+                             .healthy = true,
+                             .mig = {.profile = "1g.10gb", .gi = gi, .start = gi, .size = 1}};
+
+    (void) snprintf(gpu.name, sizeof(gpu.name), "%s-%02u-gi%u-ci0", node, card, gi);
+    (void) snprintf(gpu.uuid, sizeof(gpu.uuid), "MIG-%s-%u-%u", node, card, gi);
+    (void) snprintf(gpu.parent, sizeof(gpu.parent), "GPU-%s-%u", node, card);
+    (void) snprintf(gpu.node, sizeof(gpu.node), "%s", node);
+    assert_int_equal(state_gpu_seen(e->w->state, &gpu, NULL), 0);
+}
+
+/* A claim gets all of one instance: of the card with the fewest free ones. */
+static void test_a_claim_of_a_mig_instance(void **state) {
+    struct elastic_world *e = *state;
+
+    see(e, CLAIMS_CLASSES, MIG_CLASS);
+    see(e, CLAIMS_CLAIMS, MIG_CLAIM("c"));
+    run(e);
+    answer(e, "PATCH", "/elasticgpuclaims/c/status", "no MIG instance 1g.10gb is free now", 200);
+    assert_int_equal(state_node_seen(e->w->state, "m"), 0);
+    for (unsigned gi = 0; gi < 3; gi++)
+        show_instance(e, "m", 0, gi);
+    show_instance(e, "m", 1, 0);
+    see(e, CLAIMS_CLAIMS, MIG_CLAIM("c"));
+    e->w->now += 60000;
+    run(e);
+    answer(e, "POST", "/elasticgpus",
+           "\"capacity\":{\"elasticgpu.io/gpu-core\":\"14\",\"elasticgpu.io/gpu-memory\":\"10Gi\"},"
+           "\"elasticGPUClassName\":\"k\",\"reclaimPolicy\":\"Delete\",\"mig\":{\"gpuName\":"
+           "\"m-01-gi0-ci0\",\"profile\":\"1g.10gb\"}",
+           201);
+    /* It is taken: the next one is on the other card. */
+    see(e, CLAIMS_CLAIMS, MIG_CLAIM("d"));
+    run(e);
+    answer(e, "POST", "/elasticgpus", "\"gpuName\":\"m-00-gi0-ci0\"", 201);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_claim_holds_its_share_once, begin, end),
@@ -564,11 +655,13 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_claim_is_bound_after_filter, begin, end),
         cmocka_unit_test_setup_teardown(test_each_hold_has_its_turn, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
+        cmocka_unit_test_setup_teardown(test_claims_under_mps, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),
         cmocka_unit_test_setup_teardown(test_node_affinity, begin, end),
         cmocka_unit_test_setup_teardown(test_a_card_comes_after_its_elasticgpu, begin, end),
         cmocka_unit_test_setup_teardown(test_two_pods_share_a_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_cards, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_claim_of_a_mig_instance, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,9 +111,12 @@ static void put_containers(struct buf *out) {
         const char *list = i == 0           ? (init ? "\"initContainers\":[" : "\"containers\":[")
                            : i == 1 && init ? "],\"containers\":["
                                             : ",";
-        buf_printf(out, "%s{\"name\":\"%c\",%s\"resources\":{\"limits\":{%s}}}", list,
-                   (char) ('a' + (i + turn) % 3),
-                   i == 0 && init == 2 ? "\"restartPolicy\":\"Always\"," : "", resources());
+        buf_printf(out,
+                   "%s{\"name\":\"%c\",%s\"resources\":{\"limits\":{%s},"
+                   "\"requests\":{\"cpu\":\"%u\"}}}",
+                   list, (char) ('a' + (i + turn) % 3),
+                   i == 0 && init == 2 ? "\"restartPolicy\":\"Always\"," : "", resources(),
+                   below(4));
     }
     buf_puts(out, "]");
 }
@@ -128,7 +131,8 @@ static struct state_pod *make_pod(struct world *w, uint32_t i) {
                namespaces[below(2)], pod_name(i),
                selections[below(sizeof(selections) / sizeof(*selections))]);
     put_containers(&text);
-    buf_puts(&text, "},\"status\":{\"phase\":\"Pending\"}}");
+    buf_printf(&text, "},\"status\":{\"phase\":\"Pending\",\"qosClass\":\"%s\"}}",
+               below(2) ? "Guaranteed" : "Burstable");
     show_text(w, buf_str(&text));
     struct state_pod *pod = state_pod_find(w->state, pod_name(i));
     static const char *const containers[] = {NULL, "a", "b"};
@@ -180,15 +184,27 @@ static void lose_card(struct world *w) {
 }
 
 static void load_node(struct world *w) {
-    struct pod load = {.room = {1000 * below(3), below(2) * GIB}, .finished = below(2)};
+    struct pod load = {.room = {1000 * below(3), below(2) * GIB, below(4)}, .finished = below(2)};
     snprintf(load.uid, sizeof(load.uid), "load%u", below(4));
     snprintf(load.node, sizeof(load.node), "%s", node_name(below(NODES)));
     assert_int_equal(state_pod_seen(w->state, &load, w->now), 0);
 }
 
+static void change_cpus(struct world *w) {
+    struct node_cpus cpus = {.all = {4, 4}, .free = {2, 4}};
+    if (below(ODD) == 0)
+        cpus.free[below(2)] = (uint16_t) below(5);
+    if (below(ODD) == 0)
+        cpus = (struct node_cpus){0};
+    assert_int_equal(state_node_cpus(w->state, node_name(below(NODES)), &cpus), 0);
+}
+
 static void step(struct world *w) {
     struct state_pod *pod;
-    switch (below(12)) {
+    switch (below(13)) {
+    case 12:
+        change_cpus(w);
+        break;
     case 8:
         if (below(4) == 0)
             lose_card(w);
@@ -213,7 +229,7 @@ static void step(struct world *w) {
     case 2:
         assert_int_equal(
             state_node_room(w->state, node_name(below(NODES)),
-                            (struct cpu_memory){8000 * (1 + (below(ODD) == 0)), 64 * GIB}),
+                            (struct cpu_memory){8000 * (1 + (below(ODD) == 0)), 64 * GIB, 0}),
             0);
         break;
     case 3:

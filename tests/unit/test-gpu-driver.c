@@ -2,6 +2,7 @@
 
 /* Where a driver is found, and which of its files and device nodes a container gets. */
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +17,10 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "gpu/device.h"
 #include "gpu/driver/driver.h"
+#include "gpu/driver/driver_links.h"
 #include "gpu/driver/ldcache.h"
 #include "model/driver_capability.h"
 
@@ -74,19 +77,19 @@ static void real_driver(void **state) {
     assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"));
     assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidiactl", "/dev/nvidiactl"));
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
-                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+                         "/usr/lib/" MULTIARCH "/libcuda.so.1"));
     assert_false(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm"));
     assert_int_equal(
         gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "/s", &edits, &err),
         0);
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
-                         "/usr/lib/x86_64-linux-gnu/libcuda-driver.so.1"));
-    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libcuda.so.1",
-                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+                         "/usr/lib/" MULTIARCH "/libcuda-driver.so.1"));
+    assert_true(
+        has_edit(&edits, GPU_EDIT_MOUNT, "/s/libcuda.so.1", "/usr/lib/" MULTIARCH "/libcuda.so.1"));
     assert_true(
         has_edit(&edits, GPU_EDIT_MOUNT, "/s/libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.1"));
     assert_false(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
-                          "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+                          "/usr/lib/" MULTIARCH "/libcuda.so.1"));
     (void) dir_remove(dir, NULL);
 }
 
@@ -217,7 +220,7 @@ static void make_link(const char *dir, const char *target, const char *name) {
     assert_int_equal(symlink(target, path), 0);
 }
 
-#define LIB "/usr/lib/x86_64-linux-gnu/"
+#define LIB "/usr/lib/" MULTIARCH "/"
 
 /* As Debian's alternatives are, and the files of a driver that is in a container of its own: links
  * are absolute, and meant below the driver's root. */
@@ -350,19 +353,18 @@ static void link_to(const char *dir, const char *target, const char *name) {
 static const struct platform {
     const char *name, *libraries, *programs, *dev;
 } platforms[] = {
-    {"Debian", "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/bin", ""},
-    {"Ubuntu", "/usr/lib/x86_64-linux-gnu", "/usr/bin", ""},
+    {"Debian", "/usr/lib/" MULTIARCH "/nvidia/current", "/usr/bin", ""},
+    {"Ubuntu", "/usr/lib/" MULTIARCH, "/usr/bin", ""},
     {"RHEL", "/usr/lib64", "/usr/bin", ""},
-    {"GPU operator", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/run/nvidia/driver/usr/bin",
-     ""},
+    {"GPU operator", "/run/nvidia/driver/usr/lib/" MULTIARCH, "/run/nvidia/driver/usr/bin", ""},
     {"GPU operator, older", "/run/nvidia/driver/usr/lib64", "/run/nvidia/driver/usr/bin",
      "/run/nvidia/driver"},
     {"GKE", "/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/nvidia/bin", ""},
     {"Talos", "/usr/local/glibc/usr/lib", "/usr/local/bin", ""},
     {"Talos, older", "/usr/local/lib", "/usr/local/bin", ""},
     {"Flatcar", "/opt/nvidia/current/usr/lib64", "/opt/nvidia/current/usr/bin", ""},
-    {"Bottlerocket", "/x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia",
-     "/x86_64-bottlerocket-linux-gnu/sys-root/usr/bin", ""},
+    {"Bottlerocket", "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia",
+     "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/bin", ""},
     {"NixOS", "/run/opengl-driver/lib", "/run/current-system/sw/bin", ""},
 };
 
@@ -397,7 +399,7 @@ static void assert_edit(const struct gpu_edits *e, const struct platform *p,
 }
 
 static void check_platform(const char *dir, const struct platform *p) {
-    const struct gpu_driver_places places = {.host_root = dir, .sim_dir = "/nonexistent"};
+    struct gpu_driver_places places = {.host_root = dir, .sim_dir = "/nonexistent"};
     const struct gpu_device card = {.minor = 3};
     const struct gpu_device *cards[] = {&card};
     static struct gpu_edits edits;
@@ -414,9 +416,9 @@ static void check_platform(const char *dir, const struct platform *p) {
         gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, &err),
         0);
     assert_edit(&edits, p, GPU_EDIT_MOUNT, p->libraries, "libcuda.so.535.261.03",
-                "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
+                "/usr/lib/" MULTIARCH "/libcuda.so.1");
     assert_edit(&edits, p, GPU_EDIT_MOUNT, p->libraries, "libnvidia-ptxjitcompiler.so.535.261.03",
-                "/usr/lib/x86_64-linux-gnu/libnvidia-ptxjitcompiler.so.1");
+                "/usr/lib/" MULTIARCH "/libnvidia-ptxjitcompiler.so.1");
     assert_edit(&edits, p, GPU_EDIT_MOUNT, p->programs, "nvidia-smi",
                 strcmp(p->programs, "/usr/local/bin") == 0 ? "/usr/local/bin/nvidia-smi"
                                                            : "/usr/bin/nvidia-smi");
@@ -434,6 +436,34 @@ static void distributions(void **state) {
         check_platform(dir, &platforms[i]);
         (void) dir_remove(dir, NULL);
     }
+}
+
+/* Its directories are links to its store, relative to its root, and so are the files in them. */
+static void store_of_nixos(void **state) {
+    static const struct platform nixos = {"NixOS", "/nix/store/0-nvidia-x11/lib",
+                                          "/nix/store/0-nvidia-x11/bin", ""};
+    static const char *const files[] = {"libcuda.so.1",
+                                        "libcuda.so.535.261.03",
+                                        "libnvidia-ml.so.1",
+                                        "libnvidia-ml.so.535.261.03",
+                                        "libnvidia-ptxjitcompiler.so.1",
+                                        "libnvidia-ptxjitcompiler.so.535.261.03"};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", name[128], target[128];
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    put_driver(dir, &nixos);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        (void) snprintf(name, sizeof(name), "/nix/store/1-graphics-drivers/lib/%s", files[i]);
+        (void) snprintf(target, sizeof(target), "/nix/store/0-nvidia-x11/lib/%s", files[i]);
+        link_to(dir, target, name);
+    }
+    link_to(dir, "/nix/store/1-graphics-drivers", "/run/opengl-driver");
+    link_to(dir, "/nix/store/2-system-path", "/run/current-system/sw");
+    link_to(dir, "/nix/store/0-nvidia-x11/bin/nvidia-smi",
+            "/nix/store/2-system-path/bin/nvidia-smi");
+    check_platform(dir, &nixos);
+    (void) dir_remove(dir, NULL);
 }
 
 /* In a directory that only the linker's cache of the root names. */
@@ -490,6 +520,37 @@ static void nodes_in_a_given_place(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
+static bool has_link(int dir, const char *name) {
+    return faccessat(dir, name, F_OK, 0) == 0;
+}
+
+/* A program goes on with the links while they are made again, and none leads to a library of the
+ * driver that was there before. */
+static void links_beside_a_program(void **state) {
+    char root[] = "/tmp/aliquot-links-XXXXXX", to[64], nvml[64];
+    struct err err = {0};
+    int dir;
+
+    (void) state;
+    assert_non_null(mkdtemp(root));
+    (void) snprintf(to, sizeof(to), "%s/links", root);
+    (void) snprintf(nvml, sizeof(nvml), "%s/libnvidia-ml.so.1", root);
+    touch(root, "/libcuda.so.1");
+    touch(root, "/libcuda.so.535");
+    touch(root, "/libc.so.6");
+    assert_int_equal(gpu_driver_link_libraries(nvml, to, &err), 0);
+    dir = open(to, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dir >= 0);
+    assert_true(has_link(dir, "libcuda.so.1") && has_link(dir, "libcuda.so.535"));
+    assert_false(has_link(dir, "libc.so.6"));
+    assert_int_equal(unlinkat(dir, "../libcuda.so.535", 0), 0);
+    assert_int_equal(gpu_driver_link_libraries(nvml, to, &err), 0);
+    assert_true(has_link(dir, "libcuda.so.1"));
+    assert_int_equal(faccessat(dir, "libcuda.so.535", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+    (void) close(dir);
+    assert_int_equal(dir_remove(root, &err), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_driver),
@@ -499,8 +560,10 @@ int main(void) {
         cmocka_unit_test(new_driver_library),
         cmocka_unit_test(simulated_driver),
         cmocka_unit_test(distributions),
+        cmocka_unit_test(store_of_nixos),
         cmocka_unit_test(by_the_cache_of_the_linker),
         cmocka_unit_test(nodes_in_a_given_place),
+        cmocka_unit_test(links_beside_a_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,15 @@ static void inventory_file(void **state) {
     s.ndevices = 1;
     s.devices[0] = (struct gpu_device){
         .index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x", .context_bytes = 6};
-    s.devices[0].traits = (struct gpu_traits){12040, 9, 1, 1};
+    s.devices[0].traits = (struct gpu_traits){.cuda_version = 12040,
+                                              .compute_major = 9,
+                                              .compute_minor = 1,
+                                              .mig_capable = 1,
+                                              .vgpu = 1,
+                                              .unlicensed = 1,
+                                              .fabric_attached = 1,
+                                              .fabric_clique = 2,
+                                              .fabric_cluster = {3, 4, 5, 6}};
     gpu_snapshot_encode(&s, &text);
     assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
     assert_int_equal(back.ndevices, 1);

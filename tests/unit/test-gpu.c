@@ -191,6 +191,19 @@ static void inventory(void **state) {
     assert_int_equal(snap(f)->devices[1].nprocesses, 0);
 }
 
+/* A process in two lists counts once, with the larger figure. */
+static void clients_of_mps(void **state) {
+    struct fixture *f = *state;
+    const struct gpu_device *d = &snap(f)->devices[0];
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "mps", true);
+    RUN_UNTIL(f, d->nprocesses == 101);
+    assert_true(d->processes[99].pid == 1099 && d->processes[99].memory == 500);
+    assert_true(d->processes[100].pid == 1100 && d->processes[100].memory == 501);
+    switch_fault(f, "mps", false);
+}
+
 static bool is_moving(struct fixture *f) {
     const struct gpu_sample *sample = &snap(f)->devices[1].sample;
 
@@ -250,7 +263,7 @@ static void lost_card(void **state) {
 
 static void expect_instance(const struct gpu_device *d, const char *uuid, uint32_t number) {
     const struct gpu_mig mig = {
-        7 + number, number / 2, "1c.2g.20gb+me", 19, 4, 2, 2, 1, 14, 1, 2, 3, 4, 5};
+        7 + number, number / 2, "1c.2g.20gb+me", 19, 4, 2, 2, 1, 7, 14, 1, 2, 3, 4, 5};
 
     assert_int_equal(d->kind, GPU_MIG_INSTANCE);
     assert_string_equal(d->uuid, uuid);
@@ -281,6 +294,8 @@ static void mig_mode(void **state) {
     expect_instance(&snap(f)->devices[3], "MIG-fake-2", 2);
     for (uint32_t i = 0; i < 4; i++)
         assert_true(snap(f)->devices[i].healthy);
+    assert_true(snap(f)->devices[3].nprocesses == 1 && snap(f)->devices[3].sample.attributable);
+    assert_int_equal(snap(f)->devices[3].processes[0].pid, 2002);
     switch_fault(f, "mig-broken", true);
     RUN_UNTIL(f, !snap(f)->devices[3].healthy);
     expect_instance(&snap(f)->devices[3], "MIG-fake-2", 2);
@@ -746,6 +761,7 @@ static void limit_behind_a_hang(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
+        cmocka_unit_test_setup_teardown(clients_of_mps, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_without_reserve, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),

@@ -670,6 +670,47 @@ static void an_assignment_that_is_too_long_is_not_signed(void **state) {
     assert_non_null(strstr(err.text, "cannot build the text to sign"));
 }
 
+/* The limits are in percent of the instance, the requests in percent of a card. */
+static void percent_of_an_instance(void **state) {
+    static const struct {
+        uint32_t core, of, percent;
+    } rows[] = {{21, 42, 50}, {42, 42, 100}, {1, 42, 2},   {1, 100, 1},  {0, 42, 0},
+                {30, 0, 30},  {100, 0, 100}, {13, 14, 93}, {14, 14, 100}};
+    struct slot_device devices[1] = {{.uuid = "MIG-1", .memory = GIB, .physical = GIB}};
+    const struct slot_grant g = {.ndevices = 1, .devices = devices};
+    struct share_limits limits;
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        devices[0].core = rows[i].core;
+        devices[0].of_core = rows[i].of;
+        assert_int_equal(slot_device_percent(&devices[0]), rows[i].percent);
+        slot_limits(&g, &limits);
+        assert_int_equal(limits.device[0].core_percent,
+                         rows[i].percent == 100 ? 0 : rows[i].percent);
+    }
+}
+
+/* An instance has its part of a card, and the record keeps how much that is. */
+static void a_share_of_an_instance(void **state) {
+    struct slot_grant g = {0}, back = {0};
+    struct slot_device devices[1] = {
+        {.uuid = "MIG-1", .core = 21, .of_core = 42, .memory = GIB, .physical = GIB}};
+    _cleanup_buf_ struct buf record = BUF_INIT(4096);
+
+    (void) state;
+    g.ndevices = 1;
+    g.devices = devices;
+    text_copy(g.pod_uid, sizeof(g.pod_uid), "u");
+    text_copy(g.namespace, sizeof(g.namespace), "ns");
+    text_copy(g.pod, sizeof(g.pod), "p");
+    text_copy(g.container, sizeof(g.container), "main");
+    slot_record_encode(&g, &record);
+    assert_int_equal(slot_record_decode(buf_str(&record), record.len, &back, NULL), 0);
+    assert_int_equal(back.devices[0].of_core, 42);
+    slot_grant_done(&back);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(signed_pod_gets_its_share, setup, teardown),
@@ -691,6 +732,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(driver_capabilities_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(an_assignment_that_is_too_long_is_not_signed, setup,
                                         teardown),
+        cmocka_unit_test(percent_of_an_instance),
+        cmocka_unit_test(a_share_of_an_instance),
         cmocka_unit_test(records_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

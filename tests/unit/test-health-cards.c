@@ -24,15 +24,18 @@ static struct world {
     struct health_cards cards;
     struct gpu_device card, other, small, big; /* small and big are instances of `card` */
     char dir[64];
+    uint32_t holders; /* of each device */
     unsigned changes;
     char changed[GPU_UUID_MAX];
     enum health_state before;
+    unsigned notices;
+    char notice[64]; /* reason of the last one */
 } w;
 
 static uint32_t holders(const char *uuid, void *userdata) {
     (void) uuid;
     assert_ptr_equal(userdata, &w);
-    return 1;
+    return w.holders;
 }
 
 static void on_change(const struct health_card *card, enum health_state before, void *userdata) {
@@ -42,11 +45,21 @@ static void on_change(const struct health_card *card, enum health_state before, 
     (void) snprintf(w.changed, sizeof(w.changed), "%s", card->uuid);
 }
 
+static void on_notice(const struct health_card *card, const char *reason, const char *text,
+                      void *userdata) {
+    assert_ptr_equal(userdata, &w);
+    assert_string_equal(card->uuid, "GPU-2");
+    assert_true(text[0]);
+    (void) snprintf(w.notice, sizeof(w.notice), "%s", reason);
+    w.notices++;
+}
+
 static void start(void) {
     const struct health_cards_options options = {.rules = &w.rules,
                                                  .state_dir = w.dir,
                                                  .holders = holders,
                                                  .on_change = on_change,
+                                                 .on_notice = on_notice,
                                                  .userdata = &w};
 
     memset(&w.cards, 0, sizeof(w.cards));
@@ -71,6 +84,7 @@ static int setup(void **state) {
     (void) state;
     memset(&w, 0, sizeof(w));
     w.rules = health_defaults;
+    w.holders = 1;
     (void) snprintf(w.dir, sizeof(w.dir), "/tmp/aliquot-health-XXXXXX");
     assert_non_null(mkdtemp(w.dir));
     w.card = (struct gpu_device){.uuid = "GPU-1", .pci = "00000000:3B:00.0", .healthy = true};
@@ -154,6 +168,24 @@ static void test_instance(void **state) {
     assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
 }
 
+/* No program can reset a part of a card: neither the policy nor an order begins one. */
+static void test_no_reset_of_an_instance(void **state) {
+    static const enum health_reset policies[] = {HEALTH_RESET_DRAIN, HEALTH_RESET_IDLE};
+
+    (void) state;
+    assert_true(nvml_xid("GPU-1", 1, 0, 46));
+    assert_false(health_cards_order(&w.cards, "MIG-small", HEALTH_ORDER_RESET, ""));
+    assert_false(health_cards_order(&w.cards, "MIG-small", HEALTH_ORDER_RESET, "now"));
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        w.rules.reset = policies[i];
+        w.holders = policies[i] == HEALTH_RESET_DRAIN;
+        poll_all();
+        assert_int_equal(state_of("MIG-small"), HEALTH_UNHEALTHY);
+        assert_null(health_cards_waiting(&w.cards, HEALTH_EVICT));
+        assert_null(health_cards_waiting(&w.cards, HEALTH_RESET));
+    }
+}
+
 static void test_log(void **state) {
     struct kmsg_xid x = {
         .sequence = 7, .bus = 0x3c, .gi = KMSG_WHOLE_CARD, .ci = KMSG_WHOLE_CARD, .xid = 79};
@@ -194,7 +226,7 @@ static void test_last_xid(void **state) {
 /* ---- orders ---- */
 
 static bool order(const char *text) {
-    return health_cards_order(&w.cards, "GPU-1", text);
+    return health_cards_order(&w.cards, "GPU-1", HEALTH_ORDER_SET_HEALTHY, text);
 }
 
 /* Each new text is followed once, over a restart, too. */
@@ -220,7 +252,7 @@ static void test_set_healthy(void **state) {
     assert_int_equal(state_of("GPU-1"), HEALTH_UNHEALTHY);
     assert_true(order("again"));
     assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
-    assert_false(health_cards_order(&w.cards, "GPU-nowhere", "x"));
+    assert_false(health_cards_order(&w.cards, "GPU-nowhere", HEALTH_ORDER_RESET, "x"));
 }
 
 /* Ten thousand, of which as many kinds are counted as there is room for. */
@@ -341,6 +373,57 @@ static void test_restart(void **state) {
     assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
 }
 
+/* A card that failed too often stays out over a restart, until an order. */
+static void test_restart_of_a_flapping_card(void **state) {
+    (void) state;
+    w.rules.settle_ms = 0;
+    w.rules.flapping_times = 1;
+    w.other.healthy = false;
+    (void) snprintf(w.other.reason, sizeof(w.other.reason), "lost");
+    poll_all();
+    w.other.healthy = true;
+    poll_all();
+    assert_non_null(strstr(health_cards_view(&w.cards, "GPU-2").reason, "failed too often"));
+    assert_false(health_cards_order(&w.cards, "GPU-2", HEALTH_ORDER_SET_HEALTHY, ""));
+    for (int i = 0; i < 2; i++) {
+        health_cards_save(&w.cards);
+        start();
+        poll_all();
+        assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+        assert_non_null(strstr(health_cards_view(&w.cards, "GPU-2").reason, "failed too often"));
+    }
+    assert_int_equal(state_of("GPU-1"), HEALTH_HEALTHY);
+    assert_true(health_cards_order(&w.cards, "GPU-2", HEALTH_ORDER_SET_HEALTHY, "now"));
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+}
+
+/* The agent is killed while the card's pods are being evicted. */
+static void test_restart_while_draining(void **state) {
+    const struct health_card *card;
+
+    (void) state;
+    w.rules.reset = HEALTH_RESET_DRAIN;
+    assert_true(nvml_xid("GPU-2", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    poll_all();
+    for (int i = 0; i < 2; i++) {
+        card = health_cards_find(&w.cards, "GPU-2");
+        assert_int_equal(card->health.state, HEALTH_DRAINING);
+        assert_int_equal(health_work(&card->health), HEALTH_EVICT);
+        assert_null(health_cards_waiting(&w.cards, HEALTH_RESET));
+        health_cards_save(&w.cards);
+        start();
+        poll_all();
+    }
+    w.holders = 0; /* the last pod ends while no agent runs */
+    health_cards_save(&w.cards);
+    start();
+    poll_all();
+    card = health_cards_waiting(&w.cards, HEALTH_RESET);
+    assert_non_null(card);
+    assert_string_equal(card->uuid, "GPU-2");
+    assert_int_equal(card->health.state, HEALTH_RESETTING);
+}
+
 /* The log is read before the first poll: what the devices answer is not known then. */
 static void test_before_the_first_poll(void **state) {
     struct kmsg_xid x = {
@@ -389,6 +472,8 @@ static void test_all_fields(void **state) {
                          .draining = true,
                          .released = true,
                          .reset_ordered = true,
+                         .ordered = HEALTH_ORDERED_FAILED,
+                         .ordered_failure = "reset failed: no",
                          .for_reset = true,
                          .proved = true,
                          .held = true,
@@ -450,12 +535,107 @@ static void test_bad_files(void **state) {
     assert_int_equal(back.cards[0].health.nleft, 0);
 }
 
+/* ---- memory and links ---- */
+
+/* A restarted agent reports it not again. */
+static void test_pending_repair(void **state) {
+    (void) state;
+    w.other.errors.remap_pending = 1;
+    poll_all();
+    poll_all();
+    assert_int_equal(w.notices, 1);
+    assert_string_equal(w.notice, "GPUMemoryRepairPending");
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    health_cards_save(&w.cards);
+    start();
+    poll_all();
+    assert_int_equal(w.notices, 1);
+    w.other.errors.remap_pending = 0;
+    poll_all();
+    w.other.errors.retirement_pending = 1;
+    poll_all();
+    assert_int_equal(w.notices, 2);
+}
+
+/* It is reported when it is lost, once, and when it is back; the card works on. */
+static void test_licence(void **state) {
+    (void) state;
+    w.other.traits.vgpu = 1;
+    poll_all();
+    assert_int_equal(w.notices, 0);
+    w.other.traits.unlicensed = 1;
+    poll_all();
+    poll_all();
+    assert_int_equal(w.notices, 1);
+    assert_string_equal(w.notice, "VGPUUnlicensed");
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    health_cards_save(&w.cards);
+    start();
+    poll_all();
+    assert_int_equal(w.notices, 1);
+    w.other.traits.unlicensed = 0;
+    poll_all();
+    assert_int_equal(w.notices, 2);
+    assert_string_equal(w.notice, "VGPULicensed");
+}
+
+/* Nothing of the card's memory is left for a repair, or its SRAM had too many errors: the card
+ * works on. What the driver does not report is as it was. */
+static void test_thresholds(void **state) {
+    (void) state;
+    w.other.errors.banks_none = w.other.errors.sram_exceeded = GPU_NOT_TOLD;
+    poll_all();
+    w.other.errors.banks_none = 2;
+    poll_all();
+    poll_all();
+    assert_int_equal(w.notices, 1);
+    assert_string_equal(w.notice, "GPUMemorySpareRowsUsed");
+    w.other.errors.sram_exceeded = 1;
+    poll_all();
+    assert_int_equal(w.notices, 2);
+    assert_string_equal(w.notice, "GPUSRAMThresholdExceeded");
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    w.other.errors.banks_none = w.other.errors.sram_exceeded = GPU_NOT_TOLD;
+    health_cards_save(&w.cards);
+    start();
+    poll_all();
+    w.other.errors.banks_none = w.other.errors.sram_exceeded = 1;
+    poll_all();
+    assert_int_equal(w.notices, 2);
+}
+
+/* Links of a card to one that does not answer are down with it, and no problem of their own. */
+static void test_links_to_a_lost_card(void **state) {
+    (void) state;
+    w.rules.settle_ms = 0;
+    w.card.errors.nvlinks = w.other.errors.nvlinks = 4;
+    poll_all();
+    w.card.healthy = false;
+    (void) snprintf(w.card.reason, sizeof(w.card.reason), "GPU is lost");
+    w.other.errors.nvlinks = 0;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    w.card.healthy = true;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+    w.other.errors.nvlinks = 4;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_HEALTHY);
+    /* The number that it has had is known after a restart. */
+    health_cards_save(&w.cards);
+    start();
+    w.other.errors.nvlinks = 3;
+    poll_all();
+    assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_card),
         T(test_instance),
+        T(test_no_reset_of_an_instance),
         T(test_log),
         T(test_last_xid),
         T(test_set_healthy),
@@ -465,6 +645,12 @@ int main(void) {
         T(test_instances_come_and_go),
         T(test_probe),
         T(test_restart),
+        T(test_restart_of_a_flapping_card),
+        T(test_restart_while_draining),
+        T(test_pending_repair),
+        T(test_licence),
+        T(test_thresholds),
+        T(test_links_to_a_lost_card),
         T(test_before_the_first_poll),
         T(test_all_fields),
         T(test_bad_files),

@@ -164,6 +164,7 @@ static int dial_from(const struct fixture *f, in_addr_t from) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)), 0);
     assert_int_equal(bind(fd, (struct sockaddr *) &own, sizeof(own)), 0);
     assert_int_equal(connect(fd, (struct sockaddr *) &address, sizeof(address)), 0);
     return fd;
@@ -176,6 +177,7 @@ static int dial(const struct fixture *f) {
 static void say(int fd, const char *text, size_t len) {
     while (len > 0) {
         ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+        assert_true(n > 0 || (errno != EAGAIN && errno != EWOULDBLOCK)); /* it reads no more */
         if (n <= 0)
             return; /* the server may have closed already, which the answer tells */
         text += n;

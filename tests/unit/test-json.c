@@ -126,6 +126,7 @@ static void test_written_text_is_valid(void **state) {
     json_object_begin(&w, NULL);
     json_put_string(&w, "s", "q\"\\\n\x01\xc3\xa4");
     json_put_string(&w, "bad", "\xff\xc3(\xed\xa0\x80");
+    json_put_string(&w, "yaml", "\x7f\xc2\x85\xe2\x80\xa8\xef\xbb\xbf\xef\xbf\xbd\xe2\x82\xac");
     json_put_string(&w, "none", NULL);
     json_array_begin(&w, "list");
     json_put_u64(&w, NULL, UINT64_MAX);
@@ -143,6 +144,9 @@ static void test_written_text_is_valid(void **state) {
     assert_string_equal(json_string(json_get(root, "s")), "q\"\\\n\x01\xc3\xa4");
     assert_string_equal(json_string(json_get(root, "bad")),
                         "\xef\xbf\xbd\xef\xbf\xbd(\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    /* Printable characters stay as they are. */
+    assert_non_null(
+        strstr(buf_str(&out), "\"\\u007f\\u0085\\u2028\\ufeff\xef\xbf\xbd\xe2\x82\xac\""));
     assert_string_equal(json_string(json_get(root, "f")), "30%");
     assert_int_equal(json_size(json_get(root, "list")), 4);
 

@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "fail-malloc.h"
 #include "kubelet-world.h"
 
@@ -208,6 +209,58 @@ static void allocate_names_are_unique(void **state) {
     }
 }
 
+/* A runtime that applies no CDI cannot mount the file: its parent is of sysfs. */
+static void allocate_guards_against_a_runtime_without_cdi(void **state) {
+    static const char *const ids[] = {"c-0001"};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+    Deviceplugin__AllocateResponse *m;
+    const Deviceplugin__Mount *mount;
+
+    settle(f);
+    put_ids(&request, true, ids, 1);
+    call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_OK);
+    m = deviceplugin__allocate_response__unpack(NULL, f->result.size, f->reply);
+    assert_int_equal(m->container_responses[0]->n_mounts, 1);
+    mount = m->container_responses[0]->mounts[0];
+    assert_string_equal(mount->container_path, "/sys/class/mem/aliquot");
+    assert_string_equal(mount->host_path, GUARD);
+    assert_true(mount->read_only);
+    deviceplugin__allocate_response__free_unpacked(m, NULL);
+}
+
+static void expect_allocate(struct fixture *f, const char *id, int status) {
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+
+    put_ids(&request, true, &id, 1);
+    call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+    assert_int_equal(f->result.status, status);
+}
+
+/* kubelet can have chosen an instance just before it is withdrawn for a repartition. After its
+ * restart it has forgotten that it was told. */
+static void allocate_of_what_is_withdrawn_is_refused(void **state) {
+    struct fixture *f = *state;
+    struct gpu_device *d = &f->devices.devices[1];
+
+    settle(f);
+    d->kind = GPU_MIG_INSTANCE;
+    text_copy(d->uuid, sizeof(d->uuid), "MIG-a");
+    expect_allocate(f, "MIG-a", GRPC_OK);
+    d->service = GPU_SERVES_NONE;
+    kubelet_update(f->kubelet, false);
+    expect_allocate(f, "MIG-a", GRPC_FAILED_PRECONDITION);
+    expect_allocate(f, "MIG-a::1", GRPC_FAILED_PRECONDITION);
+    expect_allocate(f, "MIG-b", GRPC_OK);
+    kubelet_down(f);
+    settle(f);
+    d->kind = GPU_MIG_INSTANCE;
+    text_copy(d->uuid, sizeof(d->uuid), "MIG-a");
+    d->service = GPU_SERVES_NONE;
+    expect_allocate(f, "MIG-a", GRPC_FAILED_PRECONDITION);
+}
+
 static void prestart_gets_sorted_ids(void **state) {
     static const char *const ids[] = {"c-0009", "c-0002", "c-0005"};
     struct fixture *f = *state;
@@ -267,18 +320,20 @@ static void preferred_is_quick_and_right(void **state) {
     deviceplugin__preferred_allocation_response__free_unpacked(m, NULL);
 }
 
-/* The computed size is an upper bound, and exact when all are unhealthy. */
+/* The computed size is an upper bound, and exact when all are unhealthy and have a NUMA node. */
 static void list_size_is_computed(void **state) {
     static const bool all[200] = {[0 ... 199] = true};
     static const struct gpu_snapshot none;
+    static const struct gpu_snapshot one = {.ndevices = 1,
+                                            .devices = {{.links = {.known = 1, .numa = 7}}}};
     _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
 
     (void) state;
-    message_list(&resources[0], &none, 200, all, &out);
+    message_list(&resources[0], &one, 200, all, &out);
     assert_int_equal(out.len, resource_message_size(&resources[0], 200));
     buf_reset(&out);
     message_list(&resources[0], &none, 200, NULL, &out);
-    assert_int_equal(out.len, resource_message_size(&resources[0], 200) - 200 * 2);
+    assert_int_equal(out.len, resource_message_size(&resources[0], 200) - 200 * (2 + 6));
 }
 
 int main(void) {
@@ -293,6 +348,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(stream_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(directory_made_again, setup, teardown),
         cmocka_unit_test_setup_teardown(allocate_names_are_unique, setup, teardown),
+        cmocka_unit_test_setup_teardown(allocate_of_what_is_withdrawn_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(allocate_guards_against_a_runtime_without_cdi, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(prestart_gets_sorted_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(garbage_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(checkpoint_is_noticed, setup, teardown),

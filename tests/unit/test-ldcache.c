@@ -10,11 +10,12 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 
+#include "base/machine.h"
 #include "gpu/driver/ldcache.h"
 
 static const struct ldcache_library some[] = {
-    {"libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"},
-    {"libcuda.so", "/usr/lib/x86_64-linux-gnu/libcuda.so"},
+    {"libcuda.so.1", "/usr/lib/" MULTIARCH "/libcuda.so.1"},
+    {"libcuda.so", "/usr/lib/" MULTIARCH "/libcuda.so"},
     {"libz9.so.10", "/a"},
     {"libz9.so.9", "/b"},
 };
@@ -38,7 +39,7 @@ static const char *listing(const char *cache, size_t len) {
         size_t at = 48 + (size_t) i * 24;
 
         assert_true(at + 24 <= len && word(cache, at + 4) < len && word(cache, at + 8) < len);
-        assert_int_equal(word(cache, at), 0x303);
+        assert_int_equal(word(cache, at), LDCACHE_MACHINE | 3u);
         used += (size_t) snprintf(text + used, sizeof(text) - used, "%s=%s ",
                                   cache + word(cache, at + 4), cache + word(cache, at + 8));
     }
@@ -53,8 +54,8 @@ static void a_new_cache(void **state) {
     (void) state;
     assert_non_null(made);
     assert_string_equal(listing(made, len), "libz9.so.10=/a libz9.so.9=/b "
-                                            "libcuda.so.1=/usr/lib/x86_64-linux-gnu/libcuda.so.1 "
-                                            "libcuda.so=/usr/lib/x86_64-linux-gnu/libcuda.so ");
+                                            "libcuda.so.1=/usr/lib/" MULTIARCH "/libcuda.so.1 "
+                                            "libcuda.so=/usr/lib/" MULTIARCH "/libcuda.so ");
     free(made);
 }
 
@@ -69,9 +70,9 @@ static void into_another(void **state) {
     assert_non_null(made);
     assert_string_equal(listing(made, more),
                         "libz9.so.10=/a libz9.so.9=/b libz9.so.9=/d "
-                        "libcuda.so.1=/usr/lib/x86_64-linux-gnu/libcuda.so.1 "
+                        "libcuda.so.1=/usr/lib/" MULTIARCH "/libcuda.so.1 "
                         "libcuda.so.1=/opt/libcuda.so.1 "
-                        "libcuda.so=/usr/lib/x86_64-linux-gnu/libcuda.so liba.so=/c ");
+                        "libcuda.so=/usr/lib/" MULTIARCH "/libcuda.so liba.so=/c ");
     free(made);
     /* And again: an image may have been made of such a container. */
     made = ldcache_merge(old, len, NULL, 0, &more);

@@ -153,12 +153,16 @@ void __wrap_event_writer_stats(const struct event_writer *w, struct event_writer
 static struct shares shares;
 static struct audit audit;
 static struct prestarts prestarts;
+static struct cross_check cross_check;
 static struct slot slot;
 static struct slot_device device;
 static int something; /* in place of objects that the functions above know all about */
 static struct health_cards health;
-static struct report report = {
-    .shares = &shares, .audit = &audit, .prestarts = &prestarts, .health = &health};
+static struct report report = {.shares = &shares,
+                               .audit = &audit,
+                               .prestarts = &prestarts,
+                               .cross_check = &cross_check,
+                               .health = &health};
 
 static int setup(void **state) {
     (void) state;
@@ -184,12 +188,15 @@ static int setup(void **state) {
     synced = no_statm = false;
     events = NULL;
     shares.options.node_name = "node-a";
+    cross_check = (struct cross_check){.cpus = BUF_INIT(0), .others = BUF_INIT(0)};
     return 0;
 }
 
 static int teardown(void **state) {
     (void) state;
     HASH_CLEAR(hh, shares.slots.slots);
+    buf_done(&cross_check.cpus);
+    buf_done(&cross_check.others);
     return 0;
 }
 
@@ -291,6 +298,7 @@ static const struct expected full[] = {
     {"aliquot_gpu_mps_restarts_total", "38"},
     {"aliquot_gpu_state", "1"},
     {"aliquot_gpu_xid_total", "3"},
+    {"aliquot_gpu_resets_total", "4"},
     {"aliquot_container_memory_limit_bytes", "21000"},
     {"aliquot_container_memory_used_bytes", "22000"},
     {"aliquot_container_memory_driver_bytes", "23000"},
@@ -323,6 +331,12 @@ static const struct expected full[] = {
     {"aliquot_gpu_instance_memory_total_bytes", "61000"},
     {"aliquot_gpu_instance_memory_used_bytes", "62000"},
     {"aliquot_gpu_instance_utilization_percent", "63"},
+    {"aliquot_gpu_nvlinks_active", "17"},
+    {"aliquot_container_exclusive_cpus", "81"},
+    {"aliquot_container_cpus_on_other_numa_node", "82"},
+    {"aliquot_agent_podresources_differences", "83"},
+    {"aliquot_agent_devices_of_other_plugins", "1"},
+    {"aliquot_agent_podresources_failed_total", "84"},
     {"aliquot_agent_driver_answering", "1"},
     {"aliquot_agent_nvml_restarts_total", "41"},
     {"aliquot_agent_nvml_hangs_total", "42"},
@@ -349,6 +363,24 @@ static const struct expected full[] = {
     {"DCGM_FI_DEV_POWER_USAGE", "312"},
     {"DCGM_FI_DEV_SM_CLOCK", "1410"},
     {"DCGM_FI_DEV_MEM_CLOCK", "2619"},
+    {"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "3"},
+    {"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0"},
+    {"DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "5"},
+    {"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "6"},
+    {"DCGM_FI_DEV_RETIRED_SBE", "29"},
+    {"DCGM_FI_DEV_RETIRED_DBE", "30"},
+    {"DCGM_FI_DEV_RETIRED_PENDING", "31"},
+    {"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "143"},
+    {"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "142"},
+    {"DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"},
+    {"DCGM_FI_DEV_ROW_REMAP_PENDING", "144"},
+    {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX", "651"},
+    {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH", "652"},
+    {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL", "653"},
+    {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW", "654"},
+    {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", "655"},
+    {"DCGM_FI_DEV_THRESHOLD_SRM", "1"},
+    {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", "1"},
 };
 
 static uint32_t no_holders(const char *uuid, void *userdata) {
@@ -376,6 +408,8 @@ static void fill_health(void) {
     for (int i = 0; i < 3; i++)
         assert_false(health_cards_log(&health, &by_log));
     snapshot.devices[0].pci[0] = 0;
+    for (int i = 0; i < 4; i++)
+        health_cards_count_reset(&health, "GPU-fake-0", RESET_SUCCEEDED);
 }
 
 static void fill_card(void) {
@@ -425,6 +459,21 @@ static void fill_container(void) {
     };
 }
 
+static void fill_cpus(void) {
+    static const struct cross_check_other other = {.uuid = "GPU-fake-0"};
+    static const struct cross_check_cpus cpus = {.namespace = "team",
+                                                 .pod = "pod",
+                                                 .container = "main",
+                                                 .uuid = "GPU-fake-0",
+                                                 .exclusive = 81,
+                                                 .elsewhere = 82};
+
+    buf_append(&cross_check.cpus, &cpus, sizeof(cpus));
+    buf_append(&cross_check.others, &other, sizeof(other));
+    cross_check.differences = 83;
+    cross_check.failed = 84;
+}
+
 static void fill_agent(void) {
     static const struct event_writer_stats written = {.written = 48, .failed = 49, .dropped = 50};
 
@@ -456,10 +505,11 @@ static void test_each_figure_under_its_name(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
 
     (void) state;
-    read_nvml("none");
+    read_nvml("vgpu");
     fill_card();
     fill_instance();
     fill_container();
+    fill_cpus();
     fill_agent();
     assert_page(page(&out), agent_vocabularies, agent_vocabularies_count, full,
                 sizeof(full) / sizeof(full[0]));

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "gpu/mig/apply.h"
 #include "gpu/mig/card_read.h"
@@ -40,6 +42,8 @@ static struct {
     unsigned int mode;
     bool mode_busy;   /* processes on the undivided card */
     bool mode_hidden; /* and ones that are not listed */
+    bool mps;         /* a server of MPS, which is not in the way */
+    pid_t lists;      /* the process that is listed; 0: PID 1 */
     nvmlReturn_t activation;
     bool mute; /* tells of profiles only in MIG mode */
     struct nvmlGpuInstance_st gi[8];
@@ -267,11 +271,14 @@ static nvmlReturn_t device_ci(nvmlDevice_t d, unsigned int *ret) {
 
 /* PID 1 is there in every container. */
 static nvmlReturn_t processes(nvmlDevice_t d, unsigned int *count, nvmlProcessInfo_v2_t *list) {
-    bool any = d == DEVICE ? driver.mode_busy : ((nvmlComputeInstance_t) (void *) d)->process;
+    bool any = d == DEVICE ? driver.mode_busy || driver.mps
+                           : ((nvmlComputeInstance_t) (void *) d)->process;
 
     *count = any;
     if (any)
-        list[0] = (nvmlProcessInfo_v2_t){.pid = 1, .gpuInstanceId = 99, .computeInstanceId = 99};
+        list[0] = (nvmlProcessInfo_v2_t){.pid = driver.lists ? (unsigned int) driver.lists : 1,
+                                         .gpuInstanceId = 99,
+                                         .computeInstanceId = 99};
     return NVML_SUCCESS;
 }
 
@@ -597,6 +604,7 @@ static void test_mode(void **state) {
     driver.activation = NVML_ERROR_RESET_REQUIRED;
     assert_int_equal(apply(WISH("3g.40gb"), true, &result, &err), -EBUSY);
     assert_non_null(strstr(err.text, "until the card is reset"));
+    assert_true(result.needs_reset);
 }
 
 static void test_mode_only(void **state) {
@@ -653,6 +661,50 @@ static void test_impossible_answers(void **state) {
     assert_int_equal(driver.changes, 0);
 }
 
+/* A plan without it would take its slices as free. */
+static void test_an_unknown_profile(void **state) {
+    static struct mig_profile rows[32];
+    struct mig_card card;
+    struct err err;
+
+    (void) state;
+    begin();
+    assert_true(driver.nrows <= 32);
+    memcpy(rows, driver.rows, driver.nrows * sizeof(rows[0]));
+    driver.rows = rows;
+    (void) add("1g.10gb", 0);
+    (void) add("3g.40gb", 4);
+    assert_int_equal(gpu_mig_read(&nvml, DEVICE, &card, &err), 0);
+    for (size_t i = 0; i < driver.nrows; i++)
+        if (strcmp(rows[i].name, "3g.40gb") == 0)
+            rows[i].nvml = MIG_PROFILE_NUMBERS;
+    assert_int_equal(gpu_mig_read(&nvml, DEVICE, &card, &err), -EIO);
+    assert_non_null(strstr(err.text, "GPU instance 1 has a profile that is not known"));
+}
+
+/* Its MPS server stays on a card without clients. Where the driver refuses for it, the mode waits.
+ */
+static void test_an_mps_server(void **state) {
+    struct gpu_mig_result result;
+    char before[16];
+
+    (void) state;
+    begin();
+    driver.mode = 0;
+    driver.mode_busy = true;
+    driver.lists = getpid();
+    assert_int_equal(prctl(PR_GET_NAME, before), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "nvidia-cuda-mps-server"), 0);
+    assert_int_equal(apply(WISH("3g.40gb"), true, &result, NULL), 0);
+    assert_true(result.pending && driver.changes > 0);
+    driver.mode_busy = false;
+    driver.mps = true;
+    assert_int_equal(apply(WISH("3g.40gb"), true, &result, NULL), 0);
+    assert_int_equal(prctl(PR_SET_NAME, before), 0);
+    assert_false(result.pending);
+    assert_string_equal(layout(), "3g.40gb@4");
+}
+
 static void test_no_mig(void **state) {
     struct nvml none = {.error_string = error_string};
     struct mig_card card;
@@ -675,6 +727,8 @@ int main(void) {
         cmocka_unit_test(test_mode_only),
         cmocka_unit_test(test_parts_of_instances),
         cmocka_unit_test(test_impossible_answers),
+        cmocka_unit_test(test_an_unknown_profile),
+        cmocka_unit_test(test_an_mps_server),
         cmocka_unit_test(test_no_mig),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

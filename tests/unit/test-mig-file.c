@@ -40,7 +40,7 @@ static const char good[] = "version: v1\n"
 static void test_a_file(void **state) {
     _cleanup_mig_file_ struct mig_file file = {0};
     const struct mig_spec *first;
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
     struct err err;
     (void) state;
 
@@ -241,6 +241,7 @@ static void test_generated_for_two_models(void **state) {
 
 static void test_exported(void **state) {
     static struct mig_card a100, other, whole, a30;
+    char longest[MIG_CONFIG_NAME_MAX + 1] = "";
     _cleanup_buf_ struct buf text = BUF_INIT(65536), json = BUF_INIT(65536);
     _cleanup_mig_file_ struct mig_file file = {0}, one = {0};
     (void) state;
@@ -275,6 +276,13 @@ static void test_exported(void **state) {
                                         "    devices: [1, 3]\n"
                                         "    mig-enabled: false\n"
                                         "    mig-devices: {}\n");
+    memset(longest, 'x', sizeof(longest) - 1);
+    assert_int_equal(mig_export(cards + 3, 1, longest, &one, NULL), -EINVAL);
+    assert_int_equal(mig_export(cards + 3, 1, "", &one, NULL), -EINVAL);
+    longest[MIG_CONFIG_NAME_MAX - 1] = 0;
+    assert_int_equal(mig_export(cards + 3, 1, longest, &one, NULL), 0);
+    assert_string_equal(one.specs[0].config, longest);
+    mig_file_done(&one);
     assert_int_equal(mig_export(cards + 3, 1, "x", &one, NULL), 0);
     mig_file_write_json(&one, &json);
     assert_string_equal(buf_str(&json),

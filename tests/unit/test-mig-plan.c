@@ -215,7 +215,7 @@ static void draw_case(struct mig_card *card, struct mig_want *wanted) {
 
     for (uint32_t tries = 0; tries < 12; tries++) {
         uint32_t p = draw(card->nprofiles), start = draw(8);
-        char name[MIG_NAME_MAX];
+        char name[MIG_PROFILE_NAME_MAX];
         uint32_t bits = mig_card_bits(&card->profiles[p], start);
 
         if (!mig_card_may_start(&card->profiles[p], start) || (taken & bits) ||
@@ -490,7 +490,7 @@ static void test_names(void **state) {
                                       "1g.10gb+me.",
                                       " 1g.10gb"};
     struct mig_name name;
-    char text[MIG_NAME_MAX];
+    char text[MIG_PROFILE_NAME_MAX];
     (void) state;
 
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "agent/backends/backend.h"
-#include "agent/backends/mig_rows.h"
+#include "agent/backends/whole_rows.h"
 #include "base/err.h"
 #include "base/text.h"
 
@@ -63,12 +63,12 @@ static int take(const struct resource *r, void *userdata) {
 }
 
 /* "nvidia.com/mig-1g.10gb: MIG-a MIG-b; " for each row that lists something. */
-static const char *offer(struct mig_rows *m) {
+static const char *offer(struct whole_rows *m) {
     static char text[512];
     char id[BACKEND_ID_SIZE];
     size_t len = 0;
 
-    mig_rows_update(m, &node, take, NULL);
+    whole_rows_update(m, &node, take, NULL);
     text[0] = 0;
     for (size_t i = 0; i < taken.n; i++) {
         const struct resource *r = taken.rows[i];
@@ -87,9 +87,9 @@ static const char *offer(struct mig_rows *m) {
     return text;
 }
 
-static void begin(struct mig_rows *m, enum mig_strategy strategy) {
+static void begin(struct whole_rows *m, enum mig_strategy strategy) {
     memset(&taken, 0, sizeof(taken));
-    *m = (struct mig_rows){.strategy = strategy};
+    *m = (struct whole_rows){.strategy = strategy};
 }
 
 static void make_mixed_node(void) {
@@ -116,19 +116,19 @@ static void strategies(void **state) {
 }
 
 static void none_offers_nothing(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_NONE);
     make_mixed_node();
     assert_string_equal(offer(&m), "");
     assert_int_equal(taken.n, 0);
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* Rows come with their first instance, and list what is there. */
 static void mixed_offers_each_profile(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -145,13 +145,13 @@ static void mixed_offers_each_profile(void **state) {
                                    "nvidia.com/mig-1g.10gb: MIG-e; "
                                    "nvidia.com/mig-2g.20gb: MIG-f; ");
     assert_int_equal(taken.n, 4);
-    assert_string_equal(mig_rows_trouble(&m), "");
-    mig_rows_done(&m);
+    assert_string_equal(whole_rows_trouble(&m), "");
+    whole_rows_done(&m);
 }
 
 /* The longest names of NVIDIA's profiles are names of a resource and of a socket. */
 static void long_names(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -162,13 +162,13 @@ static void long_names(void **state) {
     assert_string_equal(offer(&m), "nvidia.com/mig-1g.24gb.me.all: MIG-a; "
                                    "nvidia.com/mig-2g.48gb-me: MIG-b; "
                                    "nvidia.com/mig-4g.96gb.gfx: MIG-c; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* Only an instance that has its whole GPU instance is in a resource. */
 static void a_part_of_a_gpu_instance(void **state) {
     struct gpu_device *d;
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -179,7 +179,7 @@ static void a_part_of_a_gpu_instance(void **state) {
     d = add_instance("GPU-0", "MIG-b", "3g.40gb");
     d->mig.gi_slices = d->mig.ci_slices = 3;
     assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-b; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 static const char *name_gpu(const char *profile, void *userdata) {
@@ -190,7 +190,7 @@ static const char *name_gpu(const char *profile, void *userdata) {
 
 /* The name of all cards is another plugin's unless the strategy is `single`. */
 static void gpus_that_another_plugin_serves(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -201,11 +201,11 @@ static void gpus_that_another_plugin_serves(void **state) {
     assert_string_equal(offer(&m), "");
     m.strategy = MIG_STRATEGY_SINGLE;
     assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 static void single_offers_gpus(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_SINGLE);
@@ -215,14 +215,14 @@ static void single_offers_gpus(void **state) {
     add_card("GPU-1", true);
     add_instance("GPU-1", "MIG-c", "3g.40gb");
     assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a MIG-b MIG-c; ");
-    assert_string_equal(mig_rows_trouble(&m), "");
-    mig_rows_done(&m);
+    assert_string_equal(whole_rows_trouble(&m), "");
+    whole_rows_done(&m);
 }
 
 /* NVIDIA's plugin ends on such a node; here the reason is told and the row is empty until the node
  * is even. */
 static void single_on_an_uneven_node(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_SINGLE);
@@ -231,42 +231,42 @@ static void single_on_an_uneven_node(void **state) {
     assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a; ");
     add_instance("GPU-0", "MIG-b", "1g.10gb");
     assert_string_equal(offer(&m), "");
-    assert_non_null(strstr(mig_rows_trouble(&m), "profile 3g.40gb and of profile 1g.10gb"));
+    assert_non_null(strstr(whole_rows_trouble(&m), "profile 3g.40gb and of profile 1g.10gb"));
     node.ndevices--;
     add_card("GPU-1", true);
     assert_string_equal(offer(&m), "");
-    assert_non_null(strstr(mig_rows_trouble(&m), "(GPU-1) is in MIG mode without instances"));
+    assert_non_null(strstr(whole_rows_trouble(&m), "(GPU-1) is in MIG mode without instances"));
     node.devices[node.ndevices - 1].divided = false;
     assert_string_equal(offer(&m), "");
-    assert_non_null(strstr(mig_rows_trouble(&m), "(GPU-1) is not in MIG mode"));
+    assert_non_null(strstr(whole_rows_trouble(&m), "(GPU-1) is not in MIG mode"));
     node.ndevices--;
     assert_string_equal(offer(&m), "nvidia.com/gpu: MIG-a; ");
-    assert_string_equal(mig_rows_trouble(&m), "");
+    assert_string_equal(whole_rows_trouble(&m), "");
     assert_int_equal(taken.n, 1);
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* A node without a divided card is not this back end's. */
 static void single_without_mig(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_SINGLE);
     add_card("GPU-0", false);
     assert_string_equal(offer(&m), "");
-    assert_string_equal(mig_rows_trouble(&m), "");
-    mig_rows_done(&m);
+    assert_string_equal(whole_rows_trouble(&m), "");
+    whole_rows_done(&m);
 }
 
 static void one_profile_is_left_to_another_plugin(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
     m.elsewhere = "nvidia.com/mig-1g.10gb.me,nvidia.com/mig-3g.40gb";
     make_mixed_node();
     assert_string_equal(offer(&m), "nvidia.com/mig-1g.10gb: MIG-b MIG-d; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 static const char *by_configuration(const char *profile, void *userdata) {
@@ -277,7 +277,7 @@ static const char *by_configuration(const char *profile, void *userdata) {
 /* The configuration names resources, of any kind of instance. */
 static void resources_by_configuration(void **state) {
     struct gpu_device *d;
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -289,12 +289,12 @@ static void resources_by_configuration(void **state) {
     d->mig.ci_slices = 1;
     assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-a; "
                                    "nvidia.com/small: MIG-b MIG-c MIG-d MIG-e; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* Also while they are served. */
 static void settings_change(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_NONE);
@@ -313,12 +313,12 @@ static void settings_change(void **state) {
     m.strategy = MIG_STRATEGY_NONE;
     assert_string_equal(offer(&m), "");
     assert_int_equal(taken.n, 2);
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* kubelet's plugins were full, or there was no memory. */
 static void a_row_is_added_later(void **state) {
-    struct mig_rows m;
+    struct whole_rows m;
 
     (void) state;
     begin(&m, MIG_STRATEGY_MIXED);
@@ -328,13 +328,13 @@ static void a_row_is_added_later(void **state) {
     assert_string_equal(offer(&m), "");
     taken.refusal = 0;
     assert_string_equal(offer(&m), "nvidia.com/mig-3g.40gb: MIG-a; ");
-    mig_rows_done(&m);
+    whole_rows_done(&m);
 }
 
 /* ---- one resource ---- */
 
-static const struct mig_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
-static struct mig_row row;
+static const struct whole_rows mixed = {.strategy = MIG_STRATEGY_MIXED};
+static struct whole_row row;
 
 static void expect_sick(bool a, bool b, bool c) {
     const bool held[3] = {true, true, true};
@@ -348,7 +348,7 @@ static void expect_sick(bool a, bool b, bool c) {
 
 static void health_is_the_instances_own(void **state) {
     (void) state;
-    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
+    whole_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     add_card("GPU-0", true);
     add_instance("GPU-0", "MIG-a", "1g.10gb");
     add_instance("GPU-0", "MIG-b", "1g.10gb");
@@ -388,7 +388,7 @@ static void expect_choice(const char *available, const char *must, size_t want,
 /* The card with the fewest free instances first. */
 static void the_choice_keeps_cards_idle(void **state) {
     (void) state;
-    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
+    whole_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     for (unsigned card = 0; card < 3; card++) {
         char uuid[16], instance[16];
 
@@ -413,7 +413,7 @@ static void allocate_knows_its_devices(void **state) {
     struct backend_ids ids = {.resource = &row.resource, .devices = &node, .ids = mine, .n = 1};
 
     (void) state;
-    mig_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
+    whole_row_make(&row, &mixed, "nvidia.com/mig-1g.10gb");
     add_card("GPU-0", true);
     add_instance("GPU-0", "MIG-a", "1g.10gb");
     add_instance("GPU-0", "MIG-b", "3g.40gb");

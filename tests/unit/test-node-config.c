@@ -129,6 +129,7 @@ static void good_files(void **state) {
 }
 
 #define SLICE(rest) "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - " rest "\n"
+#define LONG "a-name-of-thirty-two-characters--"
 #define OURS(rest) "version: v1\naliquot:\n  " rest "\n"
 
 static const struct {
@@ -180,6 +181,8 @@ static const struct {
      "line 5, column 45: 'one' is not a device: expected an index (0)"},
     {SLICE("{name: gpu, replicas: 2, devices: [0:1:2]}"), "'0:1:2' is not a device"},
     {SLICE("{name: gpu, replicas: 2, device: 1}"), "did you mean 'devices'?"},
+    {"version: v1\nsharing: {mps: {resources: [{name: gpu, replicas: 49}]}}\n",
+     "49 replicas of nvidia.com/gpu: MPS serves at most 48 clients of a card"},
     {OURS("health: {intervall: 1s}"), "unknown key 'intervall'; did you mean 'interval'?"},
     {OURS("health: {interval: 5}"), "line 3, column 22: interval: '5' is not between 100 ms"},
     {OURS("health: {interval: fast}"), "interval: 'fast' is not a duration like 1s"},
@@ -198,6 +201,8 @@ static const struct {
     {OURS("cards: [{devices: all, memoryScaling: 0.5}]"),
      "memoryScaling: expected a factor from 1 to 16 like 1.5, not '0.5'"},
     {OURS("mig: {dynamic: perhaps}"), "dynamic: expected true or false"},
+    {OURS("mig: {config: " LONG LONG LONG LONG "}"),
+     "line 3, column 17: config: the name of a configuration has at most 127 characters"},
     {"{\"nodeConfig\": [{\"deviceMemoryScaling\": 2}]}", "the key 'name' is missing"},
     {"{\"nodeConfig\": [{\"name\": \"other\", \"deviceMemoryScaling\": 20}]}",
      "deviceMemoryScaling: expected a number above 0, up to 16, not '20'"},
@@ -242,7 +247,7 @@ static void health_and_reset(void **state) {
     assert_false(c->health.recover);
     assert_int_equal(c->health.flapping_times, 5);
     assert_int_equal(c->health.flapping_within_ms, 3600000);
-    assert_int_equal(c->health.reset, HEALTH_RESET_NEVER); /* the agent resets no card yet */
+    assert_int_equal(c->health.reset, HEALTH_RESET_DRAIN);
     assert_int_equal(c->health.reset_timeout_ms, 30000);
     assert_string_equal(c->health.reset_command[0], "/bin/reset");
     assert_string_equal(c->health.reset_command[1], "UUID");
@@ -326,6 +331,47 @@ static void overrides(void **state) {
                                   "mixed; did you mean 'mixed'?");
 }
 
+/* kubelet and aliquot-scheduler would both give out what has one name. */
+static void names_of_cards(void **state) {
+    static const struct {
+        const char *text, *why; /* NULL: they are accepted */
+    } cases[] = {
+        /* aliquot-scheduler gives out the replicas. */
+        {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", NULL},
+        {"sharing: {mps: {renameByDefault: true, resources: [{name: gpu, replicas: 2}]}}", NULL},
+        {"sharing: {timeSlicing: {resources: [{name: gpu, rename: gpumem, replicas: 2}]}}",
+         "sharing.timeSlicing offers nvidia.com/gpumem to kubelet"},
+        {"sharing: {mps: {resources: [{name: gpu, rename: vcuda-core, replicas: 2}]}}",
+         "sharing.mps offers nvidia.com/vcuda-core to kubelet"},
+        {"sharing: {timeSlicing: {resources: [{name: gpu, rename: slice, replicas: 2}]}}", NULL},
+        {"resources: {gpus: [{pattern: T4, name: t4}]}", NULL},
+        {"resources: {gpus: [{pattern: T4, name: vcuda-core}]}",
+         "resources.gpus offers nvidia.com/vcuda-core to kubelet, which aliquot-scheduler reads as "
+         "a share: add --served-elsewhere nvidia.com/vcuda-core (to the scheduler, too)"},
+        /* aliquot-scheduler gives out the whole cards. */
+        {"resources: {gpus: [{pattern: T4, name: gpu}]}", NULL},
+        {"aliquot: {cards: [{devices: all, mode: whole}]}", NULL},
+    };
+    const struct config_overrides none = {0};
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(node_config_freep) struct node_config *c = NULL;
+        char text[256];
+        struct err err = {0};
+
+        (void) snprintf(text, sizeof(text), "version: v1\n%s\n", cases[i].text);
+        assert_int_equal(node_config_parse(text, strlen(text), NODE, &c, NULL), 0);
+        if (cases[i].why) {
+            assert_int_equal(node_config_override(c, &none, &err), -EINVAL);
+            if (!strstr(err.text, cases[i].why))
+                fail_msg("%s: %s", text, err.text);
+        } else if (node_config_override(c, &none, &err) < 0) {
+            fail_msg("%s: %s", text, err.text);
+        }
+    }
+}
+
 /* A MIG instance under a name of shares would be taken for a share. */
 static void names_of_mig_resources(void **state) {
     static const char format[] = "version: v1\nflags: {migStrategy: %s}\n"
@@ -381,6 +427,7 @@ int main(void) {
         cmocka_unit_test(without_a_file),
         cmocka_unit_test(notes),
         cmocka_unit_test(overrides),
+        cmocka_unit_test(names_of_cards),
         cmocka_unit_test(names_of_mig_resources),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(patterns),

@@ -10,12 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "agent/config/node_config.h"
 #include "agent/labels/labels.h"
 #include "agent/labels/node_labels.h"
 #include "agent/os/pci.h"
+#include "agent/report/labeler.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "gpu/device.h"
@@ -467,6 +471,49 @@ static void test_graphics(void **unused) {
     assert_string_equal(pci.mode, "graphics");
 }
 
+#define CLUSTER                                                                                    \
+    { 0x03020100, 0x07060504, 0x0b0a0908, 0x0f0e0d0c }
+#define CLIQUE "nvidia.com/gpu.clique"
+
+static void join_fabric(struct gpu_device *d, uint32_t clique) {
+    d->traits.fabric_attached = 1;
+    d->traits.fabric_clique = clique;
+    memcpy(d->traits.fabric_cluster, (uint32_t[]) CLUSTER, sizeof(d->traits.fabric_cluster));
+}
+
+/* GPU feature discovery leaves out cards that are in no domain, and the label where there are
+ * several. */
+static void test_clique(void **unused) {
+    struct gpu_device *other;
+
+    (void) unused;
+    add_card("GPU-0", A100, 40 * GIB, 8, 0);
+    assert_label(CLIQUE, NULL);
+    join_fabric(add_card("GPU-1", A100, 40 * GIB, 8, 0), 7);
+    assert_label(CLIQUE, "00010203-0405-0607-0809-0a0b0c0d0e0f.7");
+    other = add_card("GPU-2", A100, 40 * GIB, 8, 0);
+    join_fabric(other, 7);
+    assert_label(CLIQUE, "00010203-0405-0607-0809-0a0b0c0d0e0f.7");
+    other->traits.fabric_clique = 8;
+    assert_label(CLIQUE, NULL);
+    other->traits.fabric_clique = 7;
+    other->traits.fabric_cluster[3]++;
+    assert_label(CLIQUE, NULL);
+}
+
+static void test_licence(void **unused) {
+    struct gpu_device *other;
+
+    (void) unused;
+    add_card("GPU-0", A100, 40 * GIB, 8, 0);
+    assert_label("elasticgpu.io/vgpu.licensed", NULL);
+    snapshot.devices[0].traits.vgpu = 1;
+    assert_label("elasticgpu.io/vgpu.licensed", "true");
+    other = add_card("GPU-1", A100, 40 * GIB, 8, 0);
+    other->traits.vgpu = other->traits.unlicensed = 1;
+    assert_label("elasticgpu.io/vgpu.licensed", "false");
+}
+
 static void test_vgpu(void **unused) {
     uint8_t config[256];
 
@@ -517,13 +564,72 @@ static void test_malformed_capabilities(void **unused) {
     assert_false(pci.vgpu);
 }
 
+/* The line of a key in the file that the labeler writes for this configuration. */
+static const char *written(const struct gpu_snapshot *s, const char *config, const char *key) {
+    static char line[256];
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20), patch = BUF_INIT(1 << 20);
+    char path[] = "/tmp/aliquot-labels-XXXXXX";
+    struct labeler_options options = {.place = path, .sys_dir = "/nonexistent"};
+    struct labeler l = {.options = &options};
+    struct node_config *c = NULL;
+    const char *at;
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    (void) close(fd);
+    assert_int_equal(node_config_parse(config, strlen(config), "node", &c, NULL), 0);
+    options.config = c;
+    (void) labeler_update(&l, s, &patch);
+    assert_int_equal(file_read(path, 1 << 20, &text, NULL), 0);
+    (void) unlink(path);
+    at = strstr(buf_str(&text), key);
+    (void) snprintf(line, sizeof(line), "%.*s", at ? (int) strcspn(at, "\n") : 0, at ? at : "");
+    labeler_done(&l);
+    (void) node_config_free(c);
+    return line;
+}
+
+#define SLICED(more)                                                                               \
+    "version: v1\nsharing: {timeSlicing: {" more "resources: [{name: gpu, replicas: 4}]}}\n"
+
+static void test_replicas_of_the_configuration(void **state) {
+    static struct gpu_snapshot s;
+    struct gpu_device *d = &s.devices[0];
+
+    (void) state;
+    s = (struct gpu_snapshot){.ndevices = 1};
+    (void) snprintf(d->uuid, sizeof(d->uuid), "GPU-a");
+    (void) snprintf(d->model, sizeof(d->model), "Tesla T4");
+    assert_string_equal(written(&s, "version: v1\n", "nvidia.com/gpu.replicas"),
+                        "nvidia.com/gpu.replicas=1");
+    assert_string_equal(written(&s, SLICED(""), "nvidia.com/gpu.replicas"),
+                        "nvidia.com/gpu.replicas=4");
+    assert_string_equal(written(&s, SLICED(""), "nvidia.com/gpu.product"),
+                        "nvidia.com/gpu.product=Tesla-T4-SHARED");
+    assert_string_equal(written(&s, SLICED("renameByDefault: true, "), "nvidia.com/gpu.product"),
+                        "nvidia.com/gpu.product=Tesla-T4");
+    assert_string_equal(written(&s, SLICED(""), "nvidia.com/gpu.sharing-strategy"),
+                        "nvidia.com/gpu.sharing-strategy=time-slicing");
+    assert_string_equal(
+        written(&s, "version: v1\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n",
+                "nvidia.com/mps.capable"),
+        "nvidia.com/mps.capable=true");
+    /* The card is in no replicas. */
+    assert_string_equal(written(&s, SLICED("") "aliquot: {cards: [{devices: [0], mode: whole}]}\n",
+                                "nvidia.com/gpu.replicas"),
+                        "nvidia.com/gpu.replicas=1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_whole_cards, set_up),
+        cmocka_unit_test_setup(test_clique, set_up),
+        cmocka_unit_test_setup(test_licence, set_up),
         cmocka_unit_test_setup(test_without_a_card_vgpu_alone, set_up),
         cmocka_unit_test_setup(test_a_driver_with_two_numbers_has_an_empty_revision, set_up),
         cmocka_unit_test_setup(test_families, set_up),
         cmocka_unit_test_setup(test_replicas_are_told, set_up),
+        cmocka_unit_test(test_replicas_of_the_configuration),
         cmocka_unit_test_setup(test_several_models, set_up),
         cmocka_unit_test_setup(test_one_model_has_no_labels_of_its_own, set_up),
         cmocka_unit_test_setup(test_texts_that_the_api_server_would_refuse, set_up),

@@ -103,6 +103,26 @@ static void test_whole_cards(void **state) {
     assert_int_equal(run_one(cards, 3, req, &result), PLACE_TOO_LARGE);
 }
 
+/* A card that is given out whole only takes no shares. */
+static void test_whole_only_cards(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(40), idle_card(80)};
+    cards[0].whole_only = true;
+    assert_int_equal(run_one(cards, 2, share(5, GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 2);
+    assert_int_equal(run_one(cards, 2, whole(2), &result), PLACE_OK);
+    assert_int_equal(run_one(cards, 1, whole(1), &result), PLACE_OK);
+    assert_int_equal(run_one(cards, 1, share(5, GIB), &result), PLACE_ONLY_WHOLE);
+    assert_false(place_reason_is_final(PLACE_ONLY_WHOLE));
+    cards[0].healthy = false;
+    assert_int_equal(run_one(cards, 1, share(5, GIB), &result), PLACE_NONE_HEALTHY);
+    cards[0] = cards[1];
+    cards[1].whole_only = true;
+    assert_int_equal(run_one(cards, 2, whole(1), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 2);
+}
+
 static void test_reasons(void **state) {
     (void) state;
     struct place_result result;
@@ -126,6 +146,42 @@ static void test_reasons(void **state) {
     assert_string_equal(place_reason_text(PLACE_REASONS), place_reason_text(PLACE_NOT_TOGETHER));
 }
 
+/* kubelet gives the CPUs of the NUMA node of card 1 to containers of 3 to 8, and those of card 2 to
+ * none; of card 0 it is not known. */
+static void test_exclusive_cpus(void **state) {
+    (void) state;
+    static const struct {
+        uint32_t cpus, card;
+        bool far;
+    } rows[] = {{0, 2, false}, {3, 1, false}, {8, 1, false}, {2, 2, true}, {9, 2, true}};
+    struct place_result result;
+    struct place_card cards[3] = {idle_card(80), idle_card(80), idle_card(80)};
+    cards[0].healthy = false;
+    cards[1].cpus = (struct place_cpus){true, 2, 8};
+    cards[2].cpus = (struct place_cpus){true, 8, 0};
+    cards[2].free.core = 50; /* which bin-packing takes */
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct container_request req = share(10, GIB);
+        req.cpus = rows[i].cpus;
+        assert_int_equal(run_one(cards, 3, req, &result), PLACE_OK);
+        assert_int_equal(result.cards[0], 1 << rows[i].card);
+        assert_int_equal(result.worth.far, rows[i].far);
+    }
+    /* A node of which it is not known is as good as one where they are near, and both are better
+     * than one where they are far, whatever the policy says. */
+    struct container_request req = share(50, GIB);
+    req.cpus = 9;
+    assert_int_equal(run_one(&cards[2], 1, req, &result), PLACE_OK);
+    int64_t far = result.score;
+    cards[2].cpus.known = false;
+    assert_int_equal(run_one(&cards[2], 1, req, &result), PLACE_OK);
+    int64_t filled = result.score;
+    req.cpus = 8;
+    assert_int_equal(run_one(&cards[1], 1, req, &result), PLACE_OK);
+    assert_true(far < result.score);
+    assert_true(result.score < filled);
+}
+
 /* A plan knows nothing but its request; what runs at the same time comes first in it. */
 static void test_a_plan_before_anything_is_set(void **state) {
     (void) state;
@@ -140,6 +196,7 @@ static void test_a_plan_before_anything_is_set(void **state) {
     assert_null(plan.model);
     assert_int_equal(plan.topology, TOPOLOGY_UNSET);
     assert_false(plan.numa_bind);
+    assert_false(plan.exclusive_cpus);
     assert_int_equal(plan.nunits, 3);
     assert_int_equal(plan.units[0], 2);
     assert_int_equal(plan.units[1], 1);
@@ -719,6 +776,8 @@ int main(void) {
         cmocka_unit_test(test_share_by_core),
         cmocka_unit_test(test_tightest_card),
         cmocka_unit_test(test_whole_cards),
+        cmocka_unit_test(test_whole_only_cards),
+        cmocka_unit_test(test_exclusive_cpus),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_containers_together),
         cmocka_unit_test(test_init_containers),

@@ -114,6 +114,7 @@ static int setup(void **state) {
     assert_non_null(mkdtemp(f->dir));
     (void) snprintf(f->cdi, sizeof(f->cdi), "%s/cdi", f->dir);
     f->shares.options.cdi_dir = f->cdi;
+    f->shares.options.mps_dir = "";
     assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
     put_driver(f);
     set_devices();
@@ -137,7 +138,7 @@ static enum verdict give(struct fixture *f, const char *nonce, const char *uid, 
     const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
 
     why->text[0] = 0;
-    return provision_whole(&f->shares, &p, &uuid, 1, why);
+    return provision_whole(&f->shares, &p, &uuid, 1, false, why);
 }
 
 static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *ret) {
@@ -145,6 +146,28 @@ static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *r
 
     (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, nonce);
     assert_int_equal(file_read(path, 1 << 20, ret, NULL), 0);
+}
+
+/* The edits cover the directory of sysfs by one that has the guard's mount point. */
+static void the_guard_lets_a_container_with_its_edits_start(void **state) {
+    _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
+    struct fixture *f = *state;
+    char want[400], below[400];
+    struct err why;
+
+    assert_int_equal(cdi_guard_install(f->dir, &f->shares.guard, NULL), 0);
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    expect_cdi(f, N1, &cdi);
+    (void) snprintf(want, sizeof(want),
+                    "{\"hostPath\":\"%s/guard/mem\",\"containerPath\":\"/sys/class/mem\"", f->dir);
+    assert_non_null(strstr(buf_str(&cdi), want));
+    (void) snprintf(below, sizeof(below), "%s/aliquot", f->shares.guard.dir);
+    assert_int_equal(access(below, F_OK), 0);
+    assert_int_equal(access(f->shares.guard.file, F_OK), 0);
+    assert_true(
+        cdi_guard_refused("error mounting \"/run/aliquot/guard/" CDI_GUARD_NAME
+                          "\" to rootfs at \"/sys/class/mem/aliquot\": operation not permitted"));
+    assert_false(cdi_guard_refused("back-off 5m0s restarting failed container"));
 }
 
 /* The driver, the card's node and the instance's own nodes; no library, no files of a share. */
@@ -179,7 +202,7 @@ static void two_slots_of_one_container(void **state) {
     struct err why;
 
     assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
-    assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, &why), VERDICT_GRANT);
+    assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, false, &why), VERDICT_GRANT);
     expect_cdi(f, N2, &cdi);
     assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
     assert_non_null(strstr(buf_str(&cdi), CAP "22\""));
@@ -241,6 +264,69 @@ static void init_and_app_have_one_device(void **state) {
     assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_GRANT);
 }
 
+static enum verdict give_card(struct fixture *f, const char *nonce, const char *uid, bool replica,
+                              struct err *why) {
+    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+    const char *card = "GPU-0";
+
+    return provision_whole(&f->shares, &p, &card, 1, replica, why);
+}
+
+/* A card with replicas has several pods, and none that has it whole; also after a restart. */
+static void replicas_have_several_pods(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    snapshot.devices[0].divided = false;
+    snapshot.ndevices = 1;
+    assert_int_equal(give_card(f, N1, "u1", true, &why), VERDICT_GRANT);
+    slot_store_done(&f->shares.slots);
+    assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
+    assert_int_equal(give_card(f, N2, "u2", false, &why), VERDICT_WAIT);
+    assert_non_null(strstr(why.text, "GPU GPU-0 is still held by pod ns/p-u1"));
+    assert_int_equal(give_card(f, N2, "u2", true, &why), VERDICT_GRANT);
+}
+
+static void a_whole_card_has_one_pod(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    snapshot.devices[0].divided = false;
+    snapshot.ndevices = 1;
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
+    assert_int_equal(give_card(f, N2, "u2", true, &why), VERDICT_WAIT);
+    assert_int_equal(give_card(f, N2, "u2", false, &why), VERDICT_WAIT);
+}
+
+static enum verdict give_part(struct fixture *f, const char *nonce, const char *uid, uint32_t part,
+                              struct err *why) {
+    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+    const struct assigned_device device = {.uuid = "GPU-0",
+                                           .core = 100 / part,
+                                           .memory = 80 * GIB / part,
+                                           .physical = 80 * GIB / part};
+
+    return provision_parts(&f->shares, &p, &device, 1, why);
+}
+
+/* The configuration makes fewer replicas, which are larger, than those that pods have. */
+static void fewer_replicas_wait_for_room(void **state) {
+    struct fixture *f = *state;
+    struct err why = {0};
+
+    snapshot.devices[0].divided = false;
+    snapshot.devices[0].offer = GPU_OFFER_PARTS;
+    snapshot.ndevices = 1;
+    assert_int_equal(give_part(f, N1, "u1", 1, &why), VERDICT_GRANT);
+    assert_int_equal(slot_remove(&f->shares.slots, slot_find(&f->shares.slots, N1), &why), 0);
+    assert_int_equal(give_part(f, N1, "u1", 4, &why), VERDICT_GRANT);
+    assert_int_equal(give_part(f, N2, "u2", 1, &why), VERDICT_WAIT);
+    assert_non_null(strstr(why.text, "GPU 0 (GPU-0) has no room for one of its present replicas "
+                                     "while pod ns/p-u1 holds an earlier one"));
+    assert_null(slot_find(&f->shares.slots, N2));
+    assert_int_equal(give_part(f, N2, "u2", 2, &why), VERDICT_GRANT);
+}
+
 /* The driver can have changed since the container's last start. */
 static void a_restarted_container_gets_its_nodes_anew(void **state) {
     _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
@@ -261,10 +347,15 @@ static void a_restarted_container_gets_its_nodes_anew(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_instance_is_given_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_guard_lets_a_container_with_its_edits_start, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(two_slots_of_one_container, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(a_device_has_one_pod, setup, teardown),
         cmocka_unit_test_setup_teardown(init_and_app_have_one_device, setup, teardown),
+        cmocka_unit_test_setup_teardown(replicas_have_several_pods, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_whole_card_has_one_pod, setup, teardown),
+        cmocka_unit_test_setup_teardown(fewer_replicas_wait_for_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
     };
 

@@ -98,7 +98,7 @@ static bool mounts(struct fixture *f) {
     int r;
 
     (void) snprintf(path, sizeof(path), "%s/probe", f->dir);
-    r = share_dir_make(path, true, &err);
+    r = share_dir_make(path, true, NULL, &err);
     if (r < 0 && r != -EPERM)
         fail_msg("%s", err.text);
     assert_int_equal(share_dir_remove(path, NULL), 0);
@@ -251,7 +251,7 @@ static void a_share_without_a_record_is_removed(void **state) {
     struct err err;
 
     slot_dir(&f->slots, NONCE, path);
-    assert_int_equal(share_dir_make(path, mounts(f), &err), 0);
+    assert_int_equal(share_dir_make(path, mounts(f), NULL, &err), 0);
     slot_store_done(&f->slots);
     assert_int_equal(slot_store_load(&f->slots, f->dir, count_bad, &bad, &err), 0);
     assert_int_equal(bad, 1);
@@ -397,7 +397,7 @@ static void a_container_gets_one_directory(void **state) {
     (void) fill(f, GIB);
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(path, f->dir, false, &l, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, false, NULL, &l, NULL), 0);
     slot_dir(&f->slots, NONCE, share);
     edits.count = 0;
     assert_int_equal(library_edits(&l, share, &edits), 0);
@@ -420,7 +420,7 @@ static void install(struct fixture *f, const char *content, struct library *ret)
 
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(path, content, strlen(content), 0644, NULL), 0);
-    assert_int_equal(library_install(path, f->dir, false, ret, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, false, NULL, ret, NULL), 0);
 }
 
 static void libraries_of_earlier_agents_go(void **state) {
@@ -466,8 +466,10 @@ static void the_library_can_be_mapped(void **state) {
     (void) snprintf(noexec, sizeof(noexec), "%s/noexec", f->dir);
     assert_int_equal(dir_make(noexec, 0755, NULL), 0);
     assert_int_equal(mount("test", noexec, "tmpfs", MS_NOEXEC, ""), 0);
+    assert_int_equal(library_install(path, noexec, false, NULL, &l, &err), -EPERM);
+    assert_non_null(strstr(err.text, "noexec"));
     for (int i = 0; i < 2; i++) { /* the second time as an agent that was restarted */
-        if (library_install(path, noexec, true, &l, &err) < 0)
+        if (library_install(path, noexec, true, NULL, &l, &err) < 0)
             fail_msg("%s", err.text);
         assert_int_equal(statvfs(l.dir, &fs), 0);
         assert_false(fs.f_flag & ST_NOEXEC);
@@ -476,6 +478,57 @@ static void the_library_can_be_mapped(void **state) {
     assert_int_equal(umount(path), 0);
     assert_int_equal(umount(path), -1); /* once is enough */
     assert_int_equal(umount(noexec), 0);
+}
+
+static const char *label_of(const char *dir, const char *name) {
+    static char label[96];
+    char path[512];
+    ssize_t n;
+
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    n = getxattr(path, "security.selinux", label, sizeof(label) - 1);
+    label[n > 0 ? n : 0] = 0;
+    return label;
+}
+
+static void install_labelled(struct fixture *f, const char *interface, struct library *ret) {
+    char path[512];
+
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    if (library_install(path, f->dir, false, interface, ret, NULL) < 0)
+        fail_msg("the library is not installed");
+}
+
+/* Elsewhere a container would run without its limits: the loader skips a preload that it may not
+ * read. */
+static void containers_may_use_the_files_under_selinux(void **state) {
+    static const char label[] = "system_u:object_r:container_file_t:s0";
+    static const char *const names[] = {"", "/libaliquot.so", "/ld.so.preload", "/shadow",
+                                        "/shadow/libcuda.so.1"};
+    struct fixture *f = *state;
+    char path[384], interface[96], share[384];
+    struct library l;
+
+    if (!mounts(f))
+        skip();
+    (void) snprintf(path, sizeof(path), "%s/libshadow-cuda.so.1", f->dir);
+    assert_int_equal(file_replace(path, "\177ELFc", 5, 0644, NULL), 0);
+    (void) snprintf(path, sizeof(path), "%s/libshadow-nvidia-ml.so.1", f->dir);
+    assert_int_equal(file_replace(path, "\177ELFn", 5, 0644, NULL), 0);
+    install(f, "\177ELF1", &l);
+    (void) snprintf(interface, sizeof(interface), "%s/selinux", f->dir);
+    install_labelled(f, interface, &l); /* SELinux is off */
+    assert_string_equal(label_of(l.dir, "/libaliquot.so"), "");
+    assert_int_equal(dir_make(interface, 0755, NULL), 0);
+    install_labelled(f, interface, &l); /* over files of an agent that did not label them */
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        assert_string_equal(label_of(l.dir, names[i]), label);
+    f->slots.bounded = true;
+    f->slots.selinux = interface;
+    (void) fill(f, GIB);
+    slot_dir(&f->slots, NONCE, share);
+    assert_string_equal(label_of(share, ""), label);
+    assert_string_equal(label_of(share, "/tenant"), label);
 }
 
 int main(void) {
@@ -495,6 +548,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(libraries_of_earlier_agents_go, setup, teardown),
         cmocka_unit_test_setup_teardown(the_library_can_be_mapped, setup, teardown),
+        cmocka_unit_test_setup_teardown(containers_may_use_the_files_under_selinux, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 
 #include "sim/daemon/channel.h"
 #include "sim/daemon/engine.h"
+#include "sim/daemon/instance.h"
 #include "sim/daemon/machine.h"
 #include "sim/daemon/session.h"
 
@@ -129,6 +130,21 @@ static void cards_are_independent(void **state) {
     (void) engine_run(&w->machine, START + 10 * MS);
     assert_int_equal(a.ring->queue[0].done, 1);
     assert_int_equal(a.ring->queue[1].done, 1);
+}
+
+/* In MIG mode only the instances work. */
+static void a_divided_card_takes_no_kernel(void **state) {
+    struct world *w = *state;
+    struct client c = connect_to(w);
+    struct sim_division division = {0};
+    w->machine.gpu[0].division = &division;
+    kernel(&c, 0, 10 * MS, START);
+    put(&c, SIM_KERNEL, 1, 1, 0, 10 * MS, START);
+    (void) engine_run(&w->machine, START);
+    (void) engine_run(&w->machine, START + 20 * MS);
+    assert_int_equal(w->page[0].busy_ns, 0);
+    assert_int_equal(w->page[1].busy_ns, 10 * MS);
+    w->machine.gpu[0].division = NULL;
 }
 
 static void a_wait_is_for_another_queue(void **state) {
@@ -314,6 +330,7 @@ int main(void) {
         TEST(work_submitted_meanwhile_loses_no_time),
         TEST(two_processes_take_turns),
         TEST(cards_are_independent),
+        TEST(a_divided_card_takes_no_kernel),
         TEST(a_wait_is_for_another_queue),
         TEST(a_hold_is_for_a_release),
         TEST(a_full_ring_is_taken_as_it_drains),

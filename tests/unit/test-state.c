@@ -111,6 +111,45 @@ static void test_unattributed_memory_is_not_allocated(void **state) {
     assert_string_equal(filter(w, "p", HALF, "\"n\""), "n");
 }
 
+static void show_replicas(struct world *w, struct card_replicas replicas) {
+    struct gpu_object gpu = {.memory = 80 * GIB, .healthy = true, .numa = -1, .replicas = replicas};
+    snprintf(gpu.name, sizeof(gpu.name), "n-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n-0");
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+}
+
+/* Each card says how much a replica of it is; what was judged by the former number is forgotten. */
+static void test_replicas_are_as_the_card_says(void **state) {
+    static const char *const shared =
+                                 "\"elasticgpu.io/slot\":\"1\",\"nvidia.com/gpu.shared\":\"1\"",
+                             *const six =
+                                 "\"elasticgpu.io/slot\":\"1\",\"nvidia.com/gpu.shared\":\"6\"",
+                             *const card = "\"elasticgpu.io/slot\":\"1\",\"nvidia.com/gpu\":\"1\"";
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    show_node(w, "n", 1);
+    const struct state_node *n = state_node_find(w->state, "n");
+    show_pod(w, "p", six, NULL, "");
+    assert_string_equal(filter(w, "p", six, "\"n\""), "n");
+    show_replicas(w, (struct card_replicas){.count = 4});
+    assert_string_equal(filter(w, "p", six, "\"n\""), "-no GPU has that much memory");
+    state_pod_gone(w->state, "p");
+    run_pod(w, "a", shared, "n", &a);
+    assert_int_equal(free_core(w, "n", 0), 100);
+    assert_int_equal(n->place[0].free.memory, 60 * GIB);
+    show_pod(w, "q", card, NULL, "");
+    assert_string_equal(filter(w, "q", card, "\"n\""), "-not enough whole GPUs free");
+    show_replicas(w, (struct card_replicas){.count = 8, .as_cards = true});
+    assert_string_equal(filter(w, "q", card, "\"n\""), "n");
+    run_pod(w, "b", card, "n", &b);
+    assert_int_equal(state_pod_find(w->state, "b")->allocations[0].device.memory, 10 * GIB);
+    assert_int_equal(state_pod_find(w->state, "b")->allocations[0].device.core, 0);
+    show_replicas(w, (struct card_replicas){.count = 8, .one_at_most = true});
+    show_pod(w, "p", six, NULL, "");
+    assert_non_null(strstr(filter(w, "p", six, "\"n\""), "one replica at most"));
+}
+
 static void show_model(struct world *w, unsigned index, const char *model, uint64_t gib) {
     struct gpu_object gpu = {.index = index, .memory = gib * GIB, .healthy = true, .numa = -1};
     snprintf(gpu.name, sizeof(gpu.name), "n-%02u", index);
@@ -508,7 +547,7 @@ static void show_load(struct world *w, const char *uid, const char *node, const 
 static void test_room(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
-    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB, 0}), 0);
     show_load(w, "x", "n", "1500m");
     show_load(w, "y", "n", "0.25");
     show_load(w, "y", "n", "500m"); /* resized */
@@ -549,9 +588,9 @@ static void test_room_of_a_share_changes(void **state) {
     static const char *const sizes[] = {"\"cpu\":\"1\",\"memory\":\"1Gi\"",
                                         "\"cpu\":\"3\",\"memory\":\"1Gi\"",
                                         "\"cpu\":\"3\",\"memory\":\"2Gi\""};
-    static const struct cpu_memory want[] = {{1000, GIB}, {3000, GIB}, {3000, 2 * GIB}};
+    static const struct cpu_memory want[] = {{1000, GIB, 0}, {3000, GIB, 0}, {3000, 2 * GIB, 0}};
     show_node(w, "n", 1);
-    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB, 0}), 0);
     struct state_node *n = state_node_find(w->state, "n");
     for (size_t i = 0; i < 3; i++) {
         char resources[128];
@@ -735,6 +774,7 @@ int main(void) {
         T(test_a_card_goes_and_comes_back),
         T(test_another_card_of_the_same_name),
         T(test_unattributed_memory_is_not_allocated),
+        T(test_replicas_are_as_the_card_says),
         T(test_unequal_cards),
         T(test_too_few_of_the_selected_model),
         T(test_the_amount_of_a_share),

@@ -554,6 +554,38 @@ static void test_what_is_not_written_holds_nothing_back(void **state) {
     assert_int_equal(open_requests(s), 0);
 }
 
+/* ---- GPU objects ---- */
+
+static void show(struct kube_reflector *r, enum kube_event event, const char *text) {
+    struct json_parser *parser = json_parser_new();
+    struct json object;
+    assert_int_equal(json_parse(parser, text, strlen(text), &object, NULL), 0);
+    r->handlers.on_object(event, object, r->userdata);
+    json_parser_free(parser);
+}
+
+#define GPU(name, spec)                                                                            \
+    "{\"metadata\":{\"name\":\"" name "\"},\"spec\":" spec ",\"status\":{\"evict\":[\"d/p/u\"]}}"
+#define GPU_SPEC "{\"nodeName\":\"n\",\"index\":0,\"memory\":1073741824,\"uuid\":\"GPU-0\"}"
+
+/* However the object of a drained card goes, its pods are no longer evicted. */
+static void test_pods_of_a_card_that_is_gone_are_not_evicted(void **state) {
+    struct scheduler *s = *state;
+    struct kube_reflector *gpus = watch_of(GPU_OBJECTS_PATH);
+    list(gpus, true);
+    show(gpus, KUBE_ADDED, GPU("a", GPU_SPEC));
+    assert_non_null(s->drainer.pods);
+    show(gpus, KUBE_DELETED, GPU("a", GPU_SPEC));
+    assert_null(s->drainer.pods);
+    show(gpus, KUBE_ADDED, GPU("a", GPU_SPEC));
+    show(gpus, KUBE_MODIFIED, GPU("a", "{\"nodeName\":1}"));
+    assert_null(s->drainer.pods);
+    show(gpus, KUBE_ADDED, GPU("a", GPU_SPEC));
+    assert_non_null(s->drainer.pods);
+    list(gpus, true); /* which is empty */
+    assert_null(s->drainer.pods);
+}
+
 /* ---- what keeps it from being ready ---- */
 
 static void check_refusal(struct scheduler *s, const char *word) {
@@ -602,6 +634,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_on_what_was_true_long_ago_nothing_is_done, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_write_is_carried_out_soon_or_never, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_pods_of_a_card_that_is_gone_are_not_evicted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_not_written_holds_nothing_back, set_up,
                                         tear_down),

@@ -67,7 +67,7 @@ static uint8_t any(uint32_t a, uint32_t b) {
 /* ---- the best set, from its definition ---- */
 
 struct value {
-    uint32_t weakest, sum, cut;
+    uint32_t weakest, sum, far, cut;
     uint64_t cost;
 };
 
@@ -81,6 +81,7 @@ static bool value_of(const struct place_topology *t, const struct topology_searc
         if (s->numa_bind && numa != -2 && numa != t->numa[a])
             return false;
         numa = t->numa[a];
+        v.far += (uint32_t) (s->far >> a & 1);
         v.cost += s->costs ? s->costs[a] : 0;
         for (uint32_t b = 0; b < t->ncards; b++) {
             uint8_t link = b == a ? 0 : topology_link(t, a, b);
@@ -101,6 +102,8 @@ static int compare(const struct value *a, const struct value *b) {
         return a->weakest > b->weakest ? 1 : -1;
     if (a->sum != b->sum)
         return a->sum > b->sum ? 1 : -1;
+    if (a->far != b->far)
+        return a->far < b->far ? 1 : -1;
     if (a->cost != b->cost)
         return a->cost < b->cost ? 1 : -1;
     return a->cut == b->cut ? 0 : a->cut < b->cut ? 1 : -1;
@@ -147,6 +150,7 @@ static void test_exact(void **state) {
                                     .weakest = pick(3) ? 0 : LINK_SWITCH,
                                     .costs = costs};
         s.idle = pick(2) ? s.candidates : pick(256);
+        s.far = pick(2) ? 0 : pick(256);
         if (round % 6 ==
             1) /* among equal links, those to cards that are no candidates say nothing */
             s.idle = s.candidates;
@@ -276,6 +280,27 @@ static void test_topology_policies(void **state) {
     free(t);
 }
 
+/* Of cards with equal links those near the CPUs, of one that are better linked not. */
+static void test_near_cards(void **state) {
+    (void) state;
+    struct place_result r;
+    struct place_topology *t = make(8, switched);
+    struct container_request near = four;
+    idle_cards();
+    near.cpus = 4;
+    for (uint32_t c = 0; c < 8; c++)
+        cards[c].cpus = (struct place_cpus){true, 0, c % 2 ? 8 : 2};
+    assert_int_equal(run(t, near, TOPOLOGY_UNSET, false, &r), PLACE_OK);
+    assert_int_equal(r.cards[0], 0xaa);
+    assert_false(r.worth.far);
+    free(t);
+    t = make(8, quads);
+    assert_int_equal(run(t, near, TOPOLOGY_UNSET, false, &r), PLACE_OK);
+    assert_true(r.cards[0] == 0x0f || r.cards[0] == 0xf0);
+    assert_true(r.worth.far);
+    free(t);
+}
+
 static void test_shares_of_several(void **state) {
     (void) state;
     struct place_result r;
@@ -350,6 +375,7 @@ int main(void) {
         cmocka_unit_test(test_many_cards),
         cmocka_unit_test(test_many_cards_in_vain),
         cmocka_unit_test(test_topology_policies),
+        cmocka_unit_test(test_near_cards),
         cmocka_unit_test(test_shares_of_several),
         cmocka_unit_test(test_links_cost_effort),
         cmocka_unit_test(test_one_card),

@@ -21,6 +21,7 @@
 #include "agent/audit/holder_scan.h"
 #include "agent/audit/usage.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "fake-monitor.h"
 
 #define GIB ((uint64_t) 1 << 30)
@@ -152,7 +153,7 @@ static int setup_shares(void **state) {
     (void) snprintf(dir, sizeof(dir), "/tmp/aliquot-unlisted-XXXXXX");
     assert_non_null(mkdtemp(dir));
     for (int i = 0; i < 2; i++) {
-        (void) snprintf(path, sizeof(path), "%s%s", dir, i == 0 ? "" : "/usr/lib/x86_64-linux-gnu");
+        (void) snprintf(path, sizeof(path), "%s%s", dir, i == 0 ? "" : "/usr/lib/" MULTIARCH);
         assert_int_equal(dir_make(path, 0700, NULL), 0);
         (void) strncat(path, i == 0 ? "/nvidiactl" : "/libnvidia-ml.so.1", 32);
         assert_int_equal(file_replace(path, "", 0, 0600, NULL), 0);

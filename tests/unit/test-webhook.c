@@ -137,8 +137,8 @@ static int setup(void **state) {
     struct server *s = calloc(1, sizeof(*s));
     const struct api api = {serve, s};
     assert_int_equal(uv_loop_init(&s->loop), 0);
-    assert_int_equal(webhook_start(&s->webhook, &s->loop, &api, "127.0.0.1:0", "aliquot-system"),
-                     0);
+    assert_int_equal(
+        webhook_start(&s->webhook, &s->loop, &api, "127.0.0.1:0", "aliquot-system", NULL), 0);
     s->webhook.now = test_clock;
     *state = s;
     return 0;

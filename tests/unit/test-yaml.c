@@ -398,32 +398,6 @@ static void durations(void **state) {
     }
 }
 
-static void nearest(void **state) {
-    static const char *const words[] = {"gpus", "mig", "replicas", "renameByDefault", NULL};
-    static const struct {
-        const char *word, *meant;
-    } rows[] = {
-        {"migs", "mig"},
-        {"gpu", "gpus"},
-        {"replicsa", "replicas"},
-        {"REPLICAS", "replicas"},
-        {"renameDefault", "renameByDefault"},
-        {"x", NULL},
-        {"", NULL},
-        {"abc", NULL},
-        {"name", NULL},
-        {"replacement", NULL},
-    };
-
-    (void) state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *meant = yaml_nearest(rows[i].word, words);
-
-        if (!meant != !rows[i].meant || (meant && strcmp(meant, rows[i].meant) != 0))
-            fail_msg("%s: %s", rows[i].word, meant ? meant : "nothing");
-    }
-}
-
 /* Each allocation of ours fails once. */
 static void no_memory(void **state) {
     static const char text[] = "a: &x {b: [1, 2]}\nc: *x\nd: {<<: *x}\n";
@@ -460,7 +434,6 @@ int main(void) {
         cmocka_unit_test(bad_maps),
         cmocka_unit_test(bools),
         cmocka_unit_test(durations),
-        cmocka_unit_test(nearest),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,9 +22,9 @@
 #include "base/num.h"
 #include "share/ledger.h"
 
-#define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
-#define POLL_IDLE_MS 1000
-#define SHARELESS_MS 5000 /* processes not seen for this time are forgotten */
+#define POLL_IDLE_MS 1000U
+#define POLL_SHARES_MS 500U /* overuse is to be found within a second, confirmation included */
+#define SHARELESS_MS 5000   /* processes not seen for this time are forgotten */
 
 /* The part of the ledger that processes hold: no figure of a process includes orphaned memory. */
 static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
@@ -38,6 +38,7 @@ static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
 /* ---- before the driver is asked ---- */
 
 void audit_begin(struct audit *a) {
+    unsigned interval = a->options.interval_ms > 0 ? a->options.interval_ms : POLL_IDLE_MS;
     struct ledger_usage u;
     bool any = false;
 
@@ -53,7 +54,8 @@ void audit_begin(struct audit *a) {
                            u.operation[n]);
         }
     }
-    gpu_monitor_set_interval(a->shares->monitor, any ? POLL_SHARES_MS : POLL_IDLE_MS);
+    gpu_monitor_set_interval(a->shares->monitor,
+                             any && interval > POLL_SHARES_MS ? POLL_SHARES_MS : interval);
 }
 
 /* ---- while the processes are gone through ---- */
@@ -385,7 +387,7 @@ const char *audit_trouble(const struct audit *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (s->devices[i].healthy && gpu_gives_shares(&s->devices[i]) &&
+        if (s->devices[i].healthy && gpu_has_limits(&s->devices[i]) &&
             s->devices[i].nprocesses > 0 && !audit_pids_fit(a, &s->devices[i]))
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";

@@ -22,6 +22,7 @@ struct audit_options {
     const char *namespace; /* of the agent's own pods, whose processes are never reported */
     enum overuse_policy on_overuse, on_escape;
     const char *overuse_rules; /* NULL: none */
+    unsigned interval_ms;      /* between polls while no container has a share; 0: 1 s */
 };
 
 struct audit {

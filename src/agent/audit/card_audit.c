@@ -355,7 +355,7 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
     struct unattributed before;
     bool again = false;
 
-    if (!gpu_gives_shares(card)) {
+    if (!gpu_has_limits(card)) {
         if (audit->uuid[0])
             memset(audit, 0, sizeof(*audit));
         return false;

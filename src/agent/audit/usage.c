@@ -54,7 +54,7 @@ void usage_update(struct audit *a) {
     clear(a);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         /* A divided card lists the processes of its instances, which hold no shares of it. */
-        for (size_t k = 0; k < s->devices[i].nprocesses && gpu_gives_shares(&s->devices[i]); k++) {
+        for (size_t k = 0; k < s->devices[i].nprocesses && gpu_has_limits(&s->devices[i]); k++) {
             const struct gpu_process *p = &s->devices[i].processes[k];
             struct slot *slot = slot_of_process(a->shares, p->pid);
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);

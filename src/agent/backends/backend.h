@@ -18,7 +18,7 @@
 struct gpu_snapshot;
 struct resource;
 
-#define BACKEND_ID_SIZE 64 /* a UUID of an instance fits */
+#define BACKEND_ID_SIZE 72 /* a UUID and the number of a replica fit */
 #define BACKEND_CDI_NAME_MAX (sizeof(CDI_PREFIX) + NONCE_LEN)
 
 /* A choice among IDs of one resource; the texts are kubelet's. */
@@ -57,7 +57,7 @@ struct backend {
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
     /* Allocate for one container: the CDI name of its devices, made by backend_slot_name(), and its
-     * -EAGAIN. -ENODEV: a device is gone. */
+     * -EAGAIN. -ENODEV: a device is gone. -E2BIG: more IDs than a container may have. */
     int (*allocate)(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]);
     /* PreStartContainer: fills the slot and writes its CDI specification, as provision(). */
     enum verdict (*prepare)(struct shares *s, const struct backend_ids *ids,
@@ -74,5 +74,6 @@ int backend_slot_name(char ret_name[static BACKEND_CDI_NAME_MAX]);
 /* Shares of whole cards by percent and byte. IDs are fungible: the scheduler chooses the card. */
 extern const struct backend backend_shares;
 
-/* Whole MIG instances; its rows are those of mig.h. IDs are UUIDs. */
-extern const struct backend backend_mig;
+/* Whole cards and MIG instances, and replicas of them; its rows are those of mig.h. IDs:
+ * device_id.h. */
+extern const struct backend backend_whole;

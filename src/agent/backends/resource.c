@@ -54,6 +54,8 @@ uint32_t resource_id_number(const struct resource *r, const char *id) {
     return (uint32_t) n - 1;
 }
 
+#define TOPOLOGY_SIZE 6 /* two messages, and a NUMA node below 128 */
+
 /* Of each device: tag and length of the message, of its ID and of its health, and the texts; the
  * longest health is "Unhealthy". Every length is below 128 and takes one byte. */
 size_t resource_message_size(const struct resource *r, uint32_t n) {
@@ -62,7 +64,7 @@ size_t resource_message_size(const struct resource *r, uint32_t n) {
 
     for (uint32_t i = 0; i < n; i++) {
         resource_id(r, i, id);
-        size += 2 + 2 + strlen(id) + 2 + strlen("Unhealthy");
+        size += 2 + 2 + strlen(id) + 2 + strlen("Unhealthy") + TOPOLOGY_SIZE;
     }
     return size;
 }

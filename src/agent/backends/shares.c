@@ -5,15 +5,22 @@
 
 #include "agent/backends/resource.h"
 #include "gpu/device.h"
+#include "model/dialect.h"
+
+/* IDs for the shares of the device. A resource that counts percent has those of its compute. */
+static uint32_t count_of(const struct resource *r, const struct gpu_device *d) {
+    if (!gpu_gives_shares(d))
+        return 0;
+    return r->per_card == CORE_PER_CARD ? gpu_core(d) : r->per_card;
+}
 
 static uint32_t list(const struct resource *r, const struct gpu_snapshot *s) {
-    uint32_t cards = 0;
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        cards += gpu_gives_shares(&s->devices[i]);
-    while (cards > 0 && resource_message_size(r, cards * r->per_card) > RESOURCE_MESSAGE_MAX)
-        cards--;
-    return cards * r->per_card;
+        if (resource_message_size(r, n + count_of(r, &s->devices[i])) <= RESOURCE_MESSAGE_MAX)
+            n += count_of(r, &s->devices[i]);
+    return n;
 }
 
 /* IDs belong to no card: for an unhealthy card the last ones that no container has. */
@@ -22,8 +29,7 @@ static void health(const struct resource *r, const struct gpu_snapshot *s, uint3
     uint32_t want = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        want +=
-            gpu_gives_shares(&s->devices[i]) && !gpu_takes_pods(&s->devices[i]) ? r->per_card : 0;
+        want += gpu_takes_pods(&s->devices[i]) ? 0 : count_of(r, &s->devices[i]);
     for (uint32_t i = count; i > 0 && want > 0; i--) {
         if (held[i - 1])
             continue;

@@ -10,8 +10,6 @@ struct config_map;
 struct err;
 struct kube_client;
 
-#define CONFIG_MAP_ENTRIES_MAX 256 /* more are not read */
-
 struct config_map_options {
     const char *namespace, *name; /* of the ConfigMap */
     const char *label;            /* its key */

@@ -30,8 +30,20 @@ void pod_entry_free(struct pod_entry *e) {
     if (!e)
         return;
     pod_done(&e->pod);
+    for (size_t i = 0; i < e->ncontainers; i++)
+        free(e->containers[i].failure);
     free(e->containers);
     free(e);
+}
+
+/* The message of a container that has run can be its own; that of one which could not be started is
+ * the runtime's. */
+static const char *failure_of(struct json state) {
+    const char *reason = json_string(JSON_PATH(state, "terminated", "reason"));
+
+    return reason && strcmp(reason, "StartError") == 0
+               ? json_string(JSON_PATH(state, "terminated", "message"))
+               : json_string(JSON_PATH(state, "waiting", "message"));
 }
 
 static void read_statuses(struct pod_entry *e, struct json list, bool *running) {
@@ -41,6 +53,7 @@ static void read_statuses(struct pod_entry *e, struct json list, bool *running) 
     while (json_next(&it, NULL, &item) && e->ncontainers < CONTAINERS_MAX) {
         const char *name = json_string(json_get(item, "name"));
         const char *id = json_string(json_get(item, "containerID"));
+        const char *failure = failure_of(json_get(item, "state"));
         struct pod_container *c = &e->containers[e->ncontainers];
         const char *scheme = id ? strstr(id, "://") : NULL;
 
@@ -50,6 +63,7 @@ static void read_statuses(struct pod_entry *e, struct json list, bool *running) 
             continue;
         text_copy(c->name, sizeof(c->name), name);
         text_copy(c->id, sizeof(c->id), scheme + 3);
+        c->failure = failure ? strdup(failure) : NULL;
         e->ncontainers++;
     }
 }
@@ -96,6 +110,14 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid) {
 
     HASH_FIND_STR(p->entries, uid, e);
     return e;
+}
+
+const struct pod_entry *pods_find_named(const struct pods *p, const char *namespace,
+                                        const char *name) {
+    for (const struct pod_entry *e = p->entries; e; e = e->hh.next)
+        if (strcmp(e->pod.name, name) == 0 && strcmp(e->pod.namespace, namespace) == 0)
+            return e;
+    return NULL;
 }
 
 static void remove_entry(struct pods *p, struct pod_entry *e, bool notify) {

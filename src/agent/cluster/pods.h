@@ -15,7 +15,8 @@ struct pods;
 
 struct pod_container {
     char name[KUBE_LABEL_MAX];
-    char id[65]; /* without "containerd://" */
+    char id[65];   /* without "containerd://" */
+    char *failure; /* why it could not be started, as kubelet reports it; NULL: not reported */
 };
 
 struct pod_entry {
@@ -42,6 +43,9 @@ int pods_start(struct kube_client *client, const char *node, const struct pods_h
 void pods_stop(struct pods *p);
 
 const struct pod_entry *pods_find(const struct pods *p, const char *uid);
+/* By a search through all of them. */
+const struct pod_entry *pods_find_named(const struct pods *p, const char *namespace,
+                                        const char *name);
 
 /* Whether at least one whole list was received: only then does an absent pod not exist. */
 bool pods_ever_synced(const struct pods *p);

@@ -7,6 +7,7 @@
 #include "agent/config/sections.h"
 #include "base/err.h"
 #include "base/num.h"
+#include "mig/file.h"
 
 #define HEALTH(field)                                                                              \
     (offsetof(struct node_config, health) + offsetof(struct health_options, field))
@@ -139,8 +140,15 @@ static int read_cards(const struct yaml *v, void *target, const void *arg, struc
     return yaml_read_each(v, add_cards, target, NULL, err);
 }
 
+static int read_mig_config(const struct yaml *v, void *target, const void *arg, struct err *err) {
+    if (v->text && strlen(v->text) >= MIG_CONFIG_NAME_MAX)
+        return yaml_error(v, err, "the name of a configuration has at most %d characters",
+                          MIG_CONFIG_NAME_MAX - 1);
+    return yaml_string(v, target, arg, err);
+}
+
 static const struct yaml_field mig[] = {
-    {"config", yaml_string, offsetof(struct node_config, mig_config), NULL, false},
+    {"config", read_mig_config, offsetof(struct node_config, mig_config), NULL, false},
     {"dynamic", yaml_bool, offsetof(struct node_config, mig_dynamic), NULL, false},
     YAML_FIELD_END,
 };

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/text.h"
 
 #define SHOWN_MAX 256 /* bytes of the names in a message */
 #define NONE (-2)
@@ -43,7 +44,7 @@ static int no_entry(const char *what, const char *name, const char *const *names
 int config_choose(const struct config_choice *c, const char *label, const char *const *names,
                   size_t n, int *ret, struct err *err) {
     const char *name = label[0] ? label : c->default_name;
-    const char *at = c->fallbacks;
+    const char *list = c->fallbacks, *item;
     size_t len;
 
     if (name) {
@@ -56,11 +57,9 @@ int config_choose(const struct config_choice *c, const char *label, const char *
         *ret = i;
         return 0;
     }
-    for (; *at; at += len + (at[len] == ',')) {
-        int i;
+    while (text_item(&list, &item, &len)) {
+        int i = fallback(item, len, names, n);
 
-        len = strcspn(at, ",");
-        i = fallback(at, len, names, n);
         if (i == NONE)
             continue;
         *ret = i;
@@ -70,16 +69,16 @@ int config_choose(const struct config_choice *c, const char *label, const char *
 }
 
 int config_choice_check(const struct config_choice *c, struct err *err) {
+    const char *list = c->fallbacks, *item;
     size_t len;
 
-    for (const char *at = c->fallbacks; *at; at += len + (at[len] == ',')) {
-        len = strcspn(at, ",");
-        if (!is_word(at, len, "named") && !is_word(at, len, "single") && !is_word(at, len, "empty"))
+    while (text_item(&list, &item, &len))
+        if (!is_word(item, len, "named") && !is_word(item, len, "single") &&
+            !is_word(item, len, "empty"))
             return err_set(
                 err, EINVAL,
                 "--fallback-strategies ($FALLBACK_STRATEGIES) is a list of named, single "
                 "and empty with commas between, not '%.64s'",
                 c->fallbacks);
-    }
     return 0;
 }

@@ -34,7 +34,7 @@ const struct yaml_field config_flags[] = {
      false},
     UNSERVED("failOnInitError", "the agent waits for a driver and reports that it has none"),
     UNSERVED("restartOnDeviceUnhealthy", "cards return without a restart"),
-    {"mpsRoot", config_path, offsetof(struct node_config, mps_root), NULL, false},
+    UNSERVED("mpsRoot", CONFIG_MPS_ROOT),
     {"nvidiaDriverRoot", config_path, offsetof(struct node_config, driver_root), NULL, false},
     {"nvidiaDevRoot", config_path, offsetof(struct node_config, dev_root), NULL, false},
     UNSERVED("gdrcopyEnabled", "GDRCopy is not given to containers"),

@@ -8,6 +8,7 @@
 #include "agent/config/sections.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/nearest.h"
 #include "model/dialect.h"
 #include "wire/yaml.h"
 
@@ -107,36 +108,6 @@ static int check_whole(const struct node_config *c, const struct yaml *root, str
     return 0;
 }
 
-/* Sections that are checked, and that no part of the agent reads yet. */
-static void note_pending(const struct yaml *root, struct node_config *c) {
-    static const char *const pending[][3] = {
-        {"resources", "gpus"},
-        {"sharing"},
-        {"flags", "mpsRoot"},
-        {"aliquot", "health", "interval"},
-        {"aliquot", "health", "deadline"},
-        {"aliquot", "reset"},
-        {"aliquot", "mig"},
-        {"aliquot", "allocationPolicy"},
-    };
-
-    for (size_t i = 0; i < sizeof(pending) / sizeof(pending[0]); i++) {
-        const struct yaml *v = root;
-
-        for (size_t k = 0; k < 3 && pending[i][k]; k++)
-            v = yaml_get(v, pending[i][k]);
-        if (v && v->type != YAML_NULL)
-            buf_printf(&c->notes, "line %u: %s has no effect yet\n", v->line, v->key->text);
-    }
-    for (size_t i = 0; i < c->ncards; i++)
-        if ((c->cards[i].mode >= 0 && c->cards[i].mode != CONFIG_MODE_MPS) ||
-            (c->cards[i].devices && c->cards[i].memory_scaling > 0))
-            buf_printf(&c->notes,
-                       "aliquot.cards[%zu]: only mode mps, and memoryScaling of all cards "
-                       "(devices: all), have an effect yet\n",
-                       i);
-}
-
 static int read_root(const struct yaml *root, const char *node, struct node_config *c,
                      struct err *err) {
     bool hami = yaml_get(root, LIST_HAMI) != NULL;
@@ -148,10 +119,6 @@ static int read_root(const struct yaml *root, const char *node, struct node_conf
         r = err_set(err, EINVAL, "the configuration is empty; the least is: version: v1");
     else
         r = yaml_read(root, root_fields, c, err);
-    if (r == 0)
-        note_pending(root, c);
-    /* A card would wait for its reset for ever. */
-    c->health.reset = HEALTH_RESET_NEVER;
     if (r == 0 && c->reset_command[0])
         c->health.reset_command = c->reset_command;
     return r == 0 ? check_whole(c, root, err) : r;
@@ -187,7 +154,7 @@ static int override_word(const char *what, const char *value, const char *const 
         *ret = i;
         return 0;
     }
-    nearest = yaml_nearest(value, words);
+    nearest = text_nearest(value, words);
     return err_set(err, EINVAL, "%s '%.64s' is not %s, %s or %s%s%s%s", what, value, words[0],
                    words[1], words[2], nearest ? "; did you mean '" : "", nearest ? nearest : "",
                    nearest ? "'?" : "");
@@ -196,18 +163,46 @@ static int override_word(const char *what, const char *value, const char *const 
 /* aliquot-scheduler reads a name of shares as a share, and the agent offers some of them itself. */
 static bool is_of_shares(const char *name) {
     return strncmp(name, MIG_RESOURCE_PREFIX, strlen(MIG_RESOURCE_PREFIX)) != 0 &&
-           (dialect_knows(name) || dialect_is_left_name(name));
+           dialect_knows(name);
+}
+
+/* --served-elsewhere leaves those that aliquot-scheduler would give out itself. */
+static bool is_of_replicas(const char *name) {
+    return !is_of_shares(name) || dialect_gives_replicas(name);
+}
+
+static int refuse_name(const char *section, const char *name, struct err *err) {
+    return err_set(err, EINVAL,
+                   "%s offers %s to kubelet, which aliquot-scheduler reads as a share: add "
+                   "--served-elsewhere %s (to the scheduler, too), or give it another name",
+                   section, name, name);
+}
+
+/* What cards are offered as. */
+static int check_card_names(const struct node_config *c, struct err *err) {
+    static const char *const sections[] = {
+        [CONFIG_TIME_SLICING] = "sharing.timeSlicing", [CONFIG_MPS] = "sharing.mps"};
+
+    for (size_t i = 0; i < c->nreplicas; i++)
+        if (!is_of_replicas(c->replicas[i].rename))
+            return refuse_name(sections[c->sharing], c->replicas[i].rename, err);
+    for (size_t i = 0; i < c->ngpus; i++)
+        if (is_of_shares(c->gpus[i].name) && strcmp(c->gpus[i].name, CONFIG_GPU) != 0)
+            return refuse_name("resources.gpus", c->gpus[i].name, err);
+    return 0;
 }
 
 static int check_names(const struct node_config *c, struct err *err) {
-    if (c->mig_strategy == MIG_STRATEGY_NONE)
-        return 0;
+    int r = check_card_names(c, err);
+
+    if (r < 0 || c->mig_strategy == MIG_STRATEGY_NONE)
+        return r;
     for (size_t i = 0; i < c->nmigs; i++) {
         const char *name = c->migs[i].name;
 
         if (c->mig_strategy == MIG_STRATEGY_SINGLE && strcmp(name, "nvidia.com/gpu") == 0)
             continue;
-        if (is_of_shares(name))
+        if (is_of_shares(name) || dialect_is_left_name(name))
             return err_set(err, EINVAL,
                            "resources.mig[%zu]: %s is a name of shares: MIG instances need "
                            "another name",
@@ -233,6 +228,9 @@ int node_config_override(struct node_config *c, const struct config_overrides *o
         buf_printf(&c->notes,
                    "$DP_DISABLE_HEALTHCHECKS, $DP_ENABLE_HEALTHCHECKS: '%s' is not an XID\n", bad);
     xid_rules_override(&c->health.xids, &rules);
+    if (over->mps_root)
+        buf_printf(&c->notes, "$MPS_ROOT has no effect here: %s\n", CONFIG_MPS_ROOT);
+    c->mps_cards = over->mps_cards;
     if (c->mig_strategy == MIG_STRATEGY_SINGLE && !over->gpu_is_elsewhere)
         return err_set(err, EINVAL,
                        "the MIG strategy single offers nvidia.com/gpu to kubelet, which "

@@ -21,6 +21,7 @@ struct yaml_doc;
 #define CONFIG_ROWS_MAX 64  /* of a list */
 #define CONFIG_WORDS_MAX 32 /* of the reset command */
 #define CONFIG_NOTES_MAX 8192
+#define CONFIG_GPU "nvidia.com/gpu" /* the resource of whole cards in NVIDIA's file */
 
 enum config_sharing { CONFIG_SHARING_NONE, CONFIG_TIME_SLICING, CONFIG_MPS };
 enum config_allocation { CONFIG_DISTRIBUTED, CONFIG_PACKED, CONFIG_ALIGNED };
@@ -62,7 +63,6 @@ struct node_config {
     int mig_strategy;        /* enum mig_strategy */
     const char *driver_root; /* NULL: not given */
     const char *dev_root;
-    const char *mps_root;
 
     /* resources */
     struct config_pattern gpus[CONFIG_ROWS_MAX], migs[CONFIG_ROWS_MAX];
@@ -87,6 +87,8 @@ struct node_config {
     /* of the node's entry in another project's list */
     uint32_t memory_scaling; /* thousandths; 0: not given */
     int mode;                /* of all cards; -1: not given */
+
+    const char *mps_cards; /* of the overrides */
 };
 
 /* Reads `text`; `node` is the name of this node. -EINVAL or -EBADMSG: the error names line, column,
@@ -114,6 +116,8 @@ struct config_overrides {
     const char *allocation_policy;
     const char *disable_health_checks; /* DP_DISABLE_HEALTHCHECKS */
     const char *enable_health_checks;  /* DP_ENABLE_HEALTHCHECKS */
+    const char *mps_root;              /* MPS_ROOT, which has no effect */
+    const char *mps_cards;             /* "all", or indexes and UUIDs with commas between */
     bool gpu_is_elsewhere;             /* nvidia.com/gpu is among the names of --served-elsewhere */
 };
 

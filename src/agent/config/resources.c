@@ -7,9 +7,10 @@
 
 #include "agent/config/sections.h"
 #include "base/err.h"
+#include "model/dialect.h"
 
 #define SHARED_SUFFIX ".shared"
-#define REPLICAS_MAX 1024
+#define MPS_REPLICAS_MAX 48
 
 /* ---- resources ---- */
 
@@ -151,6 +152,10 @@ static int read_kind(const struct yaml *v, void *target, const void *arg, struct
     c->sharing = *sharing;
     c->fail_requests_greater_than_one = *sharing == CONFIG_MPS;
     r = yaml_read(v, kind, c, err);
+    for (size_t i = 0; i < c->nreplicas && r == 0 && *sharing == CONFIG_MPS; i++)
+        if (c->replicas[i].replicas > MPS_REPLICAS_MAX)
+            r = yaml_error(v, err, "%u replicas of %s: MPS serves at most %d clients of a card",
+                           c->replicas[i].replicas, c->replicas[i].name, MPS_REPLICAS_MAX);
     for (size_t i = 0; i < c->nreplicas && r == 0; i++)
         r = set_rename(c, v, &c->replicas[i], err);
     return r;

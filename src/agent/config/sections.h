@@ -10,6 +10,12 @@
 
 /* A section inside a section: `arg` is its table. */
 int config_section(const struct yaml *v, void *target, const void *arg, struct err *err);
+/* Why NVIDIA's root of the MPS daemons has no effect: the agent mounts and removes what is in their
+ * directories. */
+#define CONFIG_MPS_ROOT                                                                            \
+    "the directories of MPS daemons are the agent's own, in mps of its --state-dir (default "      \
+    "/run/aliquot)"
+
 /* A key without an effect here: `arg` is the reason, which becomes a note. */
 int config_unserved(const struct yaml *v, void *target, const void *arg, struct err *err);
 /* uint32_t * in milliseconds; `arg` may be a struct yaml_range of them. */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "agent/os/kmsg.h"
+#include "agent/shares/slot.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -42,16 +43,34 @@ const struct health_card *health_cards_find(const struct health_cards *c, const 
     return i < c->ncards ? &c->cards[i] : NULL;
 }
 
+/* What is on an instance is on its card. */
+bool health_cards_holds(const struct health_cards *c, const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.nwhole; i++) {
+        const struct health_card *part = health_cards_find(c, slot->grant.whole[i].uuid);
+
+        if (part && strcmp(part->parent, uuid) == 0)
+            return true;
+    }
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+        const struct health_card *part = health_cards_find(c, slot->grant.devices[i].uuid);
+
+        if (part && strcmp(part->parent, uuid) == 0)
+            return true;
+    }
+    return slot_has_device(slot, uuid);
+}
+
 /* ---- changes ---- */
 
 /* What on_change compares. */
 struct before {
     enum health_state state;
+    bool after_reset;
     char reason[HEALTH_TEXT_MAX];
 };
 
 static struct before before_of(const struct health_card *card) {
-    struct before b = {.state = card->health.state};
+    struct before b = {.state = card->health.state, .after_reset = card->health.after_reset};
 
     text_copy(b.reason, sizeof(b.reason), card->health.reason);
     return b;
@@ -71,6 +90,8 @@ static bool take_change(struct health_cards *c, struct health_card *card,
                         const struct before *before) {
     bool changed = card->health.state != before->state;
 
+    if (before->after_reset && !card->health.after_reset)
+        card->resets[card->health.failure[0] ? RESET_NO_EFFECT : RESET_SUCCEEDED]++;
     show_xid(card, changed);
     if (changed || card->since == 0)
         card->since = (int64_t) time(NULL);
@@ -111,6 +132,69 @@ static struct health_card *card_of(struct health_cards *c, const struct gpu_devi
     return card;
 }
 
+/* What has not been judged for two rounds is no longer there. */
+static bool is_present(const struct health_cards *c, const struct health_card *card) {
+    return c->judged - card->judged < 2 * (uint64_t) c->ncards;
+}
+
+static bool peer_is_away(const struct health_cards *c, const struct health_card *card) {
+    for (uint32_t i = 0; i < c->ncards; i++) {
+        const struct health_card *peer = &c->cards[i];
+
+        if (peer != card && peer->kind == GPU_CARD && is_present(c, peer) &&
+            (peer->health.state == HEALTH_RESETTING ||
+             peer->health.problems[HEALTH_NO_ANSWER].there))
+            return true;
+    }
+    return false;
+}
+
+static void notice(struct health_cards *c, const struct health_card *card, const char *reason,
+                   const char *text) {
+    if (c->options.on_notice)
+        c->options.on_notice(card, reason, text, c->options.userdata);
+}
+
+/* Notes whether it is so, and tells when it begins. */
+static void note(struct health_cards *c, struct health_card *card, bool *known, bool is,
+                 const char *reason, const char *text) {
+    if (is == *known)
+        return;
+    *known = is;
+    c->unsaved = true;
+    if (is)
+        notice(c, card, reason, text);
+}
+
+static void note_errors(struct health_cards *c, struct health_card *card,
+                        const struct gpu_errors *errors) {
+    note(c, card, &card->repair_pending, health_repair_pending(errors), "GPUMemoryRepairPending",
+         "its memory has had errors, and the next reset repairs it; the card works on without that "
+         "part");
+    if (errors->banks_none != GPU_NOT_TOLD)
+        note(c, card, &card->banks_exhausted, errors->banks_none > 0, "GPUMemorySpareRowsUsed",
+             "a bank of its memory has no spare row left: the next uncorrectable error there takes "
+             "the card out until it is replaced");
+    if (errors->sram_exceeded != GPU_NOT_TOLD)
+        note(c, card, &card->sram_exceeded, errors->sram_exceeded > 0, "GPUSRAMThresholdExceeded",
+             "its SRAM has had more uncorrectable errors than NVIDIA's threshold for a "
+             "replacement: run NVIDIA's field diagnostic");
+}
+
+/* A vGPU goes on without a licence, and slows down. */
+static void note_licence(struct health_cards *c, struct health_card *card, bool unlicensed) {
+    if (unlicensed == card->unlicensed)
+        return;
+    card->unlicensed = unlicensed;
+    if (unlicensed)
+        notice(c, card, "VGPUUnlicensed",
+               "the vGPU has no licence and slows down; see the licence client (nvidia-gridd) of "
+               "the node");
+    else
+        notice(c, card, "VGPULicensed", "the vGPU has a licence again");
+    c->unsaved = true;
+}
+
 static int32_t told(uint32_t figure) {
     return figure <= INT32_MAX ? (int32_t) figure : -1;
 }
@@ -137,6 +221,7 @@ static void take_parent(struct health_cards *c, const struct health_card *card,
 
 void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     struct health_card *card = card_of(c, d);
+    const bool held = c->awaits_orders && !card->health.seen;
     struct health_reading reading = {.error = d->healthy ? NULL : d->reason,
                                      .needs_reset = d->needs_reset,
                                      .of_driver = d->stale,
@@ -144,6 +229,10 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
                                              (card->read_at > 0 && d->read_at == card->read_at),
                                      .recovery = told(d->recovery_action),
                                      .temperature = told(d->sample.temperature),
+                                     .errors = &d->errors,
+                                     .divided = d->divided,
+                                     .no_reset = d->kind != GPU_CARD || d->traits.vgpu != 0,
+                                     .peer_away = peer_is_away(c, card),
                                      .holders = c->options.holders(d->uuid, c->options.userdata),
                                      .processes = (uint32_t) d->nprocesses};
     struct before before;
@@ -151,11 +240,17 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
 
     before = before_of(card);
     card->read_at = d->read_at;
-    if (!d->saved)
+    if (!d->saved && !d->released && !held)
         health_read(&card->health, c->options.rules, &reading, now_ms());
     (void) take_change(c, card, &before);
+    if (d->healthy)
+        note_errors(c, card, &d->errors);
+    if (d->healthy)
+        note_licence(c, card, d->traits.unlicensed != 0);
     d->service = service_of(&card->health);
-    reason = card->health.reason;
+    reason = !held        ? card->health.reason
+             : d->healthy ? "its orders have not been read from the API server yet"
+                          : d->reason;
     take_parent(c, card, &d->service, &reason);
     if (d->service != GPU_SERVES)
         text_copy(d->reason, sizeof(d->reason), reason);
@@ -254,29 +349,78 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
 
 /* ---- orders ---- */
 
-static bool set_healthy(struct health_cards *c, struct health_card *card) {
+static bool take_order(struct health_cards *c, struct health_card *card, enum health_order order,
+                       const char *origin) {
     struct before before = before_of(card);
 
-    health_take_order(&card->health, c->options.rules, HEALTH_ORDER_SET_HEALTHY, now_ms());
+    health_take_order(&card->health, c->options.rules, order, origin, now_ms());
+    c->unsaved = true;
     return take_change(c, card, &before);
 }
 
-bool health_cards_order(struct health_cards *c, const char *uuid, const char *text) {
-    struct health_card *card = find(c, uuid);
+/* Whether the text is a new order. */
+static bool follow_text(struct health_order_text *last, const char *text) {
     char order[HEALTH_ORDER_TEXT_MAX];
-    bool is_new, changed = false;
+    bool is_new;
 
     text_copy(order, sizeof(order), text);
-    if (!card || (card->has_order && strcmp(card->order, order) == 0))
+    is_new = last->known && order[0] && strcmp(last->text, order) != 0;
+    last->known = true;
+    text_copy(last->text, sizeof(last->text), order);
+    return is_new;
+}
+
+bool health_cards_order(struct health_cards *c, const char *uuid, enum health_order order,
+                        const char *text) {
+    struct health_card *card = find(c, uuid);
+    struct health_order_text *last, before;
+    bool is_new, changed = false;
+
+    if (!card)
         return false;
-    is_new = card->has_order && order[0];
-    card->has_order = true;
-    text_copy(card->order, sizeof(card->order), order);
-    c->unsaved = true;
+    last = order == HEALTH_ORDER_RESET ? &card->reset : &card->set_healthy;
+    before = *last;
+    is_new = follow_text(last, text);
+    c->unsaved |= !before.known || strcmp(before.text, last->text) != 0;
     for (uint32_t i = 0; i < c->ncards && is_new; i++)
-        if (&c->cards[i] == card || strcmp(c->cards[i].parent, uuid) == 0)
-            changed |= set_healthy(c, &c->cards[i]);
+        if (&c->cards[i] == card ||
+            (order == HEALTH_ORDER_SET_HEALTHY && strcmp(c->cards[i].parent, uuid) == 0))
+            changed |= take_order(c, &c->cards[i], order, "by order");
     return changed;
+}
+
+bool health_cards_reset(struct health_cards *c, const char *uuid) {
+    struct health_card *card = find(c, uuid);
+
+    return card && take_order(c, card, HEALTH_ORDER_RESET, "by order");
+}
+
+bool health_card_is_to_be_reset(const struct health_card *card) {
+    const struct health *h = &card->health;
+
+    return h->reset_ordered || h->after_reset || h->state == HEALTH_RESETTING;
+}
+
+static enum health_order level_of(const struct health *h) {
+    return h->released   ? HEALTH_ORDER_RELEASE
+           : h->draining ? HEALTH_ORDER_DRAIN
+           : h->cordoned ? HEALTH_ORDER_CORDON
+                         : HEALTH_ORDER_UNCORDON;
+}
+
+bool health_cards_maintain(struct health_cards *c, const char *uuid, enum health_order level,
+                           const char *origin) {
+    struct health_card *card = find(c, uuid);
+
+    if (!card || (level_of(&card->health) == level &&
+                  (level == HEALTH_ORDER_UNCORDON || strcmp(card->health.origin, origin) == 0)))
+        return false;
+    return take_order(c, card, level, origin);
+}
+
+bool health_card_is_closed(const struct health_card *card) {
+    return card->health.state == HEALTH_RESETTING ||
+           (card->health.released && card->health.state == HEALTH_UNKNOWN);
 }
 
 /* ---- work ---- */
@@ -308,6 +452,30 @@ void health_cards_end(struct health_cards *c, const char *uuid, enum health_work
     health_work_done(&card->health, c->options.rules, work, error, now_ms());
     c->unsaved = true;
     (void) take_change(c, card, &before);
+}
+
+void health_cards_set_persistent(struct health_cards *c, const char *uuid, bool off) {
+    struct health_card *card = find(c, uuid);
+
+    if (!card)
+        return;
+    card->persistent = off;
+    c->unsaved = true;
+    health_cards_save(c);
+}
+
+void health_cards_count_reset(struct health_cards *c, const char *uuid, enum reset_result result) {
+    struct health_card *card = find(c, uuid);
+
+    if (card)
+        card->resets[result]++;
+}
+
+void health_cards_set_probed(struct health_cards *c, const char *uuid, const char *instance) {
+    struct health_card *card = find(c, uuid);
+
+    if (card)
+        text_copy(card->probed, sizeof(card->probed), instance);
 }
 
 /* ---- the file ---- */

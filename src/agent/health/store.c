@@ -35,6 +35,9 @@ static const struct number numbers[] = {
     NUMBER(health, "evaluated", evaluated),
     NUMBER(health, "evaluateTo", evaluate_to),
     NUMBER(health, "recovery", recovery),
+    NUMBER(health, "memoryReset", memory_reset),
+    NUMBER(health, "nvlinks", nvlinks),
+    NUMBER(health, "noReset", no_reset),
     NUMBER(health, "needsReset", needs_reset),
     NUMBER(health, "ofDriver", of_driver),
     NUMBER(health, "holders", holders),
@@ -43,10 +46,13 @@ static const struct number numbers[] = {
     NUMBER(health, "draining", draining),
     NUMBER(health, "released", released),
     NUMBER(health, "resetOrdered", reset_ordered),
+    NUMBER(health, "ordered", ordered),
     NUMBER(health, "forReset", for_reset),
+    NUMBER(health, "afterReset", after_reset),
     NUMBER(health, "proved", proved),
     NUMBER(health, "held", held),
     NUMBER(health, "tries", tries),
+    NUMBER(health, "resets", resets),
     NUMBER(health, "retryAt", retry_at),
 };
 
@@ -80,16 +86,12 @@ static void read_numbers(struct json v, const struct number *list, size_t n, voi
     }
 }
 
-static void read_text(struct json v, char *to, size_t size) {
-    const char *text = json_string(v);
-
-    text_copy(to, size, text ? text : "");
-}
-
 static void put_health(struct json_writer *w, const struct health *h) {
     json_put_string(w, "state", health_state_name(h->state));
     json_put_string(w, "reason", h->reason);
     json_put_string(w, "failure", h->failure);
+    json_put_string(w, "orderedFailure", h->ordered_failure);
+    json_put_string(w, "origin", h->origin);
     put_numbers(w, numbers, N(numbers), h);
     json_array_begin(w, "problems");
     for (enum health_cause cause = 0; cause < HEALTH_CAUSES; cause++) {
@@ -113,12 +115,16 @@ static int read_health(struct json v, struct health *h) {
     if (!state || health_state_parse(state) == HEALTH_STATES)
         return -EINVAL;
     h->state = health_state_parse(state);
-    read_text(json_get(v, "reason"), h->reason, sizeof(h->reason));
-    read_text(json_get(v, "failure"), h->failure, sizeof(h->failure));
+    text_copy(h->reason, sizeof(h->reason), json_string_or(json_get(v, "reason"), ""));
+    text_copy(h->failure, sizeof(h->failure), json_string_or(json_get(v, "failure"), ""));
+    text_copy(h->ordered_failure, sizeof(h->ordered_failure),
+              json_string_or(json_get(v, "orderedFailure"), ""));
+    text_copy(h->origin, sizeof(h->origin), json_string_or(json_get(v, "origin"), ""));
     read_numbers(v, numbers, N(numbers), h);
     for (enum health_cause cause = 0; cause < HEALTH_CAUSES && json_next(&it, NULL, &item);
          cause++) {
-        read_text(json_get(item, "text"), h->problems[cause].text, HEALTH_TEXT_MAX);
+        text_copy(h->problems[cause].text, HEALTH_TEXT_MAX,
+                  json_string_or(json_get(item, "text"), ""));
         read_numbers(item, problem_numbers, N(problem_numbers), &h->problems[cause]);
     }
     it = json_iter(json_get(v, "left"));
@@ -137,6 +143,16 @@ static void read_boot(char ret[static 64]) {
     ret[strcspn(ret, "\n")] = 0;
 }
 
+static void put_order(struct json_writer *w, const char *name, const struct health_order_text *o) {
+    if (o->known)
+        json_put_string(w, name, o->text);
+}
+
+static void read_order(struct json v, struct health_order_text *ret) {
+    text_copy(ret->text, sizeof(ret->text), json_string_or(v, ""));
+    ret->known = json_string(v);
+}
+
 void health_cards_encode(const struct health_cards *c, struct buf *out) {
     struct json_writer w = {.out = out};
     char boot[64];
@@ -153,8 +169,13 @@ void health_cards_encode(const struct health_cards *c, struct buf *out) {
         json_put_string(&w, "pci", c->cards[i].pci);
         json_put_u64(&w, "index", c->cards[i].index);
         json_put_i64(&w, "sinceTime", c->cards[i].since);
-        if (c->cards[i].has_order)
-            json_put_string(&w, "order", c->cards[i].order);
+        json_put_bool(&w, "repairPending", c->cards[i].repair_pending);
+        json_put_bool(&w, "banksExhausted", c->cards[i].banks_exhausted);
+        json_put_bool(&w, "sramExceeded", c->cards[i].sram_exceeded);
+        json_put_bool(&w, "unlicensed", c->cards[i].unlicensed);
+        put_order(&w, "order", &c->cards[i].set_healthy);
+        put_order(&w, "resetOrder", &c->cards[i].reset);
+        json_put_u64(&w, "persistent", c->cards[i].persistent);
         put_health(&w, &c->cards[i].health);
         json_object_end(&w);
     }
@@ -163,18 +184,23 @@ void health_cards_encode(const struct health_cards *c, struct buf *out) {
 }
 
 static int read_card(struct json v, struct health_card *card) {
-    uint64_t index = 0;
+    uint64_t index = 0, persistent;
 
-    read_text(json_get(v, "uuid"), card->uuid, sizeof(card->uuid));
-    read_text(json_get(v, "parent"), card->parent, sizeof(card->parent));
-    read_text(json_get(v, "pci"), card->pci, sizeof(card->pci));
+    text_copy(card->uuid, sizeof(card->uuid), json_string_or(json_get(v, "uuid"), ""));
+    text_copy(card->parent, sizeof(card->parent), json_string_or(json_get(v, "parent"), ""));
+    text_copy(card->pci, sizeof(card->pci), json_string_or(json_get(v, "pci"), ""));
     card->kind = card->parent[0] ? GPU_MIG_INSTANCE : GPU_CARD;
     if (json_u64(json_get(v, "index"), &index) && index < GPU_MAX)
         card->index = (uint32_t) index;
     if (!json_i64(json_get(v, "sinceTime"), &card->since))
         card->since = 0;
-    read_text(json_get(v, "order"), card->order, sizeof(card->order));
-    card->has_order = json_string(json_get(v, "order"));
+    (void) json_bool(json_get(v, "repairPending"), &card->repair_pending);
+    (void) json_bool(json_get(v, "banksExhausted"), &card->banks_exhausted);
+    (void) json_bool(json_get(v, "sramExceeded"), &card->sram_exceeded);
+    (void) json_bool(json_get(v, "unlicensed"), &card->unlicensed);
+    read_order(json_get(v, "order"), &card->set_healthy);
+    read_order(json_get(v, "resetOrder"), &card->reset);
+    card->persistent = json_u64(json_get(v, "persistent"), &persistent) && persistent == 1;
     if (!card->uuid[0] || read_health(v, &card->health) < 0)
         return -EINVAL;
     card->shown_xid = card->health.last_xid;

@@ -19,14 +19,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/shares/cdi_guard.h"
 #include "agent/shares/library_store.h"
+#include "base/machine.h"
 #include "gpu/driver/ldcache.h"
 
-#define LIBRARY_DIR "/usr/lib/x86_64-linux-gnu/"
-#define MARK SHARE_IN_CONTAINER /* a mount of each container with a share */
+#define LIBRARY_DIR "/usr/lib/" MULTIARCH "/"
 #define CACHE "ld.so.cache"
 #define NEW_CACHE ".ld.so.cache.aliquot"
 #define LIBRARIES_MAX 256
+
+/* Mounts of each container with a share, and of each with a share or with whole devices. Neither is
+ * a mount point of hosts. */
+static const char *const marks[] = {SHARE_IN_CONTAINER, CDI_GUARD_DIRECTORY};
 
 struct found {
     char *text; /* of /proc/self/mountinfo, cut into mount points */
@@ -77,21 +82,26 @@ static bool read_points(struct found *f) {
     return f->point != NULL;
 }
 
-/* The container's root is the part before MARK; a pod can only mount below its root, so the
- * shortest match is the root. Mounts of other containers are in namespaces of their own. */
-static bool find_root(struct found *f) {
+static void find_root_before(struct found *f, const char *mark) {
     for (size_t i = 0; i < f->points; i++) {
         size_t len = strlen(f->point[i]);
 
-        if (len <= strlen(MARK) || strcmp(f->point[i] + len - strlen(MARK), MARK) != 0)
+        if (len <= strlen(mark) || strcmp(f->point[i] + len - strlen(mark), mark) != 0)
             continue;
-        len -= strlen(MARK);
+        len -= strlen(mark);
         if (len < sizeof(f->root) && (f->root_len == 0 || len < f->root_len)) {
             memcpy(f->root, f->point[i], len);
             f->root[len] = 0;
             f->root_len = len;
         }
     }
+}
+
+/* The container's root is the part before a mark; a pod can only mount below its root, so the
+ * shortest match is the root. Mounts of other containers are in namespaces of their own. */
+static bool find_root(struct found *f) {
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+        find_root_before(f, marks[i]);
     return f->root_len > 1;
 }
 

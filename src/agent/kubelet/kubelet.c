@@ -106,6 +106,7 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
         hash = hash_bytes(hash, &d->links.known, sizeof(d->links.known));
         hash = hash_bytes(hash, &d->links.numa, sizeof(d->links.numa));
         hash = hash_bytes(hash, &d->divided, sizeof(d->divided));
+        hash = hash_bytes(hash, &d->offer, sizeof(d->offer));
         hash = hash_bytes(hash, &takes, sizeof(takes));
     }
     return hash;
@@ -252,6 +253,13 @@ static void on_plugin_state(struct plugin *p, bool registered, const char *why, 
         on_plugin_due(p, k);
 }
 
+static void on_allocated(const char *const *ids, size_t nids, void *userdata) {
+    const struct kubelet *k = userdata;
+
+    if (k->options.on_allocated)
+        k->options.on_allocated(ids, nids, k->options.userdata);
+}
+
 static void on_prestart(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata) {
     struct kubelet *k = userdata;
@@ -271,7 +279,9 @@ int kubelet_add(struct kubelet *k, const struct resource *r) {
     struct plugin_options options = {
         .resource = r,
         .dir = k->dir,
+        .guard = k->options.guard,
         .devices = devices,
+        .on_allocated = on_allocated,
         .on_prestart = on_prestart,
         .on_state = on_plugin_state,
         .on_due = on_plugin_due,

@@ -15,11 +15,13 @@ struct kubelet;
 #define KUBELET_PLUGINS_MAX 64 /* MIG has some ten profiles for each model of card */
 
 struct kubelet_options {
-    const char *dir; /* "/var/lib/kubelet" */
+    const char *dir;   /* "/var/lib/kubelet" */
+    const char *guard; /* the file of cdi_guard.h; NULL or "": none */
     /* The devices of the node now. Never NULL; valid until the next turn of the loop. */
     const struct gpu_snapshot *(*devices)(void *userdata);
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
+    void (*on_allocated)(const char *const *ids, size_t nids, void *userdata); /* may be NULL */
     void (*on_checkpoint)(void *userdata); /* the checkpoint was written */
     void (*on_state)(const struct resource *r, bool registered, const char *why, void *userdata);
     /* The directory was deleted behind a mount: what is at its path now cannot be seen from here

@@ -76,7 +76,12 @@ static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, 
     else if (r == -EBADMSG)
         grpc_call_finish(call, GRPC_INVALID_ARGUMENT, text);
     else if (r == -ENODEV)
-        grpc_call_finish(call, GRPC_FAILED_PRECONDITION, "a device is not on this node any more");
+        grpc_call_finish(call, GRPC_FAILED_PRECONDITION,
+                         "a device is not on this node any more, or takes no containers now");
+    else if (r == -E2BIG)
+        grpc_call_finish(call, GRPC_FAILED_PRECONDITION,
+                         "a container gets one replica of a device at most "
+                         "(failRequestsGreaterThanOne): request 1");
     else if (r == -EAGAIN)
         grpc_call_finish(call, GRPC_UNAVAILABLE, "no random numbers for the name of a slot");
     else
@@ -102,8 +107,13 @@ static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t s
     struct plugin *p = userdata;
     uint64_t start = uv_hrtime();
 
-    reply_or_fail(call, message_allocate(p->options.resource, devices(p), request, size, &out),
-                  &out, "not an AllocateRequest");
+    reply_or_fail(
+        call,
+        message_allocate(p->options.resource, devices(p),
+                         &(struct message_allocation){p->options.guard, p->options.on_allocated,
+                                                      p->options.userdata},
+                         request, size, &out),
+        &out, "not an AllocateRequest");
     p->stats.allocations++;
     prom_observe(&p->stats.allocate, uv_hrtime() - start);
 }

@@ -19,13 +19,16 @@ struct plugin;
 
 struct plugin_options {
     const struct resource *resource;
-    const char *dir; /* kubelet's plugin directory */
+    const char *dir;   /* kubelet's plugin directory */
+    const char *guard; /* the file of cdi_guard.h; NULL or "": none */
     /* The devices of the node now. Never NULL. */
     const struct gpu_snapshot *(*devices)(void *userdata);
     /* kubelet is about to start a container with these IDs (sorted, valid during the call). The
      * callee ends `call`: grpc_call_reply with an empty message, or grpc_call_finish. */
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
+    /* kubelet is told that these are one container's. May be NULL. */
+    void (*on_allocated)(const char *const *ids, size_t nids, void *userdata);
     /* Registered, or no longer registered (`why` is the reason). */
     void (*on_state)(struct plugin *p, bool registered, const char *why, void *userdata);
     /* An event outside of plugin_check() makes another call of plugin_check() necessary. Not to be

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/kubelet/plugin_messages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/backends/backend.h"
+#include "agent/backends/device_id.h"
+#include "agent/shares/cdi_guard.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "deviceplugin.pb-c.h"
 #include "gpu/device.h"
 
@@ -44,14 +48,29 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
     pack(&m.base, out);
 }
 
-/* The NUMA node of the device that has this ID; of a part of a card, the card's. -1: not known, or
- * the ID is of no device. */
-static int64_t numa_of(const struct gpu_snapshot *devices, const char *id) {
-    const struct gpu_device *d = gpu_find(devices, id);
-
+/* The NUMA node of the device; of a part of a card, the card's. -1: not known. */
+static int64_t numa_of(const struct gpu_snapshot *devices, const struct gpu_device *d) {
     if (d && gpu_is_part(d))
         d = gpu_find(devices, d->parent);
     return d && d->links.known > 0 ? d->links.numa : -1;
+}
+
+/* The NUMA node of all cards that give shares; -1: they are on several, or it is not known. */
+static int64_t numa_of_shares(const struct gpu_snapshot *devices) {
+    int64_t ret = -1;
+    bool any = false;
+
+    for (uint32_t i = 0; i < devices->ndevices; i++) {
+        int64_t numa = numa_of(devices, &devices->devices[i]);
+
+        if (!gpu_gives_shares(&devices->devices[i]))
+            continue;
+        if (numa < 0 || (any && numa != ret))
+            return -1;
+        ret = numa;
+        any = true;
+    }
+    return ret;
 }
 
 static void put_device(const char *id, const char *health, int64_t numa, struct buf *out) {
@@ -76,27 +95,54 @@ static void put_device(const char *id, const char *health, int64_t numa, struct 
  * other. */
 void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
                   const bool *sick, struct buf *out) {
+    bool of_shares = r->backend == &backend_shares;
+    int64_t shared = of_shares ? numa_of_shares(devices) : -1;
+
     for (uint32_t i = 0; i < count; i++) {
         char id[BACKEND_ID_SIZE];
+        int64_t numa;
 
         r->backend->id(r, devices, i, id);
-        put_device(id, sick && sick[i] ? "Unhealthy" : "Healthy", numa_of(devices, id), out);
+        numa = of_shares ? shared : numa_of(devices, device_id_find(devices, id));
+        put_device(id, sick && sick[i] ? "Unhealthy" : "Healthy", numa, out);
     }
 }
 
-static int put_container(const struct backend_ids *ids, struct buf *out) {
+/* kubelet can have chosen a device just before it was told that the device is unhealthy. IDs that
+ * are no UUIDs are of no single device. */
+static bool is_refused(const struct backend_ids *ids) {
+    for (size_t i = 0; i < ids->n; i++) {
+        const struct gpu_device *d;
+        char uuid[GPU_UUID_MAX];
+
+        text_copy(uuid, sizeof(uuid), ids->ids[i]);
+        uuid[strcspn(uuid, ":")] = 0;
+        d = gpu_find(ids->devices, uuid);
+        if (d && d->service == GPU_SERVES_NONE)
+            return true;
+    }
+    return false;
+}
+
+static int put_container(const struct backend_ids *ids, const char *guard, struct buf *out) {
     Deviceplugin__AllocateResponse m = DEVICEPLUGIN__ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse c = DEVICEPLUGIN__CONTAINER_ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse *containers = &c;
     Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, *devices = &device;
+    Deviceplugin__Mount mount = DEVICEPLUGIN__MOUNT__INIT, *mounts = &mount;
     char name[BACKEND_CDI_NAME_MAX];
-    int r = ids->resource->backend->allocate(ids, name);
+    int r = is_refused(ids) ? -ENODEV : ids->resource->backend->allocate(ids, name);
 
     if (r < 0)
         return r;
     device.name = name;
     c.n_cdi_devices = 1;
     c.cdi_devices = &devices;
+    mount.container_path = PB_TEXT(CDI_GUARD_BELOW);
+    mount.host_path = PB_TEXT(guard);
+    mount.read_only = true;
+    c.n_mounts = guard && guard[0];
+    c.mounts = &mounts;
     m.n_container_responses = 1;
     m.container_responses = &containers;
     pack(&m.base, out);
@@ -104,18 +150,22 @@ static int put_container(const struct backend_ids *ids, struct buf *out) {
 }
 
 int message_allocate(const struct resource *r, const struct gpu_snapshot *devices,
-                     const uint8_t *request, size_t size, struct buf *out) {
+                     const struct message_allocation *how, const uint8_t *request, size_t size,
+                     struct buf *out) {
     Deviceplugin__AllocateRequest *m = deviceplugin__allocate_request__unpack(NULL, size, request);
     int result = m ? 0 : -EBADMSG;
 
     for (size_t i = 0; m && i < m->n_container_requests && result == 0; i++) {
         const Deviceplugin__ContainerAllocateRequest *c = m->container_requests[i];
 
-        result = put_container(&(struct backend_ids){.resource = r,
-                                                     .devices = devices,
-                                                     .ids = (const char *const *) c->devices_ids,
-                                                     .n = c->n_devices_ids},
-                               out);
+        const struct backend_ids ids = {.resource = r,
+                                        .devices = devices,
+                                        .ids = (const char *const *) c->devices_ids,
+                                        .n = c->n_devices_ids};
+
+        result = put_container(&ids, how->guard, out);
+        if (result == 0 && how->on_allocated)
+            how->on_allocated(ids.ids, ids.n, how->userdata);
     }
     deviceplugin__allocate_request__free_unpacked(m, NULL);
     return result < 0 ? result : buf_error(out);

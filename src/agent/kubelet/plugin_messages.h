@@ -21,10 +21,18 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
 void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
                   const bool *sick, struct buf *out);
 
+struct message_allocation {
+    const char *guard; /* each container gets its mount (cdi_guard.h); NULL or "": none */
+    /* These are one container's. May be NULL. */
+    void (*on_allocated)(const char *const *ids, size_t n, void *userdata);
+    void *userdata;
+};
+
 /* Answers an AllocateRequest: for each container one CDI name of its own. Beside -EBADMSG what the
- * back end returns. */
+ * back end returns; -ENODEV also for a device that takes no container. */
 int message_allocate(const struct resource *r, const struct gpu_snapshot *devices,
-                     const uint8_t *request, size_t size, struct buf *out);
+                     const struct message_allocation *how, const uint8_t *request, size_t size,
+                     struct buf *out);
 
 /* Answers a PreferredAllocationRequest. */
 int message_preferred(const struct resource *r, const struct gpu_snapshot *devices,

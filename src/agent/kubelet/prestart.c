@@ -35,9 +35,10 @@ struct candidate {
     char container[KUBE_LABEL_MAX];
     char nonce[NONCE_LEN + 1];
     const struct resource *resource;
-    size_t rank;    /* of the resource */
-    bool companion; /* another resource of ours carries this container's share */
-    bool requested; /* by the IDs of this call, which alone are kept */
+    size_t rank;                   /* of the resource */
+    const struct resource *beside; /* of another back end, which the container has, too */
+    bool companion;                /* another resource of ours carries this container's share */
+    bool requested;                /* by the IDs of this call, which alone are kept */
     bool granted;
 };
 
@@ -109,6 +110,16 @@ static bool has_carrier(const struct lookup *l, const struct candidate *c) {
     return false;
 }
 
+/* A share and a whole device: each comes with its own driver files and environment. */
+static const struct resource *find_beside(const struct lookup *l, const struct candidate *c) {
+    for (size_t i = 0; i < l->n; i++)
+        if (l->list[i].resource->backend != c->resource->backend &&
+            strcmp(l->list[i].pod_uid, c->pod_uid) == 0 &&
+            strcmp(l->list[i].container, c->container) == 0)
+            return l->list[i].resource;
+    return NULL;
+}
+
 static int find_candidates(struct prestart *p, struct err *err) {
     struct lookup l = {.p = p, .kubelet = p->all->kubelet};
     size_t n = 0;
@@ -117,8 +128,10 @@ static int find_candidates(struct prestart *p, struct err *err) {
 
     if (r == 0 && l.failed)
         r = err_set(err, ENOMEM, "out of memory");
-    for (size_t i = 0; i < l.n; i++)
+    for (size_t i = 0; i < l.n; i++) {
         l.list[i].companion = has_carrier(&l, &l.list[i]);
+        l.list[i].beside = find_beside(&l, &l.list[i]);
+    }
     for (size_t i = 0; i < l.n && n < ENTRIES_MAX; i++) {
         if (l.list[i].requested)
             l.list[n++] = l.list[i];
@@ -142,8 +155,16 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
                                     .devices = kubelet_devices(p->all->kubelet),
                                     .ids = p->ids,
                                     .n = p->nids};
-    enum verdict v = c->resource->backend->prepare(p->all->shares, &ids, &request, why);
+    enum verdict v;
 
+    if (c->beside) {
+        (void) err_set(why, EINVAL,
+                       "container %s requests %s and %s: a share and a whole device are not for "
+                       "one container; request them in two",
+                       c->container, c->resource->name, c->beside->name);
+        return VERDICT_DENY;
+    }
+    v = c->resource->backend->prepare(p->all->shares, &ids, &request, why);
     c->granted = v == VERDICT_GRANT;
     return v;
 }

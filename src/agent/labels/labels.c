@@ -12,6 +12,8 @@
 #include "base/array.h"
 #include "base/text.h"
 #include "gpu/device.h"
+#include "gpu/mig_single.h"
+#include "model/mig_strategy.h"
 
 #define NVIDIA "nvidia.com/"
 #define OURS "elasticgpu.io/"
@@ -229,9 +231,13 @@ static const struct gpu_device *first_card(const struct gpu_snapshot *s, bool di
     return NULL;
 }
 
+const struct gpu_device *labels_first_card(const struct gpu_snapshot *s) {
+    return first_card(s, false);
+}
+
 static void put_cards(const struct label_facts *f, struct label_set *ret) {
     const struct gpu_snapshot *s = f->devices;
-    const struct gpu_device *whole = first_card(s, false);
+    const struct gpu_device *whole = labels_first_card(s);
     const struct gpu_device *d = whole ? whole : first_card(s, true);
     char product[PRODUCT_MAX];
 
@@ -240,6 +246,23 @@ static void put_cards(const struct label_facts *f, struct label_set *ret) {
     put_resource(ret, GPU, product, cards_of(s, d->model), whole ? sharing_of(f, GPU) : NULL,
                  whole ? 1 : 0);
     put_architecture(ret, GPU, d);
+}
+
+/* Devices of a group have one set of labels. */
+static bool is_last_of(const struct gpu_snapshot *s, const struct gpu_device *d,
+                       bool (*same)(const struct gpu_device *, const struct gpu_device *)) {
+    for (const struct gpu_device *other = d + 1; other < s->devices + s->ndevices; other++)
+        if (same(d, other))
+            return false;
+    return true;
+}
+
+static bool is_same_model(const struct gpu_device *a, const struct gpu_device *b) {
+    return is_card(b) && strcmp(a->model, b->model) == 0;
+}
+
+static bool is_same_profile(const struct gpu_device *a, const struct gpu_device *b) {
+    return b->kind == GPU_MIG_INSTANCE && strcmp(a->mig.profile, b->mig.profile) == 0;
 }
 
 /* For each model of several. The name of a label has at most 63 characters, of which the longest
@@ -251,7 +274,8 @@ static void put_models(const struct label_facts *f, struct label_set *ret) {
         const struct gpu_device *d = &s->devices[i];
         char product[PRODUCT_MAX], prefix[LABEL_KEY_SIZE];
 
-        if (!is_card(d) || cards_of(s, d->model) == all_cards(s))
+        if (!is_card(d) || cards_of(s, d->model) == all_cards(s) ||
+            !is_last_of(s, d, is_same_model))
             continue;
         words_of(d->model, product);
         (void) snprintf(prefix, sizeof(prefix), OURS "%.*s",
@@ -267,14 +291,6 @@ static bool is_instance(const struct gpu_device *d) {
     return d->kind == GPU_MIG_INSTANCE;
 }
 
-/* As in the names of resources: "1g.10gb+me" is 1g.10gb.me there. */
-static void profile_of(const struct gpu_device *d, char ret[static GPU_PROFILE_MAX]) {
-    text_copy(ret, GPU_PROFILE_MAX, d->mig.profile);
-    for (char *c = ret; *c; c++)
-        if (*c == '+')
-            *c = '.';
-}
-
 static unsigned instances_of(const struct gpu_snapshot *s, const char *profile) {
     unsigned n = 0;
 
@@ -287,7 +303,7 @@ static void put_instance(const struct label_facts *f, const struct gpu_device *d
                          const char *resource, struct label_set *ret) {
     const struct gpu_device *parent = gpu_find(f->devices, d->parent);
     const struct gpu_mig *m = &d->mig;
-    char product[PRODUCT_MAX], profile[GPU_PROFILE_MAX];
+    char product[PRODUCT_MAX], name[LABEL_KEY_SIZE];
     const struct {
         const char *name;
         uint64_t value;
@@ -300,9 +316,9 @@ static void put_instance(const struct label_facts *f, const struct gpu_device *d
     };
 
     words_of(parent ? parent->model : d->model, product);
-    profile_of(d, profile);
+    mig_resource_name(m->profile, name, sizeof(name));
     (void) snprintf(product + strlen(product), sizeof(product) - strlen(product), "-MIG-%s",
-                    profile);
+                    name + strlen(MIG_RESOURCE_PREFIX));
     put_resource(ret, resource, product, instances_of(f->devices, m->profile),
                  sharing_of(f, resource), 1);
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
@@ -312,39 +328,13 @@ static void put_instance(const struct label_facts *f, const struct gpu_device *d
 static void put_mixed(const struct label_facts *f, struct label_set *ret) {
     for (uint32_t i = 0; i < f->devices->ndevices; i++) {
         const struct gpu_device *d = &f->devices->devices[i];
-        char profile[GPU_PROFILE_MAX], resource[LABEL_KEY_SIZE];
+        char resource[LABEL_KEY_SIZE];
 
-        if (!is_instance(d))
+        if (!is_instance(d) || !is_last_of(f->devices, d, is_same_profile))
             continue;
-        profile_of(d, profile);
-        (void) snprintf(resource, sizeof(resource), NVIDIA "mig-%s", profile);
+        mig_resource_name(d->mig.profile, resource, sizeof(resource));
         put_instance(f, d, resource, ret);
     }
-}
-
-static bool has_instance(const struct gpu_snapshot *s, const struct gpu_device *card) {
-    for (uint32_t i = 0; i < s->ndevices; i++)
-        if (is_instance(&s->devices[i]) && strcmp(s->devices[i].parent, card->uuid) == 0)
-            return true;
-    return false;
-}
-
-/* All cards are in MIG mode, none is empty, and all instances are of one profile. */
-static bool single_is_valid(const struct gpu_snapshot *s) {
-    const char *profile = NULL;
-
-    for (uint32_t i = 0; i < s->ndevices; i++) {
-        const struct gpu_device *d = &s->devices[i];
-
-        if (is_card(d) && (!d->divided || !has_instance(s, d)))
-            return false;
-        if (!is_instance(d))
-            continue;
-        if (profile && strcmp(profile, d->mig.profile) != 0)
-            return false;
-        profile = d->mig.profile;
-    }
-    return profile;
 }
 
 static void put_single(const struct label_facts *f, struct label_set *ret) {
@@ -354,7 +344,7 @@ static void put_single(const struct label_facts *f, struct label_set *ret) {
 
     if (!card)
         return;
-    if (single_is_valid(s)) {
+    if (gpu_mig_check_single(s, NULL) == 0) {
         for (uint32_t i = 0; i < s->ndevices; i++)
             if (is_instance(&s->devices[i])) {
                 put_instance(f, &s->devices[i], GPU, ret);
@@ -370,6 +360,42 @@ static void put_single(const struct label_facts *f, struct label_set *ret) {
 }
 
 /* ---- all ---- */
+
+/* The same text for each card of the domain; of cards that belong to several there is no label. */
+static void put_clique(const struct gpu_snapshot *s, struct label_set *ret) {
+    const struct gpu_traits *first = NULL;
+    uint8_t u[16];
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_traits *t = &s->devices[i].traits;
+
+        if (!is_card(&s->devices[i]) || !t->fabric_attached)
+            continue;
+        if (first && (t->fabric_clique != first->fabric_clique ||
+                      memcmp(t->fabric_cluster, first->fabric_cluster, sizeof(u)) != 0))
+            return;
+        first = t;
+    }
+    if (!first)
+        return;
+    memcpy(u, first->fabric_cluster, sizeof(u));
+    put(ret, GPU, "clique",
+        "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x.%u", u[0], u[1], u[2],
+        u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15],
+        first->fabric_clique);
+}
+
+/* Of a guest: whether all its vGPUs are licensed. */
+static void put_licence(const struct gpu_snapshot *s, struct label_set *ret) {
+    bool vgpu = false, licensed = true;
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        vgpu |= s->devices[i].traits.vgpu != 0;
+        licensed &= s->devices[i].traits.unlicensed == 0;
+    }
+    if (vgpu)
+        put(ret, OURS "vgpu", "licensed", "%s", licensed ? "true" : "false");
+}
 
 static void put_vgpu(const struct pci_facts *pci, struct label_set *ret) {
     put(ret, NVIDIA "vgpu", "present", "%s", pci->vgpu ? "true" : "false");
@@ -393,6 +419,8 @@ int labels_of_node(const struct label_facts *facts, struct label_set *ret) {
         put_node(facts, ret);
         put_cards(facts, ret);
         put_models(facts, ret);
+        put_clique(facts->devices, ret);
+        put_licence(facts->devices, ret);
         if (strategies[facts->strategy])
             strategies[facts->strategy](facts, ret);
     }

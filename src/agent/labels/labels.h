@@ -15,6 +15,7 @@
 
 #include "model/mig_strategy.h"
 
+struct gpu_device;
 struct gpu_snapshot;
 struct pci_facts;
 
@@ -53,6 +54,9 @@ struct label_facts {
 /* Makes *ret the labels; label_set_done() frees it. -ENOMEM: it is not usable. Without a card it
  * has vgpu.present alone, as GPU feature discovery. */
 int labels_of_node(const struct label_facts *facts, struct label_set *ret);
+
+/* The card that nvidia.com/gpu.* describes; NULL: all cards are in MIG mode, or there is none. */
+const struct gpu_device *labels_first_card(const struct gpu_snapshot *s);
 
 /* Adds a label, or changes its value; too long a text is cut. */
 void label_put(struct label_set *set, const char *key, const char *value);

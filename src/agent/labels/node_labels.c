@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "wire/json_write.h"
 
 static const char *const prefixes[] = {"nvidia.com/", "elasticgpu.io/"};
@@ -48,13 +49,12 @@ void node_labels_done(struct node_labels *labels) {
 
 /* Copies the next key of a list into `ret`; false at its end. Too long a one is no key of ours. */
 static bool next_key(const char **list, char ret[static LABEL_KEY_SIZE]) {
+    const char *item;
     size_t len;
 
-    if (!*list || !**list)
+    if (!text_item(list, &item, &len))
         return false;
-    len = strcspn(*list, ",");
-    (void) snprintf(ret, LABEL_KEY_SIZE, "%.*s", len < LABEL_KEY_SIZE ? (int) len : 0, *list);
-    *list += len + ((*list)[len] == ',');
+    (void) snprintf(ret, LABEL_KEY_SIZE, "%.*s", len < LABEL_KEY_SIZE ? (int) len : 0, item);
     return true;
 }
 

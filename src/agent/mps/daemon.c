@@ -596,6 +596,7 @@ void mps_daemon_status(const struct mps_daemon *d, struct mps_status *ret) {
                  : !d->removed ? MPS_STOPPING
                                : MPS_STOPPED;
     ret->pid = d->pid;
+    ret->busy = d->command != NULL;
     ret->restarts = d->restarts;
     ret->why = d->why;
 }

@@ -58,6 +58,7 @@ enum mps_state {
 struct mps_status {
     enum mps_state state;
     int pid;           /* of the daemon; 0: none */
+    bool busy;         /* a process works for it: a command, or a change of the compute mode */
     uint64_t restarts; /* after a daemon ended or was killed because it did not answer */
     const char *why;   /* what keeps it from its state, for a person; "" in MPS_READY */
 };

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "agent/os/selinux.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -25,7 +25,6 @@
  * much for each of the 48 clients that a card takes at most. */
 #define PIPE_OPTIONS "size=1m,nr_inodes=1024,mode=0755"
 #define SHM_OPTIONS "size=3072m,nr_inodes=65536,mode=1777"
-#define LABEL "system_u:object_r:container_file_t:s0"
 
 int mps_directories_name(const char *dir, const char *uuid, struct mps_directories *ret,
                          struct err *err) {
@@ -44,14 +43,6 @@ int mps_directories_name(const char *dir, const char *uuid, struct mps_directori
     (void) snprintf(d.shm, sizeof(d.shm), "%s/shm", d.base);
     *ret = d;
     return 0;
-}
-
-/* Containers may not use files of the host that have no such label. */
-static int label(const char *path, const char *selinux, struct err *err) {
-    if (access(selinux, F_OK) < 0 ||
-        setxattr(path, "security.selinux", LABEL, strlen(LABEL) + 1, 0) == 0)
-        return 0;
-    return err_errno(err, errno, "cannot label %s as %s", path, LABEL);
 }
 
 static bool is_mounted(const struct mps_directories *d, const char *path) {
@@ -87,8 +78,8 @@ int mps_directories_make(const struct mps_directories *d, const char *selinux, b
     if (r == 0 && chmod(d->shm, 01777) < 0)
         r = err_errno(err, errno, "cannot change the mode of %s", d->shm);
     if (r == 0)
-        r = label(d->pipe, selinux, err);
-    return r == 0 ? label(d->shm, selinux, err) : r;
+        r = selinux_label(d->pipe, selinux, err);
+    return r == 0 ? selinux_label(d->shm, selinux, err) : r;
 }
 
 /* Lazily: the files that containers have made there take no time to remove. */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/mps/launch.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +9,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/err.h"
-#include "base/file.h"
+#include "gpu/driver/driver_links.h"
 
 /* The directory of a file; the path has a '/'. */
 static int directory_length(const char *path) {
@@ -39,37 +36,12 @@ int mps_environment_make(const struct mps_directories *d, const struct mps_drive
     return 0;
 }
 
-static int link_library(const char *from, const char *name, const char *to, struct err *err) {
-    char target[PATH_MAX], path[PATH_MAX];
-
-    if ((size_t) snprintf(target, sizeof(target), "%s/%s", from, name) >= sizeof(target) ||
-        (size_t) snprintf(path, sizeof(path), "%s/%s", to, name) >= sizeof(path))
-        return 0;
-    return symlink(target, path) < 0 ? err_errno(err, errno, "cannot make the link %s", path) : 0;
-}
-
 int mps_libraries_link(const struct mps_directories *d, const struct mps_driver *driver,
                        struct err *err) {
-    _cleanup_closedir_ DIR *dir = NULL;
-    char from[512], to[160];
-    struct dirent *e;
-    int r;
+    char to[160];
 
-    (void) snprintf(from, sizeof(from), "%.*s", directory_length(driver->nvml), driver->nvml);
     (void) snprintf(to, sizeof(to), "%s/lib", d->base);
-    r = dir_remove(to, err);
-    if (r == 0)
-        r = dir_make(to, 0755, err);
-    if (r < 0)
-        return r;
-    dir = opendir(from);
-    if (!dir)
-        return err_errno(err, errno, "cannot read %s", from);
-    while (r == 0 && (e = readdir(dir)))
-        if (strncmp(e->d_name, "libcuda.so", strlen("libcuda.so")) == 0 ||
-            strncmp(e->d_name, "libnvidia-", strlen("libnvidia-")) == 0)
-            r = link_library(from, e->d_name, to, err);
-    return r;
+    return gpu_driver_link_libraries(driver->nvml, to, err);
 }
 
 static int fail(const char *what) {

@@ -19,6 +19,7 @@ struct card {
     bool running;             /* it was told to run */
     bool healthy;             /* as it was judged last */
     bool served;              /* it was healthy and served new pods at the last snapshot */
+    bool paused;              /* its daemon is not to run now */
     bool ending;              /* while all is closed: it is being stopped */
     char why[GPU_REASON_MAX]; /* what delays its start or its end; "": see the daemon */
 };
@@ -151,11 +152,36 @@ void mps_update(struct mps *m, const struct gpu_snapshot *s) {
     for (size_t i = 0; i < m->ncards && !m->closing; i++) {
         struct card *c = &m->cards[i];
 
+        if (c->paused)
+            continue;
         if (c->wanted)
             update_wanted(m, c, gpu_find(s, c->card.uuid));
         else
             update_unwanted(m, c);
     }
+}
+
+bool mps_pause(struct mps *m, const char *uuid) {
+    struct card *c = find(m, uuid);
+    struct mps_status status;
+
+    if (!c)
+        return true;
+    if (!c->paused) {
+        c->paused = true;
+        c->running = false;
+        set_why(m, c, "");
+        mps_daemon_stop(c->daemon);
+    }
+    mps_daemon_status(c->daemon, &status);
+    return status.pid == 0 && !status.busy;
+}
+
+void mps_resume(struct mps *m, const char *uuid) {
+    struct card *c = find(m, uuid);
+
+    if (c)
+        c->paused = false;
 }
 
 void mps_set_cards(struct mps *m, const struct mps_card *cards, size_t n) {

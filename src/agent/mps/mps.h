@@ -48,6 +48,11 @@ const char *mps_judge(struct mps *m, const struct gpu_device *d);
  * after mps_judge(). */
 void mps_update(struct mps *m, const struct gpu_snapshot *s);
 
+/* Ends the daemon of a card that no container has, until the pause is over: for a reset of the card
+ * or an unload of its driver. Returns whether no process of MPS is left. */
+bool mps_pause(struct mps *m, const char *uuid);
+void mps_resume(struct mps *m, const char *uuid);
+
 struct mps_card_status {
     bool ready;      /* containers can start on the card, under MPS */
     const char *why; /* it is not, for a person */

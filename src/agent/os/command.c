@@ -134,10 +134,11 @@ static void on_written(uv_write_t *request, int status) {
 
 /* Both outputs are one pipe, which keeps their order. */
 static int spawn(uv_loop_t *loop, struct command *c, const struct command_options *o) {
-    uv_stdio_container_t stdio[3] = {
+    uv_stdio_container_t stdio[4] = {
         {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE, .data.stream = (uv_stream_t *) &c->in},
         {.flags = UV_INHERIT_FD},
         {.flags = UV_INHERIT_FD},
+        {.flags = UV_INHERIT_FD, .data.fd = o->inherited},
     };
     uv_process_options_t options = {.exit_cb = on_exit_of,
                                     .file = o->argv[0],
@@ -145,7 +146,7 @@ static int spawn(uv_loop_t *loop, struct command *c, const struct command_option
                                     .env = (char **) (uintptr_t) o->env,
                                     .flags = UV_PROCESS_DETACHED,
                                     .stdio = stdio,
-                                    .stdio_count = 3};
+                                    .stdio_count = o->inherited > 0 ? 4 : 3};
     _cleanup_close_ int outer = -1;
     int pair[2], r;
 

@@ -24,6 +24,7 @@ struct command_options {
     const char *const *argv; /* argv[0] is the path of the program; NULL at the end */
     const char *const *env;  /* NULL: the agent's */
     const char *input;       /* standard input, at most COMMAND_INPUT_MAX bytes; NULL: none */
+    int inherited;           /* descriptor that the program has as its 3; 0: none */
     unsigned deadline_ms;
     /* Called once, unless the command is cancelled; it may start another command. */
     void (*done)(const struct command_result *result, void *userdata);

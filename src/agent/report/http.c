@@ -126,8 +126,12 @@ static void put_problems(struct report *report, struct buf *out) {
         if (stats.ids > 0 && !stats.registered && kubelet_is_there(report->kubelet))
             buf_printf(out, "kubelet has not taken the plugin of %s\n", plugin_resource(p)->name);
     }
-    if (mig_rows_trouble(report->mig_rows)[0])
-        buf_printf(out, "%s\n", mig_rows_trouble(report->mig_rows));
+    if (whole_rows_trouble(report->whole_rows)[0])
+        buf_printf(out, "%s\n", whole_rows_trouble(report->whole_rows));
+    if (report->mig_trouble[0])
+        buf_printf(out, "%s\n", report->mig_trouble);
+    if (report->mig_file_trouble[0])
+        buf_printf(out, "the MIG configurations do not change: %s\n", report->mig_file_trouble);
     if (report->config_trouble[0])
         buf_printf(out, "the configuration does not change: %s\n", report->config_trouble);
     if (!pods_synced(report->shares->pods))
@@ -183,18 +187,24 @@ static void put_time(const struct slot *slot, uint32_t device, struct json_write
     json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].compute_audit.over);
 }
 
-static void put_holder(const struct report *report, struct json_writer *w, struct slot *slot,
-                       const struct slot_device *d, uint32_t at) {
-    struct slot_usage u;
-
-    usage_of_slot(slot, &u);
-    json_object_begin(w, NULL);
+static void put_container(struct json_writer *w, const struct slot *slot) {
     json_put_string(w, "namespace", slot->grant.namespace);
     json_put_string(w, "pod", slot->grant.pod);
     json_put_string(w, "podUID", slot->grant.pod_uid);
     json_put_string(w, "container", slot->grant.container);
+}
+
+static void put_holder(const struct report *report, struct json_writer *w, struct slot *slot,
+                       uint32_t at, const struct gpu_device *device) {
+    const struct slot_device *d = &slot->grant.devices[at];
+    struct slot_usage u;
+
+    usage_of_slot(slot, &u);
+    json_object_begin(w, NULL);
+    put_container(w, slot);
     json_put_u64(w, "core", d->core);
-    json_put_u64(w, "coreUsed", d->driver_percent);
+    if (gpu_tells_load(device))
+        json_put_u64(w, "coreUsed", d->driver_percent);
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryLimit", slot_memory_now(&slot->grant, at));
     json_put_u64(w, "memoryUsed", u.booked[at]);
@@ -210,15 +220,6 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     put_time(slot, at, w);
     json_put_bool(w, "ending", slot->releasing);
     json_object_end(w);
-}
-
-static void put_holders(struct report *report, struct json_writer *w, const char *uuid) {
-    json_array_begin(w, "holders");
-    for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
-        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-            if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-                put_holder(report, w, slot, &slot->grant.devices[i], i);
-    json_array_end(w);
 }
 
 /* Containers that can hold what belongs to no listed process. */
@@ -241,21 +242,42 @@ static void put_candidates(struct report *report, struct json_writer *w,
     json_array_end(w);
 }
 
-/* Who has the instance whole. */
-static void put_owners(struct report *report, struct json_writer *w, const char *uuid) {
+/* A container that has the instance whole. */
+static void put_owner(struct json_writer *w, const struct slot *slot) {
+    json_object_begin(w, NULL);
+    put_container(w, slot);
+    json_put_bool(w, "ending", slot->releasing);
+    json_object_end(w);
+}
+
+/* Containers with a share of the device, or with all of an instance. */
+static void put_holders(struct report *report, struct json_writer *w, const struct gpu_device *d) {
     json_array_begin(w, "holders");
     for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
-        if (!slot_has_whole(slot, uuid))
-            continue;
-        json_object_begin(w, NULL);
-        json_put_string(w, "namespace", slot->grant.namespace);
-        json_put_string(w, "pod", slot->grant.pod);
-        json_put_string(w, "podUID", slot->grant.pod_uid);
-        json_put_string(w, "container", slot->grant.container);
-        json_put_bool(w, "ending", slot->releasing);
-        json_object_end(w);
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            if (strcmp(slot->grant.devices[i].uuid, d->uuid) == 0)
+                put_holder(report, w, slot, i, d);
+        if (gpu_is_part(d) && slot_has_whole(slot, d->uuid))
+            put_owner(w, slot);
     }
     json_array_end(w);
+}
+
+/* What has been given out of the device in shares, and what is in use of it. */
+static void put_amounts(struct report *report, struct json_writer *w, const struct gpu_device *d,
+                        uint64_t outside, const struct card_audit *audit) {
+    struct slot_total granted;
+
+    slot_card_use(&report->shares->slots, d->uuid, "", &granted, NULL);
+    json_put_u64(w, "memory", d->memory);
+    json_put_u64(w, "memoryUsed", d->sample.memory_used);
+    json_put_u64(w, "memoryCapacity", gpu_gives_shares(d) ? shares_capacity(report->shares, d) : 0);
+    json_put_u64(w, "memoryGranted", granted.memory);
+    json_put_u64(w, "memoryPhysical", granted.physical);
+    json_put_u64(w, "memoryOutside", outside);
+    json_put_u64(w, "memoryUnattributed", audit->memory.bytes);
+    put_candidates(report, w, audit);
+    json_put_u64(w, "coreGranted", granted.core);
 }
 
 static void put_instances(struct report *report, struct json_writer *w,
@@ -276,9 +298,10 @@ static void put_instances(struct report *report, struct json_writer *w,
         json_put_u64(w, "computeInstance", d->mig.ci);
         json_put_bool(w, "healthy", d->healthy);
         json_put_string(w, "reason", d->reason);
-        json_put_u64(w, "memory", d->memory);
-        json_put_u64(w, "memoryUsed", d->sample.memory_used);
-        put_owners(report, w, d->uuid);
+        put_amounts(report, w, d, report->audit->outside[i], &report->audit->audits[i]);
+        if (d->sample.gpu_percent != GPU_NOT_TOLD)
+            json_put_u64(w, "utilization", d->sample.gpu_percent);
+        put_holders(report, w, d);
         json_object_end(w);
     }
     json_array_end(w);
@@ -286,30 +309,16 @@ static void put_instances(struct report *report, struct json_writer *w,
 
 static void put_gpu(struct report *report, struct json_writer *w, const struct gpu_device *d,
                     uint64_t outside, const struct card_audit *audit) {
-    struct slot_total granted;
-
-    slot_card_use(&report->shares->slots, d->uuid, "", &granted, NULL);
     json_object_begin(w, NULL);
     json_put_u64(w, "index", d->index);
     json_put_string(w, "uuid", d->uuid);
     json_put_string(w, "model", d->model);
     json_put_bool(w, "healthy", gpu_takes_pods(d));
     json_put_string(w, "reason", d->reason);
-    json_put_u64(w, "memory", d->memory);
-    json_put_u64(w, "memoryUsed", d->sample.memory_used);
-    json_put_u64(w, "memoryCapacity",
-                 gpu_gives_shares(d)
-                     ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
-                     : 0);
-    json_put_u64(w, "memoryGranted", granted.memory);
-    json_put_u64(w, "memoryPhysical", granted.physical);
-    json_put_u64(w, "memoryOutside", outside);
-    json_put_u64(w, "memoryUnattributed", audit->memory.bytes);
-    put_candidates(report, w, audit);
-    json_put_u64(w, "coreGranted", granted.core);
+    put_amounts(report, w, d, outside, audit);
     json_put_u64(w, "utilization",
                  d->sample.gpu_percent == GPU_NOT_TOLD ? 0 : d->sample.gpu_percent);
-    put_holders(report, w, d->uuid);
+    put_holders(report, w, d);
     if (d->divided)
         put_instances(report, w, d);
     json_object_end(w);

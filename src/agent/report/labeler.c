@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "agent/config/card_config.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -35,13 +36,39 @@ static void read_sysfs(struct labeler *l) {
     l->read_ms = clock_ms(CLOCK_MONOTONIC);
 }
 
+/* The labels of a resource are of its first device, as the other labels are of the first card. */
+static size_t find_sharing(const struct node_config *c, const struct gpu_snapshot *s,
+                           struct label_sharing ret[static CONFIG_ROWS_MAX + 1]) {
+    const char *strategy = c->sharing == CONFIG_MPS ? "mps" : "time-slicing";
+    const struct gpu_device *card = labels_first_card(s);
+    struct card_replicas own;
+    struct config_offer offer;
+    size_t n = 0;
+
+    if (card && config_card_replicas(c, s, card, &own))
+        ret[n++] = (struct label_sharing){CONFIG_GPU, own.count, !own.as_cards, strategy};
+    else if (card && config_card_offer(c, s, card, &offer) && offer.replicas > 1)
+        ret[n++] = (struct label_sharing){CONFIG_GPU, offer.replicas, offer.renamed, strategy};
+    for (size_t i = 0; i < c->nreplicas; i++) {
+        const struct config_replicas *r = &c->replicas[i];
+
+        if (!card || strcmp(r->name, CONFIG_GPU) != 0)
+            ret[n++] = (struct label_sharing){r->name, r->replicas, strcmp(r->name, r->rename) != 0,
+                                              strategy};
+    }
+    return n;
+}
+
 static int find_labels(struct labeler *l, const struct gpu_snapshot *s, struct label_set *ret) {
+    const struct node_config *c = l->options->config;
+    struct label_sharing sharing[CONFIG_ROWS_MAX + 1];
     const struct label_facts facts = {.devices = s,
                                       .machine = l->machine,
                                       .pci = &l->pci,
-                                      .strategy = l->options->strategy,
-                                      .sharing = l->options->sharing,
-                                      .nsharing = l->options->nsharing};
+                                      .strategy = c ? (enum mig_strategy) c->mig_strategy
+                                                    : MIG_STRATEGY_NONE,
+                                      .sharing = sharing,
+                                      .nsharing = c ? find_sharing(c, s, sharing) : 0};
 
     read_sysfs(l);
     return labels_of_node(&facts, ret);

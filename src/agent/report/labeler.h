@@ -10,12 +10,12 @@
 #include "agent/labels/node_labels.h"
 #include "agent/os/pci.h"
 
+struct node_config;
+
 struct labeler_options {
-    const char *place;   /* "node", "off", or the absolute path of a file */
-    const char *sys_dir; /* where sysfs is */
-    enum mig_strategy strategy;
-    const struct label_sharing *sharing;
-    size_t nsharing;
+    const char *place;                /* "node", "off", or the absolute path of a file */
+    const char *sys_dir;              /* where sysfs is */
+    const struct node_config *config; /* replicas and the MIG strategy; NULL: the defaults */
 };
 
 struct labeler {

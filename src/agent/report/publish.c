@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Publishes the node's cards: one GPU object for each card, the memory in the node's capacity, and
- * the condition AliquotAgentReady. All are watched and repaired: kubelet zeroes unknown capacity
- * when it registers, a new Node object has none, and users edit objects. No writes while everything
- * is up to date. One request at a time. */
+/* Publishes the node's cards: one GPU object for each card and MIG instance, what the node's
+ * capacity shows of them, and the condition AliquotAgentReady. All are watched and repaired:
+ * kubelet zeroes unknown capacity when it registers, a new Node object has none, and users edit
+ * objects. No writes while everything is up to date. One request at a time. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,10 @@
 
 #include "agent/audit/card_audit.h"
 #include "agent/health/cards.h"
+#include "agent/report/device_object.h"
 #include "agent/report/labeler.h"
+#include "agent/report/mig_status.h"
+#include "agent/report/node_capacity.h"
 #include "agent/report/publish.h"
 #include "agent/report/report.h"
 #include "base/buf.h"
@@ -25,11 +28,10 @@
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/node.h"
 #include "model/dialect.h"
-#include "model/quantity.h"
-#include "model/scaling.h"
 #include "wire/json_write.h"
 
-#define OBJECTS_MAX ((size_t) 2 * GPU_CARDS_MAX)
+#define PATH_SIZE (KUBE_NAME_MAX + 64)
+#define OBJECTS_MAX ((size_t) 2 * GPU_MAX)
 #define RETRY_MIN_MS 500
 #define RETRY_MAX_MS 30000
 /* More writes than one of each kind for each object, and still something to write: what is written
@@ -42,22 +44,9 @@
 /* An object of this node as the API server has it. */
 struct published {
     struct gpu_object gpu;
+    uint64_t mig; /* mig_status_seen() of its status.mig */
     bool seen;
 };
-
-/* What the node says of all its cards together, beside the resources that a plugin serves: kubelet
- * counts pods against it, and gpushare's tools read the last two there. dialects.def has what pods
- * request, of which this is a part: totals of what a plugin serves already are not published. */
-static const struct {
-    const char *name;
-    uint64_t unit; /* bytes; 0: counts cards */
-} sums[] = {
-    {RESOURCE_MEMORY, 1},
-    {"tke.cloud.tencent.com/qgpu-memory", (uint64_t) 1 << 30},
-    {"aliyun.com/gpu-mem", (uint64_t) 1 << 30},
-    {"aliyun.com/gpu-count", 0},
-};
-#define SUMS (sizeof(sums) / sizeof(sums[0]))
 
 struct publisher {
     struct report *report;
@@ -65,10 +54,11 @@ struct publisher {
     bool node_known, gpus_known;
     struct node_object node;
     struct labeler labeler;
-    uint64_t capacity[SUMS];  /* in the Node's status; UINT64_MAX: not present */
-    char health[MESSAGE_MAX]; /* message of the condition GPUHealthy; "": there is none */
+    struct node_capacity capacity; /* in the Node's status */
+    char health[MESSAGE_MAX];      /* message of the condition GPUHealthy; "": there is none */
     char health_since[2][OBJECT_TIME_SIZE]; /* its lastTransitionTime, if its status is [status] */
-    char set_healthy[GPU_ORDER_MAX];        /* annotation of the Node */
+    char cpus[NODE_CPUS_TEXT_MAX];          /* of its annotation NODE_CPUS_ANNOTATION */
+    struct node_orders orders;
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -93,10 +83,11 @@ static struct published *find_published(struct publisher *p, const char *name) {
     return NULL;
 }
 
-static void forget_published(struct publisher *p, const char *name) {
+/* The event may come after another object of that name has been made. */
+static void forget_published(struct publisher *p, const char *name, const char *uid) {
     struct published *o = find_published(p, name);
 
-    if (o)
+    if (o && strcmp(o->gpu.uid, uid) == 0)
         *o = p->objects[--p->nobjects];
 }
 
@@ -113,115 +104,72 @@ static void remember(struct publisher *p, struct json object) {
     if (!o)
         return;
     o->gpu = gpu;
+    o->mig = mig_status_seen(JSON_PATH(object, "status", "mig"));
     o->seen = true;
+    if (p->report->on_gpu)
+        p->report->on_gpu(object, p->report->userdata);
 }
 
 static void remember_node(struct publisher *p, struct json object) {
-    struct json capacity = JSON_PATH(object, "status", "capacity");
     struct json health =
         json_find(JSON_PATH(object, "status", "conditions"), "type", HEALTH_CONDITION);
     const char *message = json_string(json_get(health, "message"));
+    const char *cpus =
+        json_string(JSON_PATH(object, "metadata", "annotations", NODE_CPUS_ANNOTATION));
 
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
     p->node_known = true;
+    text_copy(p->cpus, sizeof(p->cpus), cpus ? cpus : "");
     labeler_see_node(&p->labeler, object);
     if (p->report->on_node)
         p->report->on_node(object, p->report->userdata);
-    gpu_object_read_order(json_get(object, "metadata"), p->set_healthy);
+    gpu_object_read_orders(json_get(object, "metadata"), &p->orders.orders);
+    p->orders.upgrade = driver_upgrade_read(json_get(object, "metadata"), p->orders.upgrade_label);
     for (int status = 0; status < 2; status++)
         object_condition_since(health, status, p->health_since[status]);
     text_copy(p->health, sizeof(p->health), message ? message : "");
-    for (size_t i = 0; i < SUMS; i++) {
-        const char *text = json_string(json_get(capacity, sums[i].name));
-
-        if (!text || quantity_parse(text, strlen(text), &p->capacity[i]) < 0)
-            p->capacity[i] = UINT64_MAX;
-    }
+    node_capacity_read(object, &p->capacity);
 }
 
 /* ---- what there should be ---- */
 
-static void put_overuse(const struct report *report, const char *uuid, struct gpu_object *ret) {
-    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
-        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-            if (slot->grant.devices[i].memory_audit.state >= AUDIT_MEMORY_ESCAPED &&
-                strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-                gpu_object_add_overuse(ret, slot->grant.namespace, slot->grant.pod,
-                                       slot->grant.container);
+/* NULL: it is an instance, and the snapshot has no card for it. */
+static const struct gpu_device *card_of(const struct publisher *p, const struct gpu_device *d) {
+    return gpu_is_part(d) ? gpu_find(gpu_monitor_snapshot(p->report->shares->monitor), d->parent)
+                          : d;
 }
 
-/* In the words of `nvidia-smi topo -m`. */
-static uint8_t link_to(const struct gpu_connections *c, uint32_t other) {
-    if (c->nvlinks[other] > 0)
-        return (uint8_t) (LINK_NVLINK + (c->nvlinks[other] <= LINK_NVLINKS_MAX
-                                             ? c->nvlinks[other] - 1
-                                             : LINK_NVLINKS_MAX - 1));
-    /* NVML counts from 0, the same board, in tens to 50, another socket. */
-    return c->level[other] <= 50 ? (uint8_t) (LINK_BOARD - c->level[other] / 10) : LINK_UNKNOWN;
+/* What is held back is not known before the first poll: what is published stays. */
+static void desired(struct publisher *p, const struct gpu_device *card, const struct gpu_device *d,
+                    struct gpu_object *ret) {
+    const struct published *have;
+
+    device_object(p->report, &p->node, card, d, ret);
+    if (ret->no_shares || card_audit_held_back(p->report->audit, d, &ret->unattributed))
+        return;
+    have = find_published(p, ret->name);
+    ret->unattributed = have ? have->gpu.unattributed : 0;
 }
 
-static void put_links(const struct gpu_connections *c, struct gpu_object *ret) {
-    ret->numa = c->known > 0 ? (int8_t) c->numa : -1;
-    ret->nlinks = c->known <= GPU_LINKS_MAX ? c->known : GPU_LINKS_MAX;
-    for (uint32_t i = 0; i < ret->nlinks; i++)
-        ret->links[i] = i == ret->index ? LINK_UNKNOWN : link_to(c, i);
-}
+/* Whether a pod can be bound to the node for its cards, by what the Node says of it. */
+static bool serves_pods(const struct publisher *p) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(p->report->shares->monitor);
+    bool shares = false;
 
-static void put_health(const struct report *report, const char *uuid, struct gpu_object *ret) {
-    struct health_view view = health_cards_view(report->health, uuid);
-
-    text_copy(ret->state, sizeof(ret->state), health_state_name(view.state));
-    text_copy(ret->reason, sizeof(ret->reason), view.reason);
-    object_time((time_t) view.since, ret->since);
-    ret->last_xid = view.last_xid;
-}
-
-static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
-    struct report *report = p->report;
-
-    memset(ret, 0, sizeof(*ret));
-    (void) gpu_object_name(report->shares->options.node_name, p->node.internal_ip, d->index,
-                           ret->name);
-    text_copy(ret->node, sizeof(ret->node), report->shares->options.node_name);
-    text_copy(ret->owner, sizeof(ret->owner), p->node.uid);
-    text_copy(ret->uuid, sizeof(ret->uuid), d->uuid);
-    text_copy(ret->model, sizeof(ret->model), d->model);
-    if (report->shares->driver)
-        gpu_driver_path(report->shares->driver, &report->shares->places, d, ret->path);
-    ret->index = d->index;
-    ret->memory = d->memory;
-    ret->capacity = scaling_capacity(d->memory, report->shares->options.memory_scaling);
-    put_health(report, d->uuid, ret);
-    put_links(&d->links, ret);
-    put_overuse(report, d->uuid, ret);
-    if (!card_audit_held_back(report->audit, d, &ret->unattributed)) {
-        const struct published *have = find_published(p, ret->name);
-
-        ret->unattributed = have ? have->gpu.unattributed : 0;
-    }
-}
-
-/* Published values are kept while the driver does not answer. */
-static bool same_links(const struct gpu_object *have, const struct gpu_object *want) {
-    return want->nlinks == 0 || (have->numa == want->numa && have->nlinks == want->nlinks &&
-                                 memcmp(have->links, want->links, want->nlinks) == 0);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        shares |= gpu_gives_shares(&s->devices[i]);
+    return shares ? node_serves(&p->node, time(NULL)) : node_serves_whole(&p->node, time(NULL));
 }
 
 /* Where the node can serve no pod, the scheduler has made a healthy card Unknown. */
 static bool same_health(const struct publisher *p, const struct gpu_object *have,
                         const struct gpu_object *want) {
-    bool left =
-        have->unknown && strcmp(want->state, "Healthy") == 0 && !node_serves(&p->node, time(NULL));
+    bool left = have->unknown && strcmp(want->state, "Healthy") == 0 && !serves_pods(p);
 
     return (left || strcmp(have->state, want->state) == 0) &&
-           strcmp(have->reason, want->reason) == 0 && have->last_xid == want->last_xid;
-}
-
-static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
-    return same_links(a, b) && a->index == b->index && a->memory == b->memory &&
-           strcmp(a->owner, b->owner) == 0 && strcmp(a->uuid, b->uuid) == 0 &&
-           strcmp(a->model, b->model) == 0 && (strcmp(a->path, b->path) == 0 || !b->path[0]);
+           strcmp(have->reason, want->reason) == 0 && have->last_xid == want->last_xid &&
+           (!want->licence[0] || strcmp(have->licence, want->licence) == 0);
 }
 
 /* ---- requests ---- */
@@ -265,6 +213,11 @@ static void request(struct publisher *p, const char *method, const char *path, c
         (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
 }
 
+static void node_status_path(const struct publisher *p, char ret[static PATH_SIZE]) {
+    (void) snprintf(ret, PATH_SIZE, "/api/v1/nodes/%s/status",
+                    p->report->shares->options.node_name);
+}
+
 static void create_object(struct publisher *p, const struct gpu_object *gpu) {
     _cleanup_buf_ struct buf body = BUF_INIT(16384);
 
@@ -275,7 +228,7 @@ static void create_object(struct publisher *p, const struct gpu_object *gpu) {
 
 static void patch_object(struct publisher *p, const struct gpu_object *gpu) {
     _cleanup_buf_ struct buf body = BUF_INIT(16384);
-    char path[KUBE_NAME_MAX + 64];
+    char path[PATH_SIZE];
 
     (void) snprintf(p->doing, sizeof(p->doing), "update GPU object %s", gpu->name);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", gpu->name);
@@ -285,7 +238,7 @@ static void patch_object(struct publisher *p, const struct gpu_object *gpu) {
 
 static void patch_status(struct publisher *p, const struct gpu_object *gpu) {
     _cleanup_buf_ struct buf body = BUF_INIT(16384);
-    char path[KUBE_NAME_MAX + 64];
+    char path[PATH_SIZE];
 
     (void) snprintf(p->doing, sizeof(p->doing), "report GPU object %s %s", gpu->name, gpu->state);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", gpu->name);
@@ -293,40 +246,21 @@ static void patch_status(struct publisher *p, const struct gpu_object *gpu) {
     request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
 }
 
-static void delete_object(struct publisher *p, const char *name) {
-    _cleanup_buf_ struct buf body = BUF_INIT(16);
-    char path[KUBE_NAME_MAX + 64];
-
-    (void) snprintf(p->doing, sizeof(p->doing),
-                    "delete GPU object %s (its card has another name now)", name);
-    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", name);
-    forget_published(p, name);
-    request(p, "DELETE", path, NULL, &body);
-}
-
-/* A missing entry equals 0 and is not written. */
-static bool is_published(const struct publisher *p, size_t sum, uint64_t want) {
-    return p->capacity[sum] == want || (want == 0 && p->capacity[sum] == UINT64_MAX);
-}
-
-static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
-    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+/* Only this one: the name may be another object's by now. */
+static void delete_object(struct publisher *p, const struct gpu_object *gpu, const char *why) {
+    _cleanup_buf_ struct buf body = BUF_INIT(256);
     struct json_writer w = {.out = &body};
-    char path[KUBE_NAME_MAX + 64];
+    char path[PATH_SIZE];
 
-    (void) snprintf(p->doing, sizeof(p->doing), "set the node's GPU memory capacity");
-    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
-                    p->report->shares->options.node_name);
+    (void) snprintf(p->doing, sizeof(p->doing), "delete GPU object %s (%s)", gpu->name, why);
+    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", gpu->name);
     json_object_begin(&w, NULL);
-    json_object_begin(&w, "status");
-    json_object_begin(&w, "capacity");
-    for (size_t i = 0; i < SUMS; i++)
-        if (!is_published(p, i, want[i]))
-            json_put_stringf(&w, sums[i].name, "%llu", (unsigned long long) want[i]);
+    json_object_begin(&w, "preconditions");
+    json_put_string(&w, "uid", gpu->uid);
     json_object_end(&w);
     json_object_end(&w);
-    json_object_end(&w);
-    request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
+    forget_published(p, gpu->name, gpu->uid);
+    request(p, "DELETE", path, NULL, &body);
 }
 
 /* `since`: "": from now on. */
@@ -334,11 +268,10 @@ static void patch_condition(struct publisher *p, const char *type, bool status, 
                             const char *message, const char *since) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
-    char path[KUBE_NAME_MAX + 64], now[OBJECT_TIME_SIZE];
+    char path[PATH_SIZE], now[OBJECT_TIME_SIZE];
 
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition %s", type);
-    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
-                    p->report->shares->options.node_name);
+    node_status_path(p, path);
     object_now(now);
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
@@ -355,40 +288,66 @@ static void patch_condition(struct publisher *p, const char *type, bool status, 
 /* Each of these sends at most one request and returns whether it did. */
 
 static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
-    uint64_t want[SUMS] = {0};
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct node_capacity want;
+    char path[PATH_SIZE];
 
-    for (uint32_t i = 0; i < s->ndevices; i++) {
-        uint64_t memory =
-            scaling_capacity(s->devices[i].memory, p->report->shares->options.memory_scaling);
-
-        for (size_t j = 0; j < SUMS && gpu_gives_shares(&s->devices[i]); j++)
-            if (dialect_knows(sums[j].name))
-                want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
-    }
-    for (size_t i = 0; i < SUMS; i++)
-        if (!is_published(p, i, want[i])) {
-            patch_node(p, want);
-            return true;
-        }
-    return false;
+    node_capacity_want(p->report->shares, s, &want);
+    if (!node_capacity_differs(&p->capacity, &want))
+        return false;
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's GPU capacity");
+    node_status_path(p, path);
+    node_capacity_patch(&p->capacity, &want, &body);
+    request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
+    return true;
 }
 
+/* An instance that is made again has the name of the former one, and is another device. */
 static bool mend_object(struct publisher *p, const struct gpu_device *d) {
+    const struct gpu_device *card = card_of(p, d);
     const struct published *have;
     struct gpu_object want;
 
-    desired(p, d, &want);
+    if (!card)
+        return false;
+    desired(p, card, d, &want);
     have = find_published(p, want.name);
     if (!have)
         create_object(p, &want);
-    else if (!same_spec(&have->gpu, &want))
+    else if (have->gpu.parent[0] && strcmp(have->gpu.uuid, want.uuid) != 0)
+        delete_object(p, &have->gpu, "another MIG instance has its name now");
+    else if (!device_object_same_spec(&have->gpu, &want))
         patch_object(p, &want);
-    else if (!same_health(p, &have->gpu, &want) || !have->gpu.has_capacity ||
-             have->gpu.capacity != want.capacity || have->gpu.unattributed != want.unattributed ||
-             strcmp(have->gpu.overuse, want.overuse) != 0)
+    else if (!same_health(p, &have->gpu, &want) ||
+             !device_object_same_capacity(&have->gpu, &want) ||
+             have->gpu.unattributed != want.unattributed ||
+             strcmp(have->gpu.overuse, want.overuse) != 0 ||
+             strcmp(have->gpu.evict, want.evict) != 0 ||
+             strcmp(have->gpu.maintenance, want.maintenance) != 0 ||
+             !device_object_same_reset(&have->gpu, &want))
         patch_status(p, &want);
     else
         return false;
+    return true;
+}
+
+/* What can be made of a card by order; a write of its own, as it changes without the rest. What the
+ * former agent reported stays until the card is read: the scheduler would place the card's orders
+ * elsewhere. */
+static bool mend_mig(struct publisher *p, const struct published *o) {
+    const struct report *report = p->report;
+    const struct mig_report *want = NULL;
+    _cleanup_buf_ struct buf body = BUF_INIT(65536);
+    char path[PATH_SIZE];
+
+    if (report->mig_report && !report->mig_report(o->gpu.uuid, report->userdata, &want))
+        return false;
+    if (o->mig == mig_status_wanted(want))
+        return false;
+    (void) snprintf(p->doing, sizeof(p->doing), "report MIG of GPU object %s", o->gpu.name);
+    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", o->gpu.name);
+    mig_status_patch(want, &body);
+    request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
     return true;
 }
 
@@ -450,48 +409,73 @@ static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot
 static bool mend_labels(struct publisher *p, const struct gpu_snapshot *s) {
     _cleanup_buf_ struct buf body = BUF_INIT(256 << 10);
     struct gpu_monitor_status status;
-    char path[KUBE_NAME_MAX + 64];
+    char path[PATH_SIZE];
 
     /* What is saved of the cards may be of another driver. */
     gpu_monitor_status(p->report->shares->monitor, &status);
     if (!status.complete || !labeler_update(&p->labeler, s, &body))
         return false;
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's labels");
-    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
-                    p->report->shares->options.node_name);
+    node_status_path(p, path);
     request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
     return true;
 }
 
-/* Why a card of a GPU object is given out in no shares. */
-static const char *missing_reason(const struct gpu_snapshot *s, const char *uuid) {
-    const struct gpu_device *d = gpu_find(s, uuid);
+static bool mend_cpus(struct publisher *p) {
+    const struct node_cpus *want = cross_check_node_cpus(p->report->cross_check);
+    _cleanup_buf_ struct buf body = BUF_INIT(4 * NODE_CPUS_TEXT_MAX);
+    struct json_writer w = {.out = &body};
+    char path[PATH_SIZE], text[NODE_CPUS_TEXT_MAX];
 
-    return d && d->divided ? "the card is in MIG mode: it gives MIG instances and no shares"
-                           : "the driver does not list the card any more";
+    if (!want)
+        return false;
+    node_cpus_write(want, text);
+    if (strcmp(text, p->cpus) == 0)
+        return false;
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's free exclusive CPUs");
+    node_status_path(p, path);
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_object_begin(&w, "annotations");
+    json_put_string(&w, NODE_CPUS_ANNOTATION, text[0] ? text : NULL);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
+    return true;
 }
 
-/* A GPU object without a card: deleted if the card has another name now; reported if the card is
- * missing, because it may come back and pods may have allocations on it. */
+/* Whether the driver has listed the instances of the card, and this one is not among them. */
+static bool is_destroyed(const struct gpu_snapshot *s, const struct gpu_object *gpu) {
+    const struct gpu_device *card = gpu->parent[0] ? gpu_find(s, gpu->parent) : NULL;
+
+    return card && card->healthy && !card->saved;
+}
+
+/* A GPU object without a device: deleted if the device has another name now, or is an instance that
+ * was destroyed; reported if a card is missing, because it may come back and pods may have
+ * allocations on it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
     for (uint32_t i = 0; i < s->ndevices; i++) {
-        struct gpu_object want;
+        const struct gpu_device *card = card_of(p, &s->devices[i]);
+        char name[KUBE_NAME_MAX] = "";
 
-        if (!gpu_gives_shares(&s->devices[i]))
-            continue;
-        desired(p, &s->devices[i], &want);
-        if (strcmp(want.name, o->gpu.name) == 0)
+        if (card)
+            device_object_name(p->report, &p->node, card, &s->devices[i], name);
+        if (strcmp(name, o->gpu.name) == 0)
             return false;
     }
-    if (gpu_find_card(s, o->gpu.uuid)) {
-        delete_object(p, o->gpu.name);
+    if (gpu_find(s, o->gpu.uuid) || is_destroyed(s, &o->gpu)) {
+        delete_object(p, &o->gpu,
+                      o->gpu.parent[0] ? "its MIG instance is gone"
+                                       : "its card has another name now");
         return true;
     }
     if (o->gpu.healthy) {
         struct gpu_object lost = o->gpu;
 
         text_copy(lost.state, sizeof(lost.state), health_state_name(HEALTH_UNHEALTHY));
-        text_copy(lost.reason, sizeof(lost.reason), missing_reason(s, o->gpu.uuid));
+        text_copy(lost.reason, sizeof(lost.reason), GPU_LOST_REASON);
         object_now(lost.since);
         patch_status(p, &lost);
         return true;
@@ -522,12 +506,15 @@ static void reconcile(struct publisher *p) {
     if (mend_node(p, s) || mend_condition(p) || mend_health_condition(p, s))
         return;
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (gpu_gives_shares(&s->devices[i]) && mend_object(p, &s->devices[i]))
+        if (mend_object(p, &s->devices[i]))
             return;
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))
             return;
-    if (mend_labels(p, s))
+    for (size_t i = 0; i < p->nobjects; i++)
+        if (mend_mig(p, &p->objects[i]))
+            return;
+    if (mend_labels(p, s) || mend_cpus(p))
         return;
     p->trouble[0] = 0; /* nothing is left to write */
     p->writes = 0;
@@ -555,6 +542,12 @@ static void node_sync_begin(void *userdata) {
     (void) userdata;
 }
 
+/* What is ordered of the cards is followed before anything is written of them. */
+static void tell_orders(const struct publisher *p) {
+    if (publisher_has_orders(p) && p->report->on_orders)
+        p->report->on_orders(p->report->userdata);
+}
+
 static void node_object(enum kube_event event, struct json object, void *userdata) {
     struct publisher *p = userdata;
 
@@ -562,6 +555,7 @@ static void node_object(enum kube_event event, struct json object, void *userdat
         p->node_known = false;
     else
         remember_node(p, object);
+    tell_orders(p);
     reconcile(p);
 }
 
@@ -579,9 +573,10 @@ static void gpu_sync_begin(void *userdata) {
 static void gpu_object(enum kube_event event, struct json object, void *userdata) {
     struct publisher *p = userdata;
     const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    const char *uid = json_string(JSON_PATH(object, "metadata", "uid"));
 
     if (event == KUBE_DELETED && name)
-        forget_published(p, name);
+        forget_published(p, name, uid ? uid : "");
     else
         remember(p, object);
     reconcile(p);
@@ -594,6 +589,7 @@ static void gpu_sync_end(void *userdata) {
         if (!p->objects[i - 1].seen)
             p->objects[i - 1] = p->objects[--p->nobjects];
     p->gpus_known = true;
+    tell_orders(p);
     reconcile(p);
 }
 
@@ -676,12 +672,18 @@ bool publisher_object(const struct publisher *p, const char *uuid,
     return false;
 }
 
-const char *publisher_order(const struct publisher *p, const struct gpu_device *card) {
-    if (card->divided)
-        return p->node_known ? p->set_healthy : NULL;
+bool publisher_has_orders(const struct publisher *p) {
+    return p->node_known && p->gpus_known;
+}
+
+const struct node_orders *publisher_node_orders(const struct publisher *p) {
+    return p->node_known ? &p->orders : NULL;
+}
+
+const struct gpu_orders *publisher_orders(const struct publisher *p, const struct gpu_device *d) {
     for (size_t i = 0; i < p->nobjects; i++)
-        if (strcmp(p->objects[i].gpu.uuid, card->uuid) == 0)
-            return p->objects[i].gpu.set_healthy;
+        if (strcmp(p->objects[i].gpu.uuid, d->uuid) == 0)
+            return &p->objects[i].gpu.orders;
     return NULL;
 }
 

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "kube/objects/driver_upgrade.h"
+#include "kube/objects/gpu_object.h"
 #include "kube/objects/pod.h"
 
 struct err;
@@ -15,12 +17,25 @@ struct report;
 int publisher_start(struct report *report, struct publisher **ret, struct err *err);
 void publisher_update(struct publisher *p); /* the snapshot has changed */
 void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata);
-/* The GPU object of the card with that UUID; false while there is none. */
+/* The GPU object of the card or instance with that UUID; false while there is none. */
 bool publisher_object(const struct publisher *p, const char *uuid,
                       char ret_name[static KUBE_NAME_MAX], char ret_uid[static KUBE_UID_MAX]);
-/* The text of the annotation GPU_SET_HEALTHY of the card's GPU object, or of the Node for a card
- * that is divided and thus has no object; "": there is none; NULL: it was not read yet. */
-const char *publisher_order(const struct publisher *p, const struct gpu_device *card);
+/* The orders for a device: the annotations of its GPU object. NULL: they were not read yet. */
+const struct gpu_orders *publisher_orders(const struct publisher *p, const struct gpu_device *d);
+
+/* Whether the Node and all its GPU objects were read. */
+bool publisher_has_orders(const struct publisher *p);
+
+/* What the Node orders for all of its cards. */
+struct node_orders {
+    struct gpu_orders orders; /* its annotations */
+    enum driver_upgrade upgrade;
+    char upgrade_label[DRIVER_UPGRADE_LABEL_MAX]; /* that says so */
+};
+
+/* NULL: it was not read yet. */
+const struct node_orders *publisher_node_orders(const struct publisher *p);
+
 /* What keeps the API server's copy from being true; "" when nothing does. */
 const char *publisher_trouble(const struct publisher *p);
 

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 #include "agent/audit/audit_internal.h"
-#include "agent/backends/mig_rows.h"
+#include "agent/backends/whole_rows.h"
+#include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/report/labeler.h"
@@ -16,6 +17,7 @@
 struct health_cards;
 struct http_server;
 struct kube_client;
+struct mig_report;
 struct publisher;
 struct waiting;
 
@@ -28,17 +30,25 @@ struct report {
     struct audit *audit;
     const struct health_cards *health;
     const struct prestarts *prestarts;
+    const struct cross_check *cross_check;
     const struct kubelet *kubelet;
-    const struct mig_rows *mig_rows;
+    const struct whole_rows *whole_rows;
     struct kube_client *client;
     struct publisher *publisher;
     struct http_server *http;
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
     void (*on_node)(struct json node, void *userdata); /* it was read; NULL: not called */
+    void (*on_gpu)(struct json gpu, void *userdata);   /* a GPU object of this node; the same */
+    void (*on_orders)(void *userdata); /* the Node and all its GPU objects were read; the same */
+    /* Whether it is known what can be made by order of the card with that UUID, *ret; NULL: the
+     * card is not divided by order. May be NULL: no card is. */
+    bool (*mig_report)(const char *uuid, void *userdata, const struct mig_report **ret);
     void *userdata;
-    bool capacity_known;      /* the factor of oversubscription: all its sources were read */
-    bool leaving;             /* the agent is about to end, see leave.c */
-    uint64_t started;         /* uv_now */
-    char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
-    char api_trouble[256];    /* last problem with the API server; "" when a watch is up */
+    bool capacity_known;        /* the factor of oversubscription: all its sources were read */
+    bool leaving;               /* the agent is about to end, see leave.c */
+    uint64_t started;           /* uv_now */
+    char mig_trouble[1280];     /* what the node's MIG configuration waits for, or why it failed */
+    char mig_file_trouble[512]; /* why the ConfigMaps of MIG configurations cannot be used */
+    char config_trouble[512];   /* why the file of the configuration cannot be used; "": it can */
+    char api_trouble[256];      /* last problem with the API server; "" when a watch is up */
 };

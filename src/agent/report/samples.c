@@ -35,7 +35,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
     const struct gpu_device *d = &s->devices[i];
     const struct audit *audit = report->audit;
-    bool audited = d->healthy && gpu_gives_shares(d);
+    bool audited = d->healthy && gpu_has_limits(d);
     bool judged = audited && d->sample.attributable && audit_pids_fit(audit, d);
     struct slot_total granted;
 
@@ -50,12 +50,11 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .healthy = gpu_takes_pods(d),
         .memory = d->memory,
         .gpu = d->sample,
+        .nvlinks = d->healthy ? d->errors.nvlinks : METRIC_UNKNOWN_32,
         .granted = granted.memory,
         .physical = granted.physical,
         .core = granted.core,
-        .capacity = gpu_gives_shares(d)
-                        ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
-                        : 0,
+        .capacity = gpu_gives_shares(d) ? shares_capacity(report->shares, d) : 0,
         .outside = audited ? audit->outside[i] : METRIC_UNKNOWN_64,
         .unattributed = judged ? audit->audits[i].memory.bytes : METRIC_UNKNOWN_64,
     };
@@ -130,8 +129,13 @@ static void collect_dcgm(const struct report *report, const struct gpu_device *d
                                  .profile = instance ? d->mig.profile : NULL,
                                  .index = card->index,
                                  .gi = instance ? d->mig.gi : METRIC_UNKNOWN_32,
-                                 .gpu = d->sample};
+                                 .gpu = d->sample,
+                                 .errors = d->errors,
+                                 .licensed = d->traits.vgpu && !instance ? d->traits.unlicensed == 0
+                                                                         : METRIC_UNKNOWN_32};
 
+    if (!d->healthy || instance)
+        memset(&sample.errors, 0xff, sizeof(sample.errors));
     if (!d->healthy)
         forget_figures(&sample.gpu);
     else if (card->divided)
@@ -185,22 +189,50 @@ static void collect_health(const struct report *report, const struct gpu_device 
     }
 }
 
+static void collect_resets(const struct report *report, const struct gpu_device *d,
+                           struct agent_samples *ret) {
+    const struct health_card *card = health_cards_find(report->health, d->uuid);
+
+    for (enum reset_result result = 0; card && result < RESET_RESULTS; result++) {
+        const struct reset_sample s = {report->shares->options.node_name, d->uuid,
+                                       reset_result_name(result), d->index, card->resets[result]};
+
+        buf_append(&ret->resets, &s, sizeof(s));
+    }
+}
+
 static void collect_states(const struct report *report, struct agent_samples *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         collect_health(report, &s->devices[i], ret);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (s->devices[i].kind == GPU_CARD)
+            collect_resets(report, &s->devices[i], ret);
     ret->sets[SAMPLES_state] = samples_in(&ret->states, sizeof(struct state_sample));
     ret->sets[SAMPLES_xid] = samples_in(&ret->xids, sizeof(struct xid_sample));
+    ret->sets[SAMPLES_reset] = samples_in(&ret->resets, sizeof(struct reset_sample));
 }
 
 /* ---- containers ---- */
 
+/* An instance has a number of its own in a snapshot, of which metrics know nothing. */
+static void put_instance(const struct report *report, struct container_identity *of) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    const struct gpu_device *d = gpu_find(s, of->uuid);
+    const struct gpu_device *card = d ? gpu_find(s, d->parent) : NULL;
+    bool instance = d && d->kind == GPU_MIG_INSTANCE;
+
+    of->profile = instance ? d->mig.profile : NULL;
+    of->gi = instance ? d->mig.gi : METRIC_UNKNOWN_32;
+    if (instance && card)
+        of->index = card->index;
+}
+
 static struct container_identity identity_of(const struct report *report, const struct slot *slot,
                                              uint32_t at) {
     const struct slot_grant *g = &slot->grant;
-
-    return (struct container_identity){
+    struct container_identity ret = {
         .node = report->shares->options.node_name,
         .namespace = g->namespace,
         .pod = g->pod,
@@ -209,6 +241,9 @@ static struct container_identity identity_of(const struct report *report, const 
         .uuid = g->devices[at].uuid,
         .index = g->devices[at].index,
     };
+
+    put_instance(report, &ret);
+    return ret;
 }
 
 static void collect_ledger(const struct slot_usage *u, uint32_t at, struct container_sample *ret) {
@@ -226,7 +261,7 @@ static void collect_driver(const struct report *report, const struct slot_device
 
     ret->driver_time = d->driver_time;
     ret->driver_memory = read ? d->driver_memory : METRIC_UNKNOWN_64;
-    ret->driver_percent = read ? d->driver_percent : METRIC_UNKNOWN_32;
+    ret->driver_percent = read && gpu_tells_load(card) ? d->driver_percent : METRIC_UNKNOWN_32;
     ret->processes = read ? d->driver_processes : METRIC_UNKNOWN_32;
     ret->over_time = read ? d->compute_audit.over : METRIC_UNKNOWN_32;
     ret->unlimited_processes = judged ? d->bypassing : METRIC_UNKNOWN_32;
@@ -284,6 +319,27 @@ static void collect_containers(const struct report *report, struct agent_samples
     }
     ret->sets[SAMPLES_container] = samples_in(&ret->containers, sizeof(struct container_sample));
     ret->sets[SAMPLES_policy] = samples_in(&ret->policies, sizeof(struct policy_sample));
+}
+
+static void collect_cpus(const struct report *report, struct agent_samples *ret) {
+    const struct cross_check *c = report->cross_check;
+    const struct cross_check_cpus *list = (const void *) c->cpus.data;
+
+    for (size_t i = 0; i < c->cpus.len / sizeof(*list); i++) {
+        struct cpus_sample s = {.of = {.node = report->shares->options.node_name,
+                                       .namespace = list[i].namespace,
+                                       .pod = list[i].pod,
+                                       .pod_uid = list[i].pod_uid,
+                                       .container = list[i].container,
+                                       .uuid = list[i].uuid,
+                                       .index = list[i].index},
+                                .exclusive = list[i].exclusive,
+                                .elsewhere = list[i].elsewhere};
+
+        put_instance(report, &s.of);
+        buf_append(&ret->cpus, &s, sizeof(s));
+    }
+    ret->sets[SAMPLES_cpus] = samples_in(&ret->cpus, sizeof(struct cpus_sample));
 }
 
 /* ---- the agent itself ---- */
@@ -351,6 +407,9 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
         .overuse = report->audit->overuse_found,
         .overuse_stopped = report->audit->overuse_stopped,
         .driver_limits_left = report->shares->driver_limits.left,
+        .differences = report->cross_check->differences,
+        .others = (uint32_t) (report->cross_check->others.len / sizeof(struct cross_check_other)),
+        .lists_failed = report->cross_check->failed,
         .resident = resident_bytes(),
     };
     collect_events(report, &ret->agent);
@@ -366,11 +425,13 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
 int agent_samples_collect(struct report *report, struct agent_samples *ret) {
     int r;
 
-    ret->states = ret->xids = ret->containers = ret->policies = BUF_INIT(0);
+    ret->states = ret->xids = ret->resets = ret->containers = ret->policies = ret->cpus =
+        BUF_INIT(0);
     collect_cards(report, ret);
     collect_devices(report, ret);
     collect_states(report, ret);
     collect_containers(report, ret);
+    collect_cpus(report, ret);
     collect_plugins(report, ret);
     collect_agent(report, ret);
     r = buf_error(&ret->instances);
@@ -381,7 +442,11 @@ int agent_samples_collect(struct report *report, struct agent_samples *ret) {
     if (r == 0)
         r = buf_error(&ret->xids);
     if (r == 0)
+        r = buf_error(&ret->resets);
+    if (r == 0)
         r = buf_error(&ret->containers);
+    if (r == 0)
+        r = buf_error(&ret->cpus);
     return r == 0 ? buf_error(&ret->policies) : r;
 }
 
@@ -390,6 +455,8 @@ void agent_samples_done(struct agent_samples *s) {
     buf_done(&s->dcgm);
     buf_done(&s->states);
     buf_done(&s->xids);
+    buf_done(&s->resets);
     buf_done(&s->containers);
     buf_done(&s->policies);
+    buf_done(&s->cpus);
 }

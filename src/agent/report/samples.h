@@ -22,8 +22,10 @@ struct report;
     SET(dcgm, "GPU or MIG instance of the node")                                                   \
     SET(state, "GPU or MIG instance of the node, and state")                                       \
     SET(xid, "GPU or MIG instance of the node, and XID that it has had")                           \
-    SET(container, "GPU of a container's share")                                                   \
-    SET(policy, "GPU of a container's share")                                                      \
+    SET(reset, "GPU of the node, and result of a reset")                                           \
+    SET(container, "GPU or MIG instance of a container's share")                                   \
+    SET(policy, "GPU or MIG instance of a container's share")                                      \
+    SET(cpus, "GPU or MIG instance of a container that has CPUs for itself")                       \
     SET(plugin, "extended resource")                                                               \
     SET(prestart, "result of PreStartContainer")                                                   \
     SET(agent, "agent")                                                                            \
@@ -44,6 +46,7 @@ struct card_sample {
     bool healthy;
     uint64_t memory;
     struct gpu_sample gpu; /* all bits are set (not known) while the card is unhealthy */
+    uint32_t nvlinks;      /* that are active */
     uint64_t granted, physical, capacity;
     uint32_t core;
     uint64_t outside, unattributed;
@@ -70,12 +73,16 @@ struct dcgm_sample {
     uint32_t index;                 /* of the card */
     uint32_t gi;                    /* id of a GPU instance; METRIC_UNKNOWN_32: a card */
     struct gpu_sample gpu;          /* as in struct card_sample */
+    struct gpu_errors errors;       /* of a card */
+    uint32_t licensed;              /* 0 or 1; of a vGPU */
 };
 
-/* A container on one GPU. */
+/* A container on one GPU or MIG instance. */
 struct container_identity {
     const char *node, *namespace, *pod, *pod_uid, *container, *uuid;
-    uint32_t index; /* of the GPU */
+    const char *profile; /* of an instance; NULL: a GPU */
+    uint32_t index;      /* of the GPU */
+    uint32_t gi;         /* id of a GPU instance; METRIC_UNKNOWN_32: a GPU */
 };
 
 struct container_sample {
@@ -110,10 +117,21 @@ struct xid_sample {
     uint64_t count;
 };
 
+struct reset_sample {
+    const char *node, *uuid, *result;
+    uint32_t index;
+    uint64_t count;
+};
+
 struct policy_sample {
     struct container_identity of;
     const char *policy;
     bool one;
+};
+
+struct cpus_sample {
+    struct container_identity of;
+    uint32_t exclusive, elsewhere;
 };
 
 struct plugin_sample {
@@ -134,6 +152,9 @@ struct agent_sample {
     uint64_t restarts, hangs;
     uint32_t slots, prestart_waiting;
     uint64_t reclaimed, overuse, overuse_stopped, driver_limits_left;
+    uint32_t differences;
+    uint32_t others;
+    uint64_t lists_failed;
     uint64_t events_written, events_failed, events_dropped;
     uint64_t resident;
     uint64_t arbiter_ns, arbiter_steps;
@@ -147,7 +168,8 @@ struct version_sample {
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
-    struct buf instances, dcgm, states, xids, containers, policies; /* arrays of the samples */
+    struct buf instances, dcgm, states, xids, resets, containers, policies,
+        cpus; /* arrays of the samples */
     struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;

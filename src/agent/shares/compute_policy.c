@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "model/quantity.h"
 #include "share/compute_policies.h"
 
@@ -31,22 +32,22 @@ int compute_policy_parse(const char *text, enum share_policy *ret) {
 }
 
 int compute_policies_parse(const char *text, uint32_t *ret) {
+    const char *item;
     uint32_t bits = 0;
+    size_t len;
 
     if (strcmp(text, "all") == 0 || strcmp(text, "none") == 0) {
         *ret = text[0] == 'a' ? ALL_POLICIES : 0;
         return 0;
     }
-    while (*text) {
-        size_t len = strcspn(text, ",");
+    while (text_item(&text, &item, &len)) {
         enum share_policy policy;
         char name[32];
 
-        if (snprintf(name, sizeof(name), "%.*s", (int) len, text) >= (int) sizeof(name) ||
+        if (snprintf(name, sizeof(name), "%.*s", (int) len, item) >= (int) sizeof(name) ||
             compute_policy_parse(name, &policy) < 0 || policy == SHARE_DEFAULT)
             return -EINVAL;
         bits |= 1u << policy;
-        text += len + (text[len] == ',');
     }
     *ret = bits;
     return 0;

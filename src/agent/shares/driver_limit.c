@@ -236,11 +236,19 @@ static bool is_due(const struct shares *s, const struct driver_limit_card *c,
     return c->refused ? d->driver_memory < c->use || age >= REFUSED_MS : age >= CHECK_MS;
 }
 
+/* The driver limits no control group on a card in MIG mode. */
+static bool is_instance(const struct shares *s, const char *uuid) {
+    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
+
+    return d && gpu_is_part(d);
+}
+
 static void bring_up_to_date(struct driver_limit *w, const struct slot *slot) {
     for (uint32_t i = 0; i < w->ncards && i < slot->grant.ndevices; i++) {
         uint64_t bytes = wanted(w->shares, slot, i);
 
-        if (is_due(w->shares, &w->cards[i], &slot->grant.devices[i], bytes))
+        if (!is_instance(w->shares, w->cards[i].uuid) &&
+            is_due(w->shares, &w->cards[i], &slot->grant.devices[i], bytes))
             request_limit(w, &w->cards[i], bytes);
     }
 }

@@ -86,6 +86,14 @@ static bool install_in(struct shares *s, const char *dir, struct err *why) {
     return true;
 }
 
+/* Where the state directory is mounted noexec, the library's is a tmpfs of its own. */
+static bool install_beside_state(struct shares *s, struct err *why) {
+    char dir[384];
+
+    (void) snprintf(dir, sizeof(dir), "%s/lib", s->options.state_dir);
+    return install_in(s, s->options.state_dir, why) || install_in(s, dir, why);
+}
+
 void driver_limit_hook_install(struct shares *s) {
     struct err why;
 
@@ -93,7 +101,7 @@ void driver_limit_hook_install(struct shares *s) {
         return;
     if (s->options.hook_dir[0])
         log_warn("the runtime's hook goes to %s: %s", s->options.state_dir, why.text);
-    if (!install_in(s, s->options.state_dir, &why))
+    if (!install_beside_state(s, &why))
         log_warn("the runtime's hook has no place, so limits of the driver are set late, at a "
                  "container's first use of a card, and `ldconfig -p` in containers does not list "
                  "the driver's libraries: %s",

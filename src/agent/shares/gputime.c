@@ -54,8 +54,8 @@ static void read_terms(struct shares *s, const struct pod *pod, const struct slo
                                              s->options.hardware_slices};
     struct err why;
 
-    if (compute_policy_read(&node, pod, g->container, g->ndevices ? g->devices[0].core : 0, ret,
-                            &why) < 0)
+    if (compute_policy_read(&node, pod, g->container,
+                            g->ndevices ? slot_device_percent(&g->devices[0]) : 0, ret, &why) < 0)
         pod_events_pod(&s->events, pod->namespace, pod->name, pod->uid, "InvalidGPUAnnotation",
                        why.text);
 }
@@ -166,6 +166,7 @@ void gputime_view(const struct slot *slot, uint32_t device, struct arbiter_view 
         arbiter_view(slot->compute, device, ret);
     else
         /* Its programs keep to the share, each by itself. */
-        *ret = (struct arbiter_view){.entitled = slot->grant.devices[device].core * 10000,
+        *ret = (struct arbiter_view){.entitled =
+                                         slot_device_percent(&slot->grant.devices[device]) * 10000,
                                      .damaged = slot->account_damaged};
 }

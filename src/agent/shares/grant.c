@@ -59,7 +59,7 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
     if (!card->healthy || card->service == GPU_SERVES_NONE)
         return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
     /* The whole pod: what its other containers hold is not among the others' below. */
-    if (d->pod_physical > card->memory || d->pod_core > CORE_PER_CARD)
+    if (d->pod_physical > card->memory || d->pod_core > gpu_core(card))
         return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
     holder = slot_whole_holder(w->slots, d->uuid, g->pod_uid);
@@ -69,7 +69,7 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
     slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
     /* Limits may exceed the card under oversubscription; physical parts may not. */
     if (!holder || (others.physical + d->pod_physical <= card->memory &&
-                    others.core + d->pod_core <= CORE_PER_CARD))
+                    others.core + d->pod_core <= gpu_core(card)))
         return VERDICT_GRANT;
     return WAIT("GPU %u (%s) is still held by pod %s/%s%s", card->index, d->uuid,
                 holder->grant.namespace, holder->grant.pod,
@@ -95,6 +95,11 @@ enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const
                     err.text);
     for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++)
         v = judge_device(w, &g, &g.devices[i], why);
+    for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++) {
+        const struct gpu_device *d = gpu_find(w->snapshot, g.devices[i].uuid);
+
+        g.devices[i].of_core = gpu_is_part(d) ? gpu_core(d) : 0;
+    }
     if (v == VERDICT_GRANT)
         *ret = g;
     else

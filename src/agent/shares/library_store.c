@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "agent/os/selinux.h"
 #include "agent/shares/share_dir.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -111,7 +112,26 @@ static int write_files(const struct files *files, const struct library *l, struc
     return r < 0 ? r : write_once(l->dir, "ld.so.preload", preload, sizeof(preload) - 1, 0644, err);
 }
 
-static int make_executable(const char *state_dir, struct err *err) {
+/* Also what an earlier agent has written. The rest of the directory is mount points. */
+static int label_files(const struct library *l, const char *selinux, struct err *err) {
+    static const char *const names[] = {"", "/libaliquot.so", "/ld.so.preload"};
+    char path[384];
+    int r = 0;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && r == 0; i++) {
+        (void) snprintf(path, sizeof(path), "%s%s", l->dir, names[i]);
+        r = selinux_label(path, selinux, err);
+    }
+    if (r == 0 && l->shadow[0])
+        r = selinux_label(l->shadow, selinux, err);
+    for (size_t i = 0; i < SHADOWS && l->shadow[0] && r == 0; i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", l->shadow, shadows[i]);
+        r = selinux_label(path, selinux, err);
+    }
+    return r;
+}
+
+static int make_executable(const char *state_dir, bool may_mount, struct err *err) {
     struct statvfs fs;
     char path[384];
     int r;
@@ -124,13 +144,21 @@ static int make_executable(const char *state_dir, struct err *err) {
         return err_errno(err, errno, "cannot look at %s", path);
     if (!(fs.f_flag & ST_NOEXEC))
         return 0;
+    /* runc keeps noexec in a user namespace, and from 1.2 on it starts the container; the loader
+     * then leaves the library out. */
+    if (!may_mount)
+        return err_set(err, EPERM,
+                       "%s is mounted noexec, and this agent may not mount a file system of its "
+                       "own there: containers in a user namespace would run without limits (give "
+                       "the agent mountPropagation: Bidirectional, or another --state-dir)",
+                       path);
     if (mount("aliquot", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64m") < 0)
         return err_errno(err, errno, "cannot mount a tmpfs on %s", path);
     return 0;
 }
 
-int library_install(const char *source, const char *state_dir, bool may_mount, struct library *ret,
-                    struct err *err) {
+int library_install(const char *source, const char *state_dir, bool may_mount, const char *selinux,
+                    struct library *ret, struct err *err) {
     _cleanup_(files_done) struct files files = {.content = BUF_INIT(4 * LIBRARY_MAX)};
     unsigned char digest[32];
     struct library l = {0};
@@ -149,9 +177,11 @@ int library_install(const char *source, const char *state_dir, bool may_mount, s
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
     if (shadowed)
         (void) snprintf(l.shadow, sizeof(l.shadow), "%s/shadow", l.dir);
-    r = may_mount ? make_executable(state_dir, err) : 0;
+    r = make_executable(state_dir, may_mount, err);
     if (r == 0)
         r = write_files(&files, &l, err);
+    if (r == 0)
+        r = label_files(&l, selinux, err);
     if (r == 0)
         *ret = l;
     return r;

@@ -25,14 +25,14 @@ struct library {
 #define SHARE_IN_CONTAINER "/dev/aliquot"
 #define LIBRARY_IN_CONTAINER SHARE_IN_CONTAINER "/libaliquot.so"
 
-/* Installs the library at `source`, and the two shadow libraries where they are beside it or in
- * "shadow" beside it. They limit the programs that a preload does not reach: they have the names of
- * the driver's libraries in containers. Where nothing may be executed in `state_dir` and this
- * process may mount there (`may_mount`, see share_dir_can_bound), <state>/lib becomes a tmpfs. In a
- * user namespace a container could not map the library otherwise. -ENOEXEC when one is no shared
- * object. */
-int library_install(const char *source, const char *state_dir, bool may_mount, struct library *ret,
-                    struct err *err);
+/* Installs the library at `source`, labelled for containers (selinux_label), and the two shadow
+ * libraries where they are beside it or in "shadow" beside it. They limit the programs that a
+ * preload does not reach: they have the names of the driver's libraries in containers. Where
+ * nothing may be executed in `state_dir`, <state>/lib becomes a tmpfs, or -EPERM where this process
+ * may not mount there (`may_mount`, see share_dir_can_bound): in a user namespace a container could
+ * not map the library. -ENOEXEC when one is no shared object. */
+int library_install(const char *source, const char *state_dir, bool may_mount, const char *selinux,
+                    struct library *ret, struct err *err);
 
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the
  * share. */

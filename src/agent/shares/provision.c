@@ -14,8 +14,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "kube/objects/dialect_export.h"
-#include "model/scaling.h"
 
 /* ---- what a container gets ---- */
 
@@ -24,17 +24,16 @@ static int put_variable(const char *variable, void *userdata) {
 }
 
 /* Variables that programs for other projects read. */
-static int export_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
-                        uint32_t scaling, struct gpu_edits *edits) {
+static int export_edits(const struct shares *s, const struct slot_grant *g,
+                        const struct gpu_device *const *devices, struct gpu_edits *edits) {
     struct export_part parts[GPU_CARDS_MAX];
 
     for (uint32_t i = 0; i < g->ndevices && i < GPU_CARDS_MAX; i++)
-        parts[i] =
-            (struct export_part){.index = g->devices[i].index,
-                                 .core = g->devices[i].core,
-                                 .memory = g->devices[i].memory,
-                                 .pod_memory = g->devices[i].pod_memory,
-                                 .card_memory = scaling_capacity(devices[i]->memory, scaling)};
+        parts[i] = (struct export_part){.index = g->devices[i].index,
+                                        .core = g->devices[i].core,
+                                        .memory = g->devices[i].memory,
+                                        .pod_memory = g->devices[i].pod_memory,
+                                        .card_memory = shares_capacity(s, devices[i])};
     return export_env((enum export_kind) g->exported, parts, g->ndevices, put_variable, edits);
 }
 
@@ -81,8 +80,8 @@ static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edi
     int r = 0;
 
     for (uint32_t i = 0; i < g->ndevices && n < GPU_CARDS_MAX; i++) {
-        devices[n] = gpu_find_card(gpu_monitor_snapshot(s->monitor), g->devices[i].uuid);
-        if (!devices[n++])
+        devices[n] = gpu_find(gpu_monitor_snapshot(s->monitor), g->devices[i].uuid);
+        if (!devices[n] || devices[n++]->divided)
             return err_set(err, ENODEV, "GPU %s is not on this node", g->devices[i].uuid);
     }
     if (n > 0 && !s->driver)
@@ -100,7 +99,7 @@ static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edi
     if (r == 0 && add_mps(s, g, edits, err) < 0)
         return -err->code;
     if (r == 0)
-        r = export_edits(g, devices, s->options.memory_scaling, edits);
+        r = export_edits(s, g, devices, edits);
     if (r == 0 && n > 0)
         r = ldcache_edits(s, edits);
     if (r == 0 && n > 0 && driver_limit_edits(s, edits, err) < 0)
@@ -139,6 +138,8 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
         return r;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
+    if (r == 0)
+        r = cdi_guard_edits(&s->guard, edits);
     return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
 }
 
@@ -193,37 +194,52 @@ static void log_grant(const struct slot *slot) {
     }
 }
 
+/* Makes a share of the grant, which is taken over. */
+static enum verdict fill_share(struct shares *s, const struct provision *p,
+                               struct slot_grant *grant, struct slot **ret, struct err *why) {
+    const char *dir;
+
+    /* Before the slot holds the card: MPS begins only while none does. */
+    if (find_mps(s, grant, false, &dir, why) < 0) {
+        slot_grant_done(grant);
+        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+    }
+    (void) slot_grant_contexts(grant, gpu_monitor_snapshot(s->monitor));
+    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, grant);
+    if (slot_fill(&s->slots, p->nonce, grant, ret, why) < 0)
+        return VERDICT_DENY;
+    gputime_join(s);
+    log_grant(*ret);
+    return VERDICT_GRANT;
+}
+
+/* The container is restarted. */
+static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
+    if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
+        return VERDICT_DENY;
+    gputime_join(s);
+    return VERDICT_GRANT;
+}
+
+static enum verdict finish(struct shares *s, const struct slot *slot, struct err *why) {
+    if (write_cdi(s, slot, why) == 0)
+        return VERDICT_GRANT;
+    return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+}
+
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why) {
     struct slot *slot = slot_find(&s->slots, p->nonce);
     struct slot_grant grant = {0};
-    bool again = grant_again(p, slot);
+    enum verdict v;
 
-    if (!again) {
-        enum verdict v = judge_pod(s, p, &grant, why);
-        const char *dir;
-
-        if (v != VERDICT_GRANT)
-            return v;
-        /* Before the slot holds the card: MPS begins only while none does. */
-        if (find_mps(s, &grant, false, &dir, why) < 0) {
-            slot_grant_done(&grant);
-            return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
-        }
-        (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(s->monitor));
-        gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, &grant);
-        if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
-            return VERDICT_DENY;
-        gputime_join(s);
-        log_grant(slot);
+    if (grant_again(p, slot)) {
+        v = mend_share(s, slot, why);
+    } else {
+        v = judge_pod(s, p, &grant, why);
+        if (v == VERDICT_GRANT)
+            v = fill_share(s, p, &grant, &slot, why);
     }
-    if (again &&
-        (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0))
-        return VERDICT_DENY;
-    if (again)
-        gputime_join(s);
-    if (write_cdi(s, slot, why) < 0)
-        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
-    return VERDICT_GRANT;
+    return v == VERDICT_GRANT ? finish(s, slot, why) : v;
 }
 
 /* ---- whole devices ---- */
@@ -232,10 +248,23 @@ static bool can_pass(const struct err *why) {
     return why->code == EAGAIN || why->code == ENODEV || why->code == ENOMEM;
 }
 
-/* Is the device there, does it work, and has every process of its former pod ended? */
-static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, struct err *why) {
-    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
+/* Another pod that keeps a container from the device; NULL: none does. Replicas are of several
+ * pods. */
+static const struct slot *find_holder(const struct shares *s, const char *pod_uid, const char *uuid,
+                                      bool replica) {
     const struct slot *holder = slot_whole_holder(&s->slots, uuid, pod_uid);
+    struct slot_total total;
+
+    if (!holder)
+        slot_card_use(&s->slots, uuid, pod_uid, &total, &holder);
+    return holder && replica && holder->grant.replica ? NULL : holder;
+}
+
+/* Is the device there, does it work, and has every process of its former pod ended? */
+static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, bool replica,
+                       struct err *why) {
+    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
+    const struct slot *holder = find_holder(s, pod_uid, uuid, replica);
     const struct gpu_device *card =
         d && gpu_is_part(d) ? gpu_find(gpu_monitor_snapshot(s->monitor), d->parent) : NULL;
 
@@ -254,8 +283,8 @@ static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, 
                    holder->releasing ? ", whose processes have not ended" : "");
 }
 
-static int make_whole(struct shares *s, const struct provision *p, const char *const *uuids,
-                      size_t n, struct slot_grant *ret, struct err *why) {
+static int judge_devices(struct shares *s, const struct provision *p, const char *const *uuids,
+                         size_t n, bool replica, struct err *why) {
     const struct pod_entry *e = pods_find(s->pods, p->pod_uid);
     int r = 0;
 
@@ -265,8 +294,8 @@ static int make_whole(struct shares *s, const struct provision *p, const char *c
     if (e->pod.finished)
         return err_set(why, EPERM, "pod %s/%s has already finished", e->pod.namespace, e->pod.name);
     for (size_t i = 0; i < n && r == 0; i++)
-        r = judge_whole(s, p->pod_uid, uuids[i], why);
-    return r < 0 ? r : slot_grant_whole(&e->pod, p->container, uuids, n, ret, why);
+        r = judge_whole(s, p->pod_uid, uuids[i], replica, why);
+    return r;
 }
 
 static void log_whole(const struct slot *slot) {
@@ -276,18 +305,85 @@ static void log_whole(const struct slot *slot) {
 }
 
 enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
-                             size_t n, struct err *why) {
+                             size_t n, bool replica, struct err *why) {
     struct slot *slot = slot_find(&s->slots, p->nonce);
     struct slot_grant grant = {0};
 
     if (!grant_again(p, slot)) {
-        if (make_whole(s, p, uuids, n, &grant, why) < 0)
+        if (judge_devices(s, p, uuids, n, replica, why) < 0 ||
+            slot_grant_whole(&pods_find(s->pods, p->pod_uid)->pod, p->container, uuids, n, &grant,
+                             why) < 0)
             return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
+        grant.replica = replica;
         if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
             return VERDICT_DENY;
         log_whole(slot);
     }
-    if (write_cdi(s, slot, why) < 0)
-        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
-    return VERDICT_GRANT;
+    return finish(s, slot, why);
+}
+
+/* ---- replicas with a part of the card ---- */
+
+/* The parts of the other pods can be larger than today's: the number of replicas was another one.
+ */
+static int judge_room(const struct shares *s, const struct slot_grant *g, struct err *why) {
+    const struct gpu_snapshot *snapshot = gpu_monitor_snapshot(s->monitor);
+
+    for (uint32_t i = 0; i < g->ndevices; i++) {
+        const struct slot_device *d = &g->devices[i];
+        const struct gpu_device *card = gpu_find(snapshot, d->uuid);
+        const struct slot *holder;
+        struct slot_total others;
+
+        slot_card_use(&s->slots, d->uuid, g->pod_uid, &others, &holder);
+        if (holder && (others.physical + d->pod_physical > card->memory ||
+                       others.core + d->pod_core > gpu_core(card)))
+            return err_set(why, EAGAIN,
+                           "GPU %u (%s) has no room for one of its present replicas while pod "
+                           "%s/%s holds an earlier one",
+                           card->index, d->uuid, holder->grant.namespace, holder->grant.pod);
+    }
+    return 0;
+}
+
+static int make_parts(struct shares *s, const struct provision *p,
+                      const struct assigned_device *parts, size_t n, struct slot_grant *ret,
+                      struct err *why) {
+    struct assigned_device *devices = (struct assigned_device *) (uintptr_t) parts;
+    struct assigned_container container = {.ndevices = (uint32_t) n, .devices = devices};
+    const struct assignment own = {.ncontainers = 1, .containers = &container};
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        const char *uuid = parts[i].uuid;
+
+        r = judge_devices(s, p, &uuid, 1, true, why);
+    }
+    if (r < 0)
+        return r;
+    text_copy(container.name, sizeof(container.name), p->container);
+    r = slot_grant_make(&pods_find(s->pods, p->pod_uid)->pod, &own, p->container, ret, why);
+    if (r < 0)
+        return r;
+    ret->replica = true;
+    r = judge_room(s, ret, why);
+    if (r < 0)
+        slot_grant_done(ret);
+    return r;
+}
+
+enum verdict provision_parts(struct shares *s, const struct provision *p,
+                             const struct assigned_device *parts, size_t n, struct err *why) {
+    struct slot *slot = slot_find(&s->slots, p->nonce);
+    struct slot_grant grant = {0};
+    enum verdict v;
+
+    if (grant_again(p, slot)) {
+        v = mend_share(s, slot, why);
+    } else {
+        if (make_parts(s, p, parts, n, &grant, why) < 0)
+            return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
+        v = fill_share(s, p, &grant, &slot, why);
+    }
+    return v == VERDICT_GRANT ? finish(s, slot, why) : v;
 }

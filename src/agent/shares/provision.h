@@ -2,14 +2,16 @@
 #pragma once
 
 /* Fills the slot of a container with the share that the scheduler has signed for it, or with whole
- * devices, and writes the CDI specification by which the container runtime puts them into the
- * container. Independent of the interface by which kubelet names the slot. */
+ * devices or replicas that kubelet has chosen, and writes the CDI specification by which the
+ * container runtime puts them into the container. Independent of the interface by which kubelet
+ * names the slot. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/shares/grant.h"
 
+struct assigned_device;
 struct err;
 struct shares;
 
@@ -28,7 +30,10 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
 
 /* The same with devices that the container gets whole, without limits: kubelet or a claim has
  * chosen them, no assignment has to name them. VERDICT_WAIT also while processes of another pod
- * have one.
- */
+ * have one; of other pods with replicas if this is a `replica`, too. */
 enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
-                             size_t n, struct err *why);
+                             size_t n, bool replica, struct err *why);
+
+/* The same with replicas that are parts of cards, with limits, which kubelet has chosen. */
+enum verdict provision_parts(struct shares *s, const struct provision *p,
+                             const struct assigned_device *parts, size_t n, struct err *why);

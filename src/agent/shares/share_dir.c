@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "agent/os/selinux.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "share/compute_core.h"
@@ -84,16 +85,18 @@ int share_dir_can_bound(const char *state_dir, const char *host_root, struct err
     return r;
 }
 
-int share_dir_make(const char *dir, bool bounded, struct err *err) {
+int share_dir_make(const char *dir, bool bounded, const char *selinux, struct err *err) {
     char tenant[384];
     int r = dir_make(dir, 0755, err);
 
     tenant_path(dir, tenant);
     if (r == 0)
         r = dir_make(tenant, 0755, err);
-    if (r < 0 || !bounded || is_mounted(dir, tenant))
-        return r;
-    return mount_bounded(tenant, err);
+    if (r == 0 && bounded && !is_mounted(dir, tenant))
+        r = mount_bounded(tenant, err);
+    if (r == 0)
+        r = selinux_label(dir, selinux, err);
+    return r == 0 ? selinux_label(tenant, selinux, err) : r;
 }
 
 void share_dir_path(const char *dir, const char *file, char ret[static 384]) {

@@ -16,8 +16,9 @@ struct err;
  * otherwise. */
 int share_dir_can_bound(const char *state_dir, const char *host_root, struct err *err);
 
-/* Makes the directories where they are missing; "tenant" is a tmpfs of its own if `bounded`. */
-int share_dir_make(const char *dir, bool bounded, struct err *err);
+/* Makes the directories where they are missing; "tenant" is a tmpfs of its own if `bounded`. Both
+ * are labelled for containers (selinux_label). */
+int share_dir_make(const char *dir, bool bounded, const char *selinux, struct err *err);
 
 /* Path of a file of the share. */
 void share_dir_path(const char *dir, const char *file, char ret[static 384]);

@@ -9,12 +9,14 @@
 
 #include "agent/cluster/pod_events.h"
 #include "agent/cluster/pods.h"
+#include "agent/shares/cdi_guard.h"
 #include "agent/shares/driver_limit.h"
 #include "agent/shares/library_store.h"
 #include "agent/shares/slot.h"
 #include "agent/shares/slot_gc.h"
 #include "gpu/driver/driver.h"
 #include "gpu/nvml/monitor.h"
+#include "model/scaling.h"
 #include "share/limits_core.h"
 
 struct keys;
@@ -43,6 +45,7 @@ struct shares {
     struct gpu_monitor *monitor;
     const struct gpu_driver *driver; /* as found last; NULL: none */
     struct library library;
+    struct cdi_guard guard;
     struct slot_store slots;
     struct slot_gc gc;
     struct pods *pods;
@@ -54,3 +57,11 @@ struct shares {
     uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
     bool closing;             /* the agent stops: no timer starts any more */
 };
+
+/* Bytes that the node offers of the device in shares: its memory by its own factor of
+ * oversubscription, or by that of the node. */
+static inline uint64_t shares_capacity(const struct shares *s, const struct gpu_device *d) {
+    if (gpu_is_part(d))
+        return d->memory; /* instances are not oversubscribed */
+    return scaling_capacity(d->memory, d->scaling > 0 ? d->scaling : s->options.memory_scaling);
+}

@@ -197,7 +197,7 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
 
 static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
     if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
-        a->ndevices != b->ndevices || a->nwhole != b->nwhole)
+        a->ndevices != b->ndevices || a->nwhole != b->nwhole || a->replica != b->replica)
         return false;
     for (uint32_t i = 0; i < a->nwhole; i++)
         if (strcmp(a->whole[i].uuid, b->whole[i].uuid) != 0)
@@ -236,6 +236,13 @@ uint32_t slot_card_account(const struct slot *slot, uint32_t n) {
     return oversubscribed ? ledger_card_account(n) : n;
 }
 
+uint32_t slot_device_percent(const struct slot_device *d) {
+    uint32_t all = d->of_core > 0 ? d->of_core : 100;
+    uint32_t percent = d->core >= all ? 100 : (d->core * 100 + all / 2) / all;
+
+    return d->core > 0 && percent == 0 ? 1 : percent;
+}
+
 void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     memset(ret, 0, sizeof(*ret));
     text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
@@ -253,7 +260,9 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
          * must keep within the bound when it is raised again. */
         ret->more[i].physical_bytes = slot_physical(&g->devices[i]);
         /* Who has the whole card is not held back on it. */
-        d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
+        d->core_percent = slot_device_percent(&g->devices[i]);
+        if (d->core_percent >= 100)
+            d->core_percent = 0;
         d->policy = g->terms.policy;
         d->ceiling_percent = g->terms.ceiling;
         d->weight = g->terms.weight;
@@ -307,7 +316,7 @@ static int make_dir(const struct slot_store *s, const char *nonce, struct err *e
 
     slot_dir(s, nonce, dir);
     slot_path(s, nonce, "ledger", ledger);
-    return access(ledger, F_OK) == 0 ? 0 : share_dir_make(dir, s->bounded, err);
+    return access(ledger, F_OK) == 0 ? 0 : share_dir_make(dir, s->bounded, s->selinux, err);
 }
 
 static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,

@@ -27,7 +27,8 @@ struct share_limits;
 
 struct slot_device {
     uint32_t index;
-    uint32_t core;     /* percent of this container */
+    uint32_t core;     /* percent of a card, of this container */
+    uint32_t of_core;  /* percent of a card that the device has; 0: all of it */
     uint32_t pod_core; /* of its whole pod on this card, as the scheduler counts it */
     uint64_t memory;   /* bytes of this container */
     uint64_t pod_memory;
@@ -57,6 +58,10 @@ struct slot_device {
     struct audit_memory memory_audit;
 };
 
+/* The part of the device's compute that the share is, in percent of the device; 100: all of it, 0:
+ * none. */
+uint32_t slot_device_percent(const struct slot_device *d);
+
 /* How a container shares the time of its cards, and how much of its memory it may use for now: what
  * can change while it runs. */
 struct slot_terms {
@@ -67,7 +72,7 @@ struct slot_terms {
     bool slices;           /* the driver is asked for time-slices by share, too */
 };
 
-/* A device that one container has whole, without limits and ledger: a MIG instance. */
+/* A device that a container has without limits and ledger: a MIG instance, a card, or a replica. */
 struct slot_whole {
     char uuid[GPU_UUID_MAX];
 };
@@ -83,6 +88,7 @@ struct slot_grant {
     struct slot_device *devices;
     uint32_t nwhole;
     struct slot_whole *whole;
+    bool replica;            /* kubelet has chosen it; other pods have the devices, too */
     uint8_t exported;        /* enum export_kind: the variables that the container gets */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
@@ -100,13 +106,16 @@ struct slot {
     bool limits_late;               /* its content is older than the grant */
     struct arbiter_member *compute; /* NULL: the arbiter does not have it */
     bool account_damaged;           /* because the container has destroyed its account */
-    uint64_t sweep_after;           /* uv_hrtime before which its ledger is left alone */
+    uint8_t doubts;         /* lists of kubelet in a row that contradict it: cross_check.c */
+    bool far_cpus_reported; /* that CPUs of the container are far from its card */
+    uint64_t sweep_after;   /* uv_hrtime before which its ledger is left alone */
     UT_hash_handle hh;
 };
 
 struct slot_store {
-    char dir[256]; /* <state>/shares */
-    bool bounded;  /* what containers write gets a file system of its own (share_dir.h) */
+    char dir[256];       /* <state>/shares */
+    bool bounded;        /* what containers write gets a file system of its own (share_dir.h) */
+    const char *selinux; /* share_dir_make; NULL: nothing is labelled */
     struct slot *slots;
 };
 

@@ -49,6 +49,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
         json_put_u64(&w, "index", d->index);
         json_put_string(&w, "uuid", d->uuid);
         json_put_u64(&w, "core", d->core);
+        if (d->of_core > 0)
+            json_put_u64(&w, "ofCore", d->of_core);
         json_put_u64(&w, "memory", d->memory);
         json_put_u64(&w, "podCore", d->pod_core);
         json_put_u64(&w, "podMemory", d->pod_memory);
@@ -59,6 +61,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     json_array_end(&w);
     if (g->nwhole > 0)
         put_whole(&w, g);
+    if (g->replica)
+        json_put_bool(&w, "replica", true);
     json_object_end(&w);
     buf_putc(out, '\n');
 }
@@ -91,11 +95,18 @@ static bool read_physical(struct json v, struct slot_device *d) {
            (!json_valid(total) || json_u64(total, &d->pod_physical));
 }
 
+/* Only shares of MIG instances have it. */
+static bool read_of_core(struct json v, struct slot_device *d) {
+    return !json_valid(json_get(v, "ofCore")) ||
+           (read_u32(v, "ofCore", &d->of_core) && d->of_core <= 100);
+}
+
 static bool read_device(struct json v, struct slot_device *d) {
     return read_u32(v, "index", &d->index) && read_u32(v, "core", &d->core) &&
            read_u32(v, "podCore", &d->pod_core) && json_u64(json_get(v, "memory"), &d->memory) &&
            json_u64(json_get(v, "podMemory"), &d->pod_memory) &&
-           read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
+           read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d) &&
+           read_of_core(v, d);
 }
 
 /* Records of older agents lack them. */
@@ -142,6 +153,8 @@ static int read_grant(struct json root, struct slot_grant *g) {
         !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
         json_size(devices) > GPU_CARDS_MAX)
         return -EBADMSG;
+    if (!json_bool(json_get(root, "replica"), &g->replica))
+        g->replica = false;
     g->exported = (uint8_t) export_kind_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
     while (g->devices && json_next(&it, NULL, &item))

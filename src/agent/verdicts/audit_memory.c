@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static const char *const state_names[AUDIT_MEMORY_STATES] = {
     [AUDIT_MEMORY_FINE] = "Fine",       [AUDIT_MEMORY_LOWERED] = "Lowered",
     [AUDIT_MEMORY_DAMAGED] = "Damaged", [AUDIT_MEMORY_ESCAPED] = "Escaped",
@@ -83,15 +85,14 @@ int overuse_policy_parse(const char *text, enum overuse_policy *ret) {
 /* Takes the next "NAMESPACE=POLICY" off the list; 0 at its end. */
 static int next_rule(const char **at, const char **ret_name, size_t *ret_len,
                      enum overuse_policy *ret) {
-    size_t len = strcspn(*at, ","), name = strcspn(*at, "=,");
+    size_t len, name;
 
-    if (**at == 0)
+    if (!text_item(at, ret_name, &len))
         return 0;
-    if (name == 0 || name >= len || policy_of_span(*at + name + 1, len - name - 1, ret) < 0)
+    name = strcspn(*ret_name, "=,");
+    if (name == 0 || name >= len || policy_of_span(*ret_name + name + 1, len - name - 1, ret) < 0)
         return -EINVAL;
-    *ret_name = *at;
     *ret_len = name;
-    *at += len + ((*at)[len] == ',');
     return 1;
 }
 

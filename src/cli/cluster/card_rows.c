@@ -13,6 +13,14 @@ static void put_amount(struct table *t, const struct card_columns *columns, uint
     table_set(t, columns->memory, "%s", num_format_bytes(memory, bytes));
 }
 
+void card_put_model(struct table *t, size_t column, const struct card *card) {
+    table_set(t, column, "%s%s%s", card->model,
+              card->parent[0] ? " MIG "
+              : card->divided ? " in MIG mode"
+                              : "",
+              card->profile);
+}
+
 void card_rows(struct table *t, const struct card_columns *columns, const struct card *card,
                void (*more)(struct table *t, const struct holder *holder, void *userdata),
                void *userdata) {

@@ -11,6 +11,9 @@ struct card_columns {
     size_t holder, core, memory;
 };
 
+/* The model, and what MIG makes of it. */
+void card_put_model(struct table *t, size_t column, const struct card *card);
+
 /* Appends a row for each container that has a share of the card, one for each reservation of it,
  * and one for memory that belongs to no container, if there is any.
  * `more`, unless NULL, is called for each row of a container, to fill other columns. */

@@ -3,6 +3,7 @@
 
 /* The cards of a cluster and their holders, from the GPU objects. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -22,10 +23,13 @@ struct kept {
 
 struct card {
     const char *name, *node, *model, *uuid;
+    const char *parent, *profile; /* of a MIG instance; "" of a card */
+    bool divided;                 /* a card in MIG mode */
     const char *state;       /* "Unavailable": healthy, but no share of it can be allocated now */
     const char *unavailable; /* why; "" otherwise */
     uint64_t index;
-    uint64_t core, memory;           /* allocatable; 0 until the agent has reported it */
+    /* Allocatable; 0 until the agent has reported it, and of a device that gives no shares. */
+    uint64_t core, memory;
     uint64_t free_core, free_memory; /* of it, now */
     uint64_t unattributed;           /* bytes in use that belong to no container */
     size_t nholders;

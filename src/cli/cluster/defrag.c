@@ -95,6 +95,7 @@ static void add_card(struct cluster *c, uint32_t at) {
         .physical = card->memory,
         .free = {card->free_memory, (uint32_t) card->free_core, slots},
         .healthy = strcmp(card->state, "Healthy") == 0 && card->memory > 0,
+        .core = card->parent[0] ? (uint32_t) card->core : 0,
     };
     bool same = c->nnodes > 0 &&
                 strcmp(c->cards.list[c->first[c->nnodes - 1]].node, card->node) == 0 &&
@@ -424,21 +425,27 @@ int cmd_defrag(int argc, char **argv) {
         {"max-moves", 0, "N", "maximum number of moves (default 100)", opt_u32, &arg_moves},
         {"max-priority", 0, "N", "pods of higher priority are not moved (default 1999999999)",
          opt_u32, &arg_priority},
+        KUBECTL_OPTIONS,
         OPT_END,
     };
     static const struct opt_usage usage = {
-        "aliquot defrag --plan [options]",
-        "Plans moves of pods, in order, that free many whole cards with few moves. Each pod fits "
-        "on\n"
-        "its target while it still runs at its source, once the moves before it are made.\n"
-        "Not moved are pods without a controller or of a DaemonSet, pods that a disruption budget\n"
-        "protects now, that select their cards or use a claim, and pods with the annotation\n"
-        "elasticgpu.io/defrag: never. Pods with a nodeSelector or affinity stay on their node. "
-        "CPU\n"
-        "and memory of the nodes are not considered.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
-        "not\n"
-        "answer; 2 for wrong arguments."};
+        .synopsis = "aliquot defrag --plan [options]",
+        .purpose =
+            "Plans moves of pods, in order, that free many whole cards with few moves. Each pod "
+            "fits "
+            "on\n"
+            "its target while it still runs at its source, once the moves before it are made.\n"
+            "Not moved are pods without a controller or of a DaemonSet, pods that a disruption "
+            "budget\n"
+            "protects now, that select their cards or use a claim, and pods with the annotation\n"
+            "elasticgpu.io/defrag: never. Pods with a nodeSelector or affinity stay on their node. "
+            "CPU\n"
+            "and memory of the nodes are not considered.",
+        .epilog =
+            "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+            "not\n"
+            "answer; 2 for wrong arguments.",
+    };
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);

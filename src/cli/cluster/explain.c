@@ -217,6 +217,7 @@ static void put_free(struct buf *out, struct json gpus) {
     struct json_iter it = json_iter(gpus);
     struct json gpu;
     while (json_next(&it, NULL, &gpu)) {
+        const char *profile = json_string_or(json_get(gpu, "profile"), "");
         uint64_t index = 0, core = 0, memory = 0;
         bool healthy = false;
         char text[24];
@@ -224,7 +225,8 @@ static void put_free(struct buf *out, struct json gpus) {
         (void) json_u64(json_get(gpu, "freeCore"), &core);
         (void) json_u64(json_get(gpu, "freeMemory"), &memory);
         (void) json_bool(json_get(gpu, "healthy"), &healthy);
-        buf_printf(out, "%s%" PRIu64 ": ", out->len ? ", " : "", index);
+        buf_printf(out, "%s%" PRIu64 "%s%s: ", out->len ? ", " : "", index,
+                   profile[0] ? " MIG " : "", profile);
         if (healthy)
             buf_printf(out, "%" PRIu64 " %% %s", core, num_format_bytes(memory, text));
         else
@@ -271,7 +273,12 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     uint64_t fitting = 0;
     bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
+    const char *foreign = json_string(json_get(page, "foreignScheduler"));
     printf("Request: %s.\n", json_string_or(json_get(page, "wants"), ""));
+    if (foreign) { /* what fits where is of no use to it */
+        printf("It names the scheduler %s, which does not ask Aliquot.\n", foreign);
+        return 0;
+    }
     if (held)
         printf("Gated: %s.\n", held);
     int r = print_nodes(page, err);
@@ -451,17 +458,22 @@ static const struct opt options[] = {
      &arg_source.name_space},
     {"scheduler", 0, "URL", "address of the scheduler, such as http://127.0.0.1:9401 on its host",
      opt_string, &arg_source.url},
+    KUBECTL_OPTIONS,
     OPT_END,
 };
 
 static const struct opt_usage usage = {
-    "aliquot explain POD [options]",
-    "Explains why a pod is pending, with the reason and the free capacity of each node. For a pod\n"
-    "on a node, prints its cards and the pods that share them.",
-    "Uses kubectl (or $KUBECTL) with your context, and connects to aliquot-scheduler by\n"
-    "port-forward, which needs the right to create pods/portforward in its namespace. Without it,\n"
-    "prints what the pod, its Events and the GPU objects contain. Exit status: 0; 1 when there is\n"
-    "no such pod or the cluster does not answer; 2 for wrong arguments."};
+    .synopsis = "aliquot explain POD [options]",
+    .purpose = "Explains why a pod is pending, with the reason and the free capacity of each node. "
+               "For a pod\n"
+               "on a node, prints its cards and the pods that share them.",
+    .epilog = "Uses kubectl (or $KUBECTL) with your context, and connects to aliquot-scheduler by\n"
+              "port-forward, which needs the right to create pods/portforward in its namespace. "
+              "Without it,\n"
+              "prints what the pod, its Events and the GPU objects contain. Exit status: 0; 1 when "
+              "there is\n"
+              "no such pod or the cluster does not answer; 2 for wrong arguments.",
+};
 
 int cmd_explain(int argc, char **argv) {
     const char *words[1] = {NULL};

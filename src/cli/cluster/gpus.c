@@ -19,7 +19,8 @@
 
 enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, COLUMNS };
 
-static const char *arg_namespace = "aliquot-system";
+static const char *arg_system = "aliquot-system";
+static const char *arg_namespace;
 
 /* The usage page of one agent, kept as long as views of it are used. */
 struct agent {
@@ -43,7 +44,7 @@ static int read_agent(const char *pod, struct agent *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     char path[512];
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage",
-                    arg_namespace, pod);
+                    arg_system, pod);
     int r = KUBECTL(&text, err, "get", "--raw", path);
     if (r < 0)
         return r;
@@ -55,7 +56,7 @@ static int read_agents(struct agents *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods;
-    int r = KUBECTL(&text, err, "get", "pods", "-n", arg_namespace, "-l",
+    int r = KUBECTL(&text, err, "get", "pods", "-n", arg_system, "-l",
                     "app.kubernetes.io/name=aliquot-agent", "-o", "json");
     if (r < 0)
         return r;
@@ -84,12 +85,17 @@ static int read_agents(struct agents *ret, struct err *err) {
     return 0;
 }
 
-/* The card as its agent sees it; invalid where none does. */
+/* The card, or a MIG instance of one, as its agent sees it; invalid where none does. */
 static struct json find_card(const struct agents *agents, const char *uuid) {
     for (size_t i = 0; uuid && i < agents->n; i++) {
-        struct json card = json_find(json_get(agents->list[i].usage, "gpus"), "uuid", uuid);
-        if (json_valid(card))
-            return card;
+        struct json gpus = json_get(agents->list[i].usage, "gpus"), gpu;
+        struct json found = json_find(gpus, "uuid", uuid);
+        struct json_iter it = json_iter(gpus);
+
+        while (!json_valid(found) && json_next(&it, NULL, &gpu))
+            found = json_find(json_get(gpu, "instances"), "uuid", uuid);
+        if (json_valid(found))
+            return found;
     }
     return (struct json){0};
 }
@@ -136,13 +142,20 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_row(t);
     table_set(t, GPU, "%s", card->name);
     table_set(t, NODE, "%s", card->node);
-    table_set(t, HOLDER, "%s", card->model);
+    card_put_model(t, HOLDER, card);
     table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card_taken(card).core, card->core);
     table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken(card).memory, taken),
               num_format_bytes(card->memory, all));
     put_used(t, use, "memoryUsed", "utilization");
     table_set(t, STATE, "%s", card->state);
     card_rows(t, &columns, card, put_use, &use);
+}
+
+static bool is_shown(const struct card *card) {
+    for (size_t i = 0; arg_namespace && i < card->nholders; i++)
+        if (strcmp(card->holders[i].namespace, arg_namespace) == 0)
+            return true;
+    return !arg_namespace;
 }
 
 static int show_gpus(struct err *err) {
@@ -161,24 +174,32 @@ static int show_gpus(struct err *err) {
                                                 "MEMORY", "USED", "BUSY",           "STATE"};
     table_titles(&table, titles);
     for (size_t i = 0; i < cards.n; i++)
-        put_card(&table, &cards.list[i], &agents);
+        if (is_shown(&cards.list[i]))
+            put_card(&table, &cards.list[i], &agents);
     r = table_print(&table, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
 int cmd_gpus(int argc, char **argv) {
     static const struct opt options[] = {
-        {"namespace", 'n', "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
+        {"namespace", 'n', "NAME", "only cards with pods of this namespace", opt_string,
          &arg_namespace},
+        {"all-namespaces", 'A', NULL, "all cards (the default)", kubectl_all_namespaces,
+         &arg_namespace},
+        {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
+         &arg_system},
+        KUBECTL_OPTIONS,
         OPT_END,
     };
     static const struct opt_usage usage = {
-        "aliquot gpus [options]",
-        "Shows the cards of the cluster, their allocations, and the use of each.\n"
-        "USED and BUSY come from the agents, the other columns from the GPU objects.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
-        "not\n"
-        "answer; 2 for wrong arguments."};
+        .synopsis = "aliquot gpus [options]",
+        .purpose = "Shows the cards of the cluster, their allocations, and the use of each.\n"
+                   "USED and BUSY come from the agents, the other columns from the GPU objects.",
+        .epilog =
+            "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+            "not\n"
+            "answer; 2 for wrong arguments.",
+    };
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);

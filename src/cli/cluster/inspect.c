@@ -13,6 +13,7 @@
 #include "cli/args.h"
 #include "cli/cluster/card_rows.h"
 #include "cli/cluster/inspect.h"
+#include "cli/cluster/kubectl.h"
 #include "cli/table.h"
 #include "wire/json_write.h"
 
@@ -46,8 +47,8 @@ static const struct card *add_node(struct sum *sum, const struct card *card,
     const struct card *first = card;
     sum->nodes++;
     for (; card < end && strcmp(card->node, first->node) == 0; card++) {
-        sum->cards++;
-        sum->healthy += strcmp(card->state, "Healthy") == 0;
+        sum->cards += !card->parent[0];
+        sum->healthy += !card->parent[0] && strcmp(card->state, "Healthy") == 0;
         sum->core += card->core;
         sum->memory += card->memory;
         sum->taken_core += card_taken(card).core;
@@ -128,7 +129,7 @@ static void put_card(struct table *t, const struct card *card) {
     table_set(t, C_NODE, "%s", card->node);
     table_set(t, C_GPU, "%" PRIu64, card->index);
     table_set(t, C_NAME, "%s", card->name);
-    table_set(t, C_HOLDER, "%s", card->model);
+    card_put_model(t, C_HOLDER, card);
     put_parts(t, C_CORE, C_MEMORY, card_taken(card).core, card->core, card_taken(card).memory,
               card->memory);
     table_set(t, C_STATE, "%s", card->state);
@@ -269,6 +270,10 @@ static void write_card(struct json_writer *w, const struct card *card) {
     json_put_u64(w, "index", card->index);
     json_put_string(w, "uuid", card->uuid);
     json_put_string(w, "model", card->model);
+    if (card->parent[0]) {
+        json_put_string(w, "parent", card->parent);
+        json_put_string(w, "profile", card->profile);
+    }
     json_put_string(w, "state", card->state);
     if (card->unavailable[0])
         json_put_string(w, "unavailable", card->unavailable);
@@ -331,24 +336,32 @@ static bool is_namespace(const struct holder *h, const char *name) {
 }
 
 static const struct view {
-    const char *name;
+    struct opt_word word;
     int (*show)(const struct cards *cards, struct err *err);
     bool (*wants_card)(const struct card *card, const char *name);
     bool (*wants_holder)(const struct holder *h, const char *name);
 } views[] = {
-    {"cluster", view_cluster, NULL, NULL},  {"node", view_cards, is_node, NULL},
-    {"card", view_cards, is_card, NULL},    {"pod", view_pod, NULL, is_pod},
-    {"memory", view_memory, is_node, NULL}, {"namespace", view_namespaces, NULL, is_namespace},
+    {{"cluster", NULL, "a line for each node with GPUs, and the sum (the default)", false},
+     view_cluster,
+     NULL,
+     NULL},
+    {{"node", "[NAME]", "the cards of the nodes, or of one node, and their allocations", false},
+     view_cards,
+     is_node,
+     NULL},
+    {{"card", "[NAME]", "the same by the name of a GPU object", false}, view_cards, is_card, NULL},
+    {{"pod", "[NAME]", "the shares of pods, with node and card", false}, view_pod, NULL, is_pod},
+    {{"namespace", "[NAME]", "the sum of each namespace", false},
+     view_namespaces,
+     NULL,
+     is_namespace},
+    {{"memory", "[NAME]", "memory by node and card, as `kubectl inspect gpushare` prints it",
+      false},
+     view_memory,
+     is_node,
+     NULL},
+    {OPT_END, NULL, NULL, NULL},
 };
-#define VIEWS (sizeof(views) / sizeof(views[0]))
-
-static const struct view *find_view(const char *name, struct err *err) {
-    for (size_t i = 0; i < VIEWS; i++)
-        if (strcmp(views[i].name, name) == 0)
-            return &views[i];
-    err_set(err, EINVAL, "no view '%s': cluster, node, card, pod, namespace or memory", name);
-    return NULL;
-}
 
 static bool keep_holders(const struct view *view, struct card *card, const char *name) {
     size_t kept = 0;
@@ -365,6 +378,8 @@ static void select_cards(const struct view *view, const char *name, struct cards
     for (size_t i = 0; i < cards->n; i++) {
         struct card *card = &cards->list[i];
         bool wanted = !view->wants_card || !name || view->wants_card(card, name);
+        if (view->show == view_memory && card->core == 0 && (card->divided || card->parent[0]))
+            wanted = false; /* it has no shares, and no column */
         if (wanted && view->wants_holder)
             wanted = keep_holders(view, card, name);
         if (wanted)
@@ -390,24 +405,27 @@ static int report_not_found(const struct view *view, const char *name, struct er
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "only pods of this namespace (view pod)", opt_string,
      &arg_namespace},
+    {"all-namespaces", 'A', NULL, "pods of all namespaces (the default)", kubectl_all_namespaces,
+     &arg_namespace},
     {"json", 0, NULL, "print the nodes, cards and holders of the view as JSON", opt_flag,
      &arg_json},
     {"details", 'd', NULL, "list the pods of each node too (view memory)", opt_flag, &arg_details},
+    KUBECTL_OPTIONS,
     OPT_END,
 };
 
 static const struct opt_usage usage = {
-    "aliquot inspect [VIEW [NAME]] [options]",
-    "Shows the allocations of the cluster's GPUs. Views:\n"
-    "  cluster           a line for each node with GPUs, and the sum (the default)\n"
-    "  node [NAME]       the cards of the nodes, or of one node, and their allocations\n"
-    "  card [NAME]       the same by the name of a GPU object\n"
-    "  pod [NAME]        the shares of pods, with node and card\n"
-    "  namespace [NAME]  the sum of each namespace\n"
-    "  memory [NAME]     memory by node and card, as `kubectl inspect gpushare` prints it",
-    "`aliquot gpus` shows the use. Uses kubectl (or $KUBECTL) with your context, which needs the\n"
-    "right to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster does not answer or has\n"
-    "no object of that name; 2 for wrong arguments."};
+    .synopsis = "aliquot inspect [VIEW [NAME]] [options]",
+    .purpose = "Shows the allocations of the cluster's GPUs.",
+    .epilog = "`aliquot gpus` shows the use. Uses kubectl (or $KUBECTL) with your context, which "
+              "needs the\n"
+              "right to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster does not "
+              "answer or has\n"
+              "no object of that name; 2 for wrong arguments.",
+    .title = "Views",
+    .words = &views[0].word,
+    .stride = sizeof(views[0]),
+};
 
 static int inspect(int argc, char **argv, struct err *err) {
     _cleanup_(cards_done) struct cards cards = {0};
@@ -415,11 +433,14 @@ static int inspect(int argc, char **argv, struct err *err) {
     int r = args_parse(options, &usage, argc, argv, words, 2, err);
     if (r < 0)
         return r;
-    const struct view *view = find_view(words[0], err);
+    const struct view *view = opt_word_find(&usage, words[0]);
+    char meant[OPT_MEANT_SIZE];
+
     if (!view)
-        return -EINVAL;
+        return err_set(err, EINVAL, "no view '%s'; %s", words[0],
+                       opt_meant(&usage, words[0], meant));
     if (words[1] && !view->wants_card && !view->wants_holder)
-        return err_set(err, EINVAL, "view %s takes no name; see --help", view->name);
+        return err_set(err, EINVAL, "view %s takes no name; see --help", view->word.name);
     r = cards_fetch(&cards, err);
     if (r < 0)
         return r;

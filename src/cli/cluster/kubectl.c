@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
 
 #define ARGUMENTS_MAX 16
+#define OPTIONS_MAX 2
 #define COMPLAINT_MAX 4096
 
 /* Reads both pipes until both have ended. */
@@ -41,13 +43,23 @@ static const char *last_line(struct buf *text) {
     return line ? line + 1 : buf_str(text);
 }
 
+static char *join(const char *option, const char *value) {
+    char *text;
+
+    return asprintf(&text, "%s%s", option, value) < 0 ? NULL : text;
+}
+
 int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid) {
     const char *program = getenv("KUBECTL");
-    char *argv[ARGUMENTS_MAX + 2];
+    char *argv[ARGUMENTS_MAX + OPTIONS_MAX + 2];
     size_t n = 0;
 
     argv[n++] = strdup(program && *program ? program : "kubectl");
-    for (size_t i = 0; arguments[i] && n <= ARGUMENTS_MAX; i++)
+    if (kubectl_options.context)
+        argv[n++] = join("--context=", kubectl_options.context);
+    if (kubectl_options.kubeconfig)
+        argv[n++] = join("--kubeconfig=", kubectl_options.kubeconfig);
+    for (size_t i = 0; arguments[i] && i < ARGUMENTS_MAX; i++)
         argv[n++] = strdup(arguments[i]);
     argv[n] = NULL;
 

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "cli/kubectl_options.h"
 
 /* Runs kubectl with arguments up to a NULL and appends what it prints to `ret`. When it fails, the
  * text is the last line of its standard error. */

@@ -11,22 +11,24 @@
 
 #include "base/cleanup.h"
 #include "cli/cluster/kubectl.h"
+#include "cli/cluster/pod_ready.h"
 #include "wire/json.h"
 
 #define SCHEDULER_PORT ":9401" /* any free port here, that one there */
 #define FORWARD_MS 15000       /* until the port is forwarded */
 #define LINE_MAX_LEN 4096
 
-/* kubectl as a client of HTTP: without a kubeconfig it sends no credentials. */
+/* kubectl as a client of HTTP: without a kubeconfig it sends no credentials. The last option of a
+ * name counts. */
 static int get_from(const char *url, const char *path, struct buf *ret, struct err *err) {
     char server[256];
     if (snprintf(server, sizeof(server), "--server=%s", url) >= (int) sizeof(server))
         return err_set(err, EINVAL, "the scheduler's address is too long");
     if (strncmp(url, "https:", 6) == 0)
-        return KUBECTL(ret, err, "--kubeconfig=/dev/null", server, "--insecure-skip-tls-verify",
-                       "--request-timeout=15s", "get", "--raw", path);
-    return KUBECTL(ret, err, "--kubeconfig=/dev/null", server, "--request-timeout=15s", "get",
-                   "--raw", path);
+        return KUBECTL(ret, err, "--kubeconfig=/dev/null", "--context=", server,
+                       "--insecure-skip-tls-verify", "--request-timeout=15s", "get", "--raw", path);
+    return KUBECTL(ret, err, "--kubeconfig=/dev/null", "--context=", server,
+                   "--request-timeout=15s", "get", "--raw", path);
 }
 
 /* ---- forwarding ---- */
@@ -87,11 +89,6 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
 
 /* ---- choice of the pod ---- */
 
-static bool is_ready(struct json pod) {
-    struct json conditions = JSON_PATH(pod, "status", "conditions");
-    return json_is_string(json_get(json_find(conditions, "type", "Ready"), "status"), "True");
-}
-
 int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,
                      struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
@@ -110,7 +107,7 @@ int port_forward_get(const struct port_forward *source, const char *path, struct
     struct json_iter it = json_iter(json_get(pods, "items"));
     while (r < 0 && json_next(&it, NULL, &pod)) {
         const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
-        if (name && is_ready(pod))
+        if (name && pod_is_ready(pod))
             r = get_by_forward(source, name, path, ret, err);
     }
     return r;

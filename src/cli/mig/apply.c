@@ -7,21 +7,28 @@
 #include <unistd.h>
 
 #include "cli/args.h"
-#include "cli/mig/machine.h"
+#include "cli/mig/environment.h"
 #include "cli/mig/mig.h"
-#include "cli/mig/pods.h"
 #include "gpu/mig/apply.h"
+#include "gpu/mig/held_devices.h"
+#include "gpu/mig/lock.h"
+#include "gpu/mig/machine.h"
+#include "gpu/mig/run_hooks.h"
 
 #define KUBELET_DIR "/var/lib/kubelet"
 
 static const struct opt_usage usage = {
-    "aliquot mig apply [-f FILE] [-c CONFIG] [-m] [-s]",
-    "Divides the GPUs as a configuration says. Instances that are wanted and exist stay, those in\n"
-    "use always; idle ones that are not wanted are destroyed; the rest is made. Nothing of a GPU "
-    "is\n"
-    "changed unless all that is wanted of it can be reached.",
-    "The status is 0 where the configuration is applied, and 1 otherwise: with \"pending\" in the\n"
-    "message where instances in use are in the way. It is safe to run it again at any time.",
+    .synopsis = "aliquot mig apply [-f FILE] [-c CONFIG] [-k FILE] [-m] [-s]",
+    .purpose = "Divides the GPUs as a configuration says. Instances that are wanted and exist "
+               "stay, those in\n"
+               "use always; idle ones that are not wanted are destroyed; the rest is made. Nothing "
+               "of a GPU "
+               "is\n"
+               "changed unless all that is wanted of it can be reached.",
+    .epilog =
+        "The status is 0 where the configuration is applied, and 1 otherwise: with \"pending\" in "
+        "the\n"
+        "message where instances in use are in the way. It is safe to run it again at any time.",
 };
 
 struct apply {
@@ -29,7 +36,9 @@ struct apply {
     bool mode_only, skip_reset, debug;
     const char *kubelet_dir; /* NULL: the default, which need not be there */
     const char *pod_logs;
+    const char *lock;
     struct held_devices held;
+    struct gpu_mig_hooks hooks;
 };
 
 /* What the callbacks need of one card. */
@@ -49,42 +58,6 @@ static int want_spec(const struct mig_card *card, void *userdata, struct mig_wan
     return mig_want_devices(card, spec->devices, spec->ndevices, ret, err);
 }
 
-static void mark_instance(struct mig_card *card, unsigned int gi, unsigned int ci,
-                          const char *pod) {
-    for (uint32_t i = 0; i < card->ninstances; i++) {
-        struct mig_instance *instance = &card->instances[i];
-
-        if (instance->id != gi)
-            continue;
-        instance->in_use = true;
-        mig_card_add_holder(instance->holders, pod);
-        for (uint32_t k = 0; k < instance->ncompute; k++)
-            if (instance->compute[k].id == ci)
-                instance->compute[k].in_use = true;
-    }
-}
-
-/* Whether pods hold that device; `part` is it, or the card. */
-static void mark_device(const struct job *job, nvmlDevice_t part, struct mig_card *card) {
-    const struct nvml *n = job->nvml;
-    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
-    const char *pod;
-
-    if (n->nvmlDeviceGetUUID(part, uuid, sizeof(uuid)) != NVML_SUCCESS)
-        return;
-    for (size_t i = 0; (pod = held_devices_pod(&job->apply->held, uuid, i)); i++) {
-        unsigned int gi, ci;
-
-        if (part == job->device) {
-            card->in_use = true;
-            mig_card_add_holder(card->holders, pod);
-        } else if (n->nvmlDeviceGetGpuInstanceId(part, &gi) == NVML_SUCCESS &&
-                   n->nvmlDeviceGetComputeInstanceId(part, &ci) == NVML_SUCCESS) {
-            mark_instance(card, gi, ci, pod);
-        }
-    }
-}
-
 /* A node whose kubelet is elsewhere has to say where: what its pods hold would be destroyed. */
 static int read_held(struct apply *a, struct err *err) {
     const char *dir = a->kubelet_dir ? a->kubelet_dir : KUBELET_DIR;
@@ -102,22 +75,28 @@ static void warn_without_kubelet(const struct apply *a) {
 
 static int mark_held(struct mig_card *card, void *userdata, struct err *err) {
     const struct job *job = userdata;
-    unsigned int most = 0;
     int r = read_held(job->apply, err);
 
-    if (r < 0)
-        return r;
-    mark_device(job, job->device, card);
-    if (!card->enabled || !job->nvml->nvmlDeviceGetMaxMigDeviceCount ||
-        job->nvml->nvmlDeviceGetMaxMigDeviceCount(job->device, &most) != NVML_SUCCESS)
-        return 0;
-    for (unsigned int i = 0; i < most; i++) {
-        nvmlDevice_t part;
+    if (r >= 0)
+        held_devices_mark(&job->apply->held, job->nvml, job->device, card);
+    return r < 0 ? r : 0;
+}
 
-        if (job->nvml->nvmlDeviceGetMigDeviceHandleByIndex(job->device, i, &part) == NVML_SUCCESS)
-            mark_device(job, part, card);
-    }
-    return 0;
+/* What a hook has stopped is in use no longer. */
+static int begin(const struct mig_card *card, const struct mig_plan *plan, void *userdata,
+                 struct err *err) {
+    const struct job *job = userdata;
+    int r = gpu_mig_hooks_before(&job->apply->hooks, plan->set_mode, err);
+
+    (void) card;
+    return r > 0 ? -EAGAIN : r;
+}
+
+static void print_hook(const char *text, void *userdata) {
+    const struct apply *a = userdata;
+
+    if (a->debug)
+        (void) fprintf(stderr, "%s\n", text);
 }
 
 static void print_step(const char *text, void *userdata) {
@@ -125,43 +104,6 @@ static void print_step(const char *text, void *userdata) {
 
     if (job->debug)
         (void) fprintf(stderr, "GPU %u: %s\n", job->index, text);
-}
-
-/* The entry of a card; NULL where it is left as it is. */
-static int find_spec(const struct apply *a, const struct mig_machine_card *of,
-                     const struct mig_spec **ret, struct err *err) {
-    const struct mig_spec *spec =
-        mig_file_match(&a->selection.configs, a->selection.first, of->index, of->pci);
-
-    if (spec && !of->card->capable) {
-        if (spec->enabled && !spec->all)
-            return err_set(err, EOPNOTSUPP, "GPU %u has no MIG", of->index);
-        spec = NULL;
-    }
-    *ret = spec;
-    return 0;
-}
-
-/* Before anything is changed: whether each card can be what is wanted of it at all. */
-static int check_cards(const struct apply *a, const struct mig_machine *m, struct err *err) {
-    for (uint32_t i = 0; i < m->n; i++) {
-        const struct mig_card *card = m->of[i].card;
-        struct mig_want want = {0};
-        const struct mig_spec *spec;
-        struct mig_plan plan;
-        int r = find_spec(a, &m->of[i], &spec, err);
-
-        if (r < 0)
-            return r;
-        if (!spec || !spec->enabled || a->mode_only || card->nprofiles == 0)
-            continue;
-        r = mig_want_devices(card, spec->devices, spec->ndevices, &want, err);
-        if (r >= 0)
-            r = mig_plan(card, &want, &plan, err);
-        if (r < 0)
-            return err_wrap(err, "GPU %u", m->of[i].index);
-    }
-    return 0;
 }
 
 static int apply_card(struct apply *a, const struct mig_machine *m, uint32_t i,
@@ -176,6 +118,7 @@ static int apply_card(struct apply *a, const struct mig_machine *m, uint32_t i,
                                             .mode_only = a->mode_only,
                                             .want = want_spec,
                                             .mark = mark_held,
+                                            .begin = begin,
                                             .step = print_step,
                                             .userdata = &job};
     struct gpu_mig_result result = {0};
@@ -200,28 +143,42 @@ static int apply_card(struct apply *a, const struct mig_machine *m, uint32_t i,
 }
 
 /* The other cards do not wait for one that is pending. */
-static int apply_cards(struct apply *a, struct err *err) {
+static int apply_cards(struct apply *a, const struct mig_machine *m, bool *ret_pending,
+                       struct err *err) {
+    int r = gpu_mig_hooks_start(&a->hooks, err);
+
+    for (uint32_t i = 0; r >= 0 && i < m->n; i++) {
+        const struct mig_spec *spec;
+
+        r = mig_selection_spec(&a->selection, &m->of[i], &spec, err);
+        if (r >= 0 && spec)
+            r = apply_card(a, m, i, spec, ret_pending, err);
+    }
+    return r < 0 ? r : mig_machine_check(m, err);
+}
+
+static int divide(struct apply *a, struct err *err) {
     _cleanup_machine_ struct mig_machine m = {0};
+    _cleanup_close_ int lock = gpu_mig_lock(a->lock, err);
     bool pending = false;
-    int r = mig_machine_open(&m, err);
+    int r = lock < 0 ? lock : mig_machine_open(&m, MIG_MACHINE_LIBRARY, 0, err);
 
     if (r >= 0)
         r = mig_selection_read(&a->selection, &m, err);
     if (r >= 0)
-        r = check_cards(a, &m, err);
+        r = mig_selection_check(&a->selection, &m, a->mode_only, err);
     if (r >= 0)
         r = read_held(a, err);
     if (r >= 0)
-        warn_without_kubelet(a);
-    for (uint32_t i = 0; r >= 0 && i < m.n; i++) {
-        const struct mig_spec *spec;
-
-        r = find_spec(a, &m.of[i], &spec, err);
-        if (r >= 0 && spec)
-            r = apply_card(a, &m, i, spec, &pending, err);
-    }
-    if (r >= 0)
-        r = mig_machine_check(&m, err);
+        r = gpu_mig_hooks_open(&a->hooks, err);
+    if (r < 0)
+        return r;
+    warn_without_kubelet(a);
+    a->hooks.config_file = a->selection.file;
+    a->hooks.selected_config = a->selection.first->config;
+    a->hooks.mode_only = a->mode_only;
+    a->hooks.skip_reset = a->skip_reset;
+    r = gpu_mig_hooks_end(&a->hooks, apply_cards(a, &m, &pending, err), err);
     if (r >= 0 && pending)
         return err_set(err, EBUSY, "%s is pending; run it again when those have ended",
                        a->selection.first->config);
@@ -231,18 +188,24 @@ static int apply_cards(struct apply *a, struct err *err) {
 }
 
 int mig_apply(int argc, char **argv, bool debug) {
+    const char *lock = env_text("ALIQUOT_MIG_LOCK");
     struct apply a = {.selection = {.file = env_text("MIG_PARTED_CONFIG_FILE"),
                                     .name = env_text("MIG_PARTED_SELECTED_CONFIG")},
                       .mode_only = env_flag("MIG_PARTED_MODE_CHANGE_ONLY"),
                       .skip_reset = env_flag("MIG_PARTED_SKIP_RESET"),
                       .debug = debug,
-                      .pod_logs = "/var/log/pods"};
+                      .pod_logs = "/var/log/pods",
+                      .lock = lock ? lock : GPU_MIG_LOCK,
+                      .hooks = {.root = "",
+                                .output = debug,
+                                .tell = print_hook,
+                                .userdata = &a,
+                                .hooks_file = env_text("MIG_PARTED_HOOKS_FILE")}};
     const struct opt options[] = {
-        {"config-file", 'f', "FILE",
-         "mig-parted's configuration file, or - (default: what the GPUs can have)", opt_string,
-         &a.selection.file},
-        {"selected-config", 'c', "CONFIG", "which of its configurations (default: the only one)",
-         opt_string, &a.selection.name},
+        MIG_SELECTION_OPTIONS(&a.selection),
+        {"hooks-file", 'k', "FILE",
+         "mig-parted's hooks file: programs to run before and after changes", opt_string,
+         &a.hooks.hooks_file},
         {"mode-only", 'm', NULL, "change the MIG mode only", opt_flag, &a.mode_only},
         {"skip-reset", 's', NULL, "no failure where a mode waits for a reset of the GPU", opt_flag,
          &a.skip_reset},
@@ -252,14 +215,19 @@ int mig_apply(int argc, char **argv, bool debug) {
          opt_string, &a.kubelet_dir},
         {"pod-logs", 0, "DIR", "where kubelet keeps logs: names of pods (default /var/log/pods)",
          opt_string, &a.pod_logs},
+        {"lock-file", 0, "FILE",
+         "held meanwhile, against a second division (default $ALIQUOT_MIG_LOCK, or " GPU_MIG_LOCK
+         ", which the agent holds)",
+         opt_string, &a.lock},
         OPT_END,
     };
     struct err err;
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
 
     if (r >= 0)
-        r = apply_cards(&a, &err);
+        r = divide(&a, &err);
     held_devices_done(&a.held);
+    gpu_mig_hooks_done(&a.hooks);
     mig_file_done(&a.selection.configs);
     return mig_exit("apply", r, &err);
 }

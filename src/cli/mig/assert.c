@@ -5,15 +5,17 @@
 #include <stdio.h>
 
 #include "cli/args.h"
-#include "cli/mig/machine.h"
+#include "cli/mig/environment.h"
 #include "cli/mig/mig.h"
+#include "gpu/mig/machine.h"
 
 static const struct opt_usage usage = {
-    "aliquot mig assert [-f FILE] [-c CONFIG] [-m] [-a]",
-    "Checks whether the GPUs are divided as a configuration says. It is not, too, where a GPU has "
-    "no\n"
-    "entry in the configuration.",
-    "The status is 0 where it is so, and 1 otherwise.",
+    .synopsis = "aliquot mig assert [-f FILE] [-c CONFIG] [-m] [-a]",
+    .purpose = "Checks whether the GPUs are divided as a configuration says. It is not, too, where "
+               "a GPU has "
+               "no\n"
+               "entry in the configuration.",
+    .epilog = "The status is 0 where it is so, and 1 otherwise.",
 };
 
 struct assertion {
@@ -48,7 +50,7 @@ static int check_card(const struct assertion *a, const struct mig_machine_card *
 static int check_cards(struct assertion *a, struct err *err) {
     _cleanup_machine_ struct mig_machine m = {0};
     bool needs_cards = !a->valid_config || !a->selection.file;
-    int r = needs_cards ? mig_machine_open(&m, err) : 0;
+    int r = needs_cards ? mig_machine_open(&m, MIG_MACHINE_LIBRARY, 0, err) : 0;
 
     if (r >= 0)
         r = mig_selection_read(&a->selection, &m, err);
@@ -71,11 +73,7 @@ int mig_assert(int argc, char **argv, bool debug) {
                           .mode_only = env_flag("MIG_PARTED_MODE_CHANGE_ONLY"),
                           .valid_config = env_flag("MIG_PARTED_VALID_CONFIG")};
     const struct opt options[] = {
-        {"config-file", 'f', "FILE",
-         "mig-parted's configuration file, or - (default: what the GPUs can have)", opt_string,
-         &a.selection.file},
-        {"selected-config", 'c', "CONFIG", "which of its configurations (default: the only one)",
-         opt_string, &a.selection.name},
+        MIG_SELECTION_OPTIONS(&a.selection),
         {"mode-only", 'm', NULL, "check the MIG mode only", opt_flag, &a.mode_only},
         {"valid-config", 'a', NULL, "check only that the file is valid and has the configuration",
          opt_flag, &a.valid_config},

@@ -8,21 +8,22 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "cli/args.h"
-#include "cli/mig/machine.h"
+#include "cli/mig/environment.h"
 #include "cli/mig/mig.h"
+#include "gpu/mig/machine.h"
 
 #define OUTPUT_MAX ((size_t) 4 << 20)
 
 static const struct opt_usage export_usage = {
-    "aliquot mig export [-o yaml|json] [-l LABEL]",
-    "Prints the division of the GPUs as a configuration file, for aliquot mig apply or mig-parted.",
-    NULL,
+    .synopsis = "aliquot mig export [-o yaml|json] [-l LABEL]",
+    .purpose = "Prints the division of the GPUs as a configuration file, for aliquot mig apply or "
+               "mig-parted.",
 };
 
 static const struct opt_usage generate_usage = {
-    "aliquot mig generate-config [-o yaml|json] [-f FILE]",
-    "Prints the configurations that the GPUs can have, under the names that NVIDIA gives them.",
-    NULL,
+    .synopsis = "aliquot mig generate-config [-o yaml|json] [-f FILE]",
+    .purpose =
+        "Prints the configurations that the GPUs can have, under the names that NVIDIA gives them.",
 };
 
 static int check_format(const char *format, struct err *err) {
@@ -58,7 +59,7 @@ static int export_cards(const char *label, const char *format, struct err *err) 
     int r = check_format(format, err);
 
     if (r >= 0)
-        r = mig_machine_open(&m, err);
+        r = mig_machine_open(&m, MIG_MACHINE_LIBRARY, 0, err);
     if (r >= 0)
         r = mig_export(m.of, m.n, label, &file, err);
     if (r >= 0)
@@ -91,7 +92,7 @@ static int generate(const char *path, const char *format, struct err *err) {
     int r = check_format(format, err);
 
     if (r >= 0)
-        r = mig_machine_open(&m, err);
+        r = mig_machine_open(&m, MIG_MACHINE_LIBRARY, 0, err);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < m.n; i++)

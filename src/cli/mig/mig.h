@@ -2,7 +2,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stdio.h>
 
 #include "base/err.h"
 
@@ -14,10 +13,14 @@ int mig_export_command(int argc, char **argv, bool debug);
 int mig_generate_command(int argc, char **argv, bool debug);
 
 /* Prints the error and returns 1; 0 for a result of 0 or more, and for --help. */
-static inline int mig_exit(const char *command, int r, const struct err *err) {
-    if (r >= 0 || r == -ECANCELED)
-        return 0;
-    (void) fflush(stdout);
-    (void) fprintf(stderr, "aliquot mig%s%s: %s\n", command[0] ? " " : "", command, err->text);
-    return 1;
-}
+int mig_exit(const char *command, int r, const struct err *err);
+
+/* Rows of struct opt by which a command selects its configuration (struct mig_selection). */
+#define MIG_SELECTION_OPTIONS(selection)                                                           \
+    {"config-file", 'f',                                                                           \
+     "FILE",        "mig-parted's configuration file, or - (default: what the GPUs can have)",     \
+     opt_string,    &(selection)->file},                                                           \
+    {                                                                                              \
+        "selected-config", 'c', "CONFIG", "which of its configurations (default: the only one)",   \
+            opt_string, &(selection)->name                                                         \
+    }

@@ -46,10 +46,16 @@ static const struct opt_usage set_usage = {
 
 static const struct opt show_options[] = {OPT_END};
 
+static const struct opt_word words[] = {
+    {"set", "[options]", "change the limits of a running `aliquot run`", true},
+    OPT_END,
+};
+
 static const struct opt_usage show_usage = {
     .synopsis = "aliquot limits | aliquot limits set [options]",
-    .purpose = "Shows limits and use of each GPU for each `aliquot run` of this user.\n"
-               "`aliquot limits set --help` describes how to change the limits.",
+    .purpose = "Shows limits and use of each GPU for each `aliquot run` of this user.",
+    .title = "Commands",
+    .words = words,
     .epilog = "TIME: GPU time charged for launches; WAITED: time for which launches were delayed.",
 };
 

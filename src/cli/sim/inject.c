@@ -29,6 +29,7 @@ static uint32_t arg_pid;
 static uint32_t arg_nth = NOT_GIVEN;
 static uint32_t arg_times = NOT_GIVEN;
 
+static uint32_t arg_gi = NOT_GIVEN, arg_ci = NOT_GIVEN;
 static bool arg_force;
 
 static const struct opt inject_options[] = {
@@ -36,43 +37,71 @@ static const struct opt inject_options[] = {
      opt_string, &arg_dir},
     {"gpu", 'g', "N", "the card's number in the machine", opt_u32, &arg_gpu},
     {"pid", 'p', "PID", "xid, error, hang: only this process (default: all)", opt_u32, &arg_pid},
-    {"nth", 0, "N", "error: from the N-th matching call (default 1)", opt_u32, &arg_nth},
+    {"gi", 0, "N", "xid: limited to this GPU instance", opt_u32, &arg_gi},
+    {"ci", 0, "N", "xid: with --gi, limited to this compute instance of it", opt_u32, &arg_ci},
+    {"nth", 0, "N", "error, hang: from the N-th matching call (default 1)", opt_u32, &arg_nth},
     {"force", 0, NULL, "reset: whatever has the card open", opt_flag, &arg_force},
     {"times", 0, "N", "error: number of calls that fail; 0: until `release` (default 1)", opt_u32,
      &arg_times},
     OPT_END,
 };
 
+static const struct opt_word action_words[] = {
+    {"xid", "NUMBER --gpu N",
+     "report an XID with its effect: the contexts of --pid or of all\n"
+     "processes are lost (13, 31, ...), all contexts until `reset`\n"
+     "(48, 95, ...), or the card (79). With --gi, of that MIG\n"
+     "instance only",
+     false},
+    {"ecc", "corrected|uncorrected [COUNT] --gpu N", "count memory errors", false},
+    {"remap", "WHAT [COUNT] --gpu N",
+     "rows of its memory. WHAT: correctable, uncorrectable (to be\n"
+     "remapped by the next reset: XID 63; Ampere and later), failure\n"
+     "(one could not be: XID 64), exhausted (so many banks have no\n"
+     "spare row left)",
+     false},
+    {"retire", "single|double [COUNT] --gpu N",
+     "pages are to be retired, by the next reset (XID 63; models\n"
+     "before Ampere)",
+     false},
+    {"link", "LINK down|up --gpu N", "state of an NVLink and its other end (down: XID 74)", false},
+    {"sram-threshold", "--gpu N", "its SRAM has had more errors than NVIDIA's threshold", false},
+    {"lose", "--gpu N", "the card falls off the bus", false},
+    {"return", "--gpu N", "the card comes back", false},
+    {"reset", "--gpu N [--force]",
+     "reset the card; no process may have it open, and persistence\n"
+     "mode must be off. --force: as the host of a virtual machine\n"
+     "does, while no process computes there",
+     false},
+    {"persistence", "on|off --gpu N", "its persistence mode", false},
+    {"memory", "SIZE --gpu N", "memory in use that belongs to no process (0: none)", false},
+    {"unload", NULL, "unload the driver; its processes lose it", false},
+    {"load", NULL, "load the driver", false},
+    {"reload", NULL, "unload the driver and load it", false},
+    {"error", "CALL STATUS",
+     "calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
+     "of alloc, launch, cuda, nvml; STATUS: a name or a number; with\n"
+     "--gpu N only calls about that card",
+     false},
+    {"hang", "CALL",
+     "calls do not return until they are released; with --gpu N only\n"
+     "calls about that card",
+     false},
+    {"release", "[CALL]", "end errors and hangs, and continue hanging calls", false},
+    {"licence", "STATE --gpu N", "licence of a vGPU: licensed, unlicensed or expired", false},
+    {"destroy", "GI --gpu N", "a GPU instance is gone, with its contexts", false},
+    {"swap-minors", "M --gpu N", "both cards are reset and exchange their minor numbers", false},
+    {"advance", "TIME", "advance a stepped clock, e.g. by 250us, 2ms, 1s", false},
+    OPT_END,
+};
+
 static const struct opt_usage inject_usage = {
     .synopsis = "aliquot sim inject [options] ACTION [ARG ...]",
     .purpose = "Injects faults into a running simulated machine.",
-    .epilog =
-        "Actions:\n"
-        "  xid NUMBER --gpu N      report an XID with its effect: the contexts of --pid or of all\n"
-        "                          processes are lost (13, 31, ...), all contexts until `reset`\n"
-        "                          (48, 95, ...), or the card (79)\n"
-        "  ecc corrected|uncorrected [COUNT] --gpu N\n"
-        "                          count memory errors\n"
-        "  lose --gpu N            the card falls off the bus\n"
-        "  return --gpu N          the card comes back\n"
-        "  reset --gpu N [--force] reset the card; no process may have it open, and persistence\n"
-        "                          mode must be off. --force: as the host of a virtual machine\n"
-        "                          does, while no process computes there\n"
-        "  persistence on|off --gpu N\n"
-        "                          its persistence mode\n"
-        "  memory SIZE --gpu N     memory in use that belongs to no process (0: none)\n"
-        "  destroy GI --gpu N      a GPU instance is gone, with its contexts\n"
-        "  swap-minors M --gpu N   both cards are reset and exchange their minor numbers\n"
-        "  licence STATE --gpu N   licence of a vGPU: licensed, unlicensed or expired\n"
-        "  unload | load | reload  the driver; its processes lose it\n"
-        "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
-        "                          of alloc, launch, cuda, nvml; STATUS: a name or a number\n"
-        "  hang CALL               calls do not return until they are released\n"
-        "                          (error, hang: with --gpu N only calls about that card)\n"
-        "  release [CALL]          end errors and hangs, and continue hanging calls\n"
-        "  advance TIME            advance a stepped clock, e.g. by 250us, 2ms, 1s\n"
-        "Example: aliquot sim inject error alloc CUDA_ERROR_OUT_OF_MEMORY --nth 3\n"
-        "Exit status: 0; 1 when the action fails; 2 for wrong arguments.",
+    .title = "Actions",
+    .words = action_words,
+    .epilog = "Example: aliquot sim inject error alloc CUDA_ERROR_OUT_OF_MEMORY --nth 3\n"
+              "Exit status: 0; 1 when the action fails; 2 for wrong arguments.",
 };
 
 static const struct opt show_options[] = {
@@ -135,6 +164,12 @@ static int parse_number(const char *text, uint64_t max, uint32_t *ret, struct er
 }
 
 static int parse_xid(struct sim_control *c, char **args, struct err *err) {
+    if (arg_gi != NOT_GIVEN && arg_pid)
+        return err_set(err, EINVAL, "--pid has no effect with --gi");
+    if (arg_gi == NOT_GIVEN && arg_ci != NOT_GIVEN)
+        return err_set(err, EINVAL, "--ci needs --gi");
+    c->nth = arg_gi + 1;
+    c->times = arg_ci + 1;
     return parse_number(args[0], 9999, &c->code, err);
 }
 
@@ -146,6 +181,47 @@ static int parse_ecc(struct sim_control *c, char **args, struct err *err) {
     int r = args[1] ? parse_number(args[1], UINT32_MAX, &count, err) : 0;
     c->amount = count;
     return r;
+}
+
+static int parse_amount(struct sim_control *c, const char *text, struct err *err) {
+    uint32_t count = 1;
+    int r = text ? parse_number(text, UINT16_MAX, &count, err) : 0;
+    if (r == 0 && count == 0)
+        return err_set(err, EINVAL, "0 is no count");
+    c->amount = count;
+    return r;
+}
+
+static int parse_remap(struct sim_control *c, char **args, struct err *err) {
+    if (strcmp(args[0], "failure") == 0 && args[1])
+        return err_set(err, EINVAL, "remap failure takes no count");
+    if (strcmp(args[0], "correctable") == 0)
+        c->code = SIM_REPAIR_CORRECTED;
+    else if (strcmp(args[0], "uncorrectable") == 0)
+        c->code = SIM_REPAIR_UNCORRECTED;
+    else if (strcmp(args[0], "failure") == 0)
+        c->code = SIM_REPAIR_FAILED;
+    else if (strcmp(args[0], "exhausted") == 0)
+        c->code = SIM_REPAIR_EXHAUSTED;
+    else
+        return err_set(err, EINVAL,
+                       "'%s' is none of correctable, uncorrectable, failure and exhausted",
+                       args[0]);
+    return parse_amount(c, args[1], err);
+}
+
+static int parse_retire(struct sim_control *c, char **args, struct err *err) {
+    c->code = strcmp(args[0], "double") == 0 ? SIM_REPAIR_UNCORRECTED : SIM_REPAIR_CORRECTED;
+    if (strcmp(args[0], "single") != 0 && strcmp(args[0], "double") != 0)
+        return err_set(err, EINVAL, "'%s' is neither single nor double", args[0]);
+    return parse_amount(c, args[1], err);
+}
+
+static int parse_link(struct sim_control *c, char **args, struct err *err) {
+    c->amount = strcmp(args[1], "up") == 0;
+    if (!c->amount && strcmp(args[1], "down") != 0)
+        return err_set(err, EINVAL, "'%s' is neither up nor down", args[1]);
+    return parse_number(args[0], SIM_MAX_LINKS - 1, &c->code, err);
 }
 
 static int parse_reset(struct sim_control *c, char **args, struct err *err) {
@@ -192,6 +268,7 @@ static int parse_call(struct sim_control *c, char **args, struct err *err) {
         return err_set(err, EINVAL, "more than %zu bytes of names", sizeof(c->names) - 1);
     memcpy(c->names, names, strlen(names) + 1);
     c->pid = arg_pid;
+    c->nth = arg_nth == NOT_GIVEN ? 1 : arg_nth;
     return 0;
 }
 
@@ -216,7 +293,6 @@ static int parse_error(struct sim_control *c, char **args, struct err *err) {
     int r = parse_call(c, args, err);
     if (r < 0)
         return r;
-    c->nth = arg_nth == NOT_GIVEN ? 1 : arg_nth;
     c->times = arg_times == NOT_GIVEN ? 1 : arg_times;
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
         if (strcmp(statuses[i].name, args[1]) == 0)
@@ -253,25 +329,30 @@ static const struct action {
     int least, most;                                   /* arguments */
     enum { GPU_NONE, GPU_OPTIONAL, GPU_REQUIRED } gpu; /* what --gpu is to it */
     int (*parse)(struct sim_control *c, char **args, struct err *err);
-    bool of_a_process, counted; /* --pid, and --nth and --times, mean something */
+    bool of_a_process, counted, repeated; /* --pid, --nth and --times mean something */
 } actions[] = {
-    {"xid", SIM_DO_XID, 0, 1, 1, GPU_REQUIRED, parse_xid, true, false},
-    {"ecc", SIM_DO_ECC, 0, 1, 2, GPU_REQUIRED, parse_ecc, false, false},
-    {"lose", SIM_DO_LOSE, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
-    {"return", SIM_DO_RETURN, 0, 0, 0, GPU_REQUIRED, NULL, false, false},
-    {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, parse_reset, false, false},
-    {"persistence", SIM_DO_PERSISTENCE, 0, 1, 1, GPU_REQUIRED, parse_persistence, false, false},
-    {"memory", SIM_DO_PRESSURE, 0, 1, 1, GPU_REQUIRED, parse_memory, false, false},
-    {"unload", SIM_DO_UNLOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
-    {"load", SIM_DO_LOAD, 0, 0, 0, GPU_NONE, NULL, false, false},
-    {"reload", SIM_DO_UNLOAD, SIM_DO_LOAD, 0, 0, GPU_NONE, NULL, false, false},
-    {"error", SIM_DO_FAIL, 0, 2, 2, GPU_OPTIONAL, parse_error, true, true},
-    {"hang", SIM_DO_HANG, 0, 1, 1, GPU_OPTIONAL, parse_call, true, false},
-    {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false},
-    {"licence", SIM_DO_LICENCE, 0, 1, 1, GPU_REQUIRED, parse_licence, false, false},
-    {"destroy", SIM_DO_DESTROY, 0, 1, 1, GPU_REQUIRED, parse_index, false, false},
-    {"swap-minors", SIM_DO_SWAP, 0, 1, 1, GPU_REQUIRED, parse_index, false, false},
-    {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false},
+    {"xid", SIM_DO_XID, 0, 1, 1, GPU_REQUIRED, parse_xid, true, false, false},
+    {"ecc", SIM_DO_ECC, 0, 1, 2, GPU_REQUIRED, parse_ecc, false, false, false},
+    {"remap", SIM_DO_REMAP, 0, 1, 2, GPU_REQUIRED, parse_remap, false, false, false},
+    {"retire", SIM_DO_RETIRE, 0, 1, 2, GPU_REQUIRED, parse_retire, false, false, false},
+    {"link", SIM_DO_LINK, 0, 2, 2, GPU_REQUIRED, parse_link, false, false, false},
+    {"sram-threshold", SIM_DO_SRAM, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
+    {"lose", SIM_DO_LOSE, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
+    {"return", SIM_DO_RETURN, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
+    {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, parse_reset, false, false, false},
+    {"persistence", SIM_DO_PERSISTENCE, 0, 1, 1, GPU_REQUIRED, parse_persistence, false, false,
+     false},
+    {"memory", SIM_DO_PRESSURE, 0, 1, 1, GPU_REQUIRED, parse_memory, false, false, false},
+    {"unload", SIM_DO_UNLOAD, 0, 0, 0, GPU_NONE, NULL, false, false, false},
+    {"load", SIM_DO_LOAD, 0, 0, 0, GPU_NONE, NULL, false, false, false},
+    {"reload", SIM_DO_UNLOAD, SIM_DO_LOAD, 0, 0, GPU_NONE, NULL, false, false, false},
+    {"error", SIM_DO_FAIL, 0, 2, 2, GPU_OPTIONAL, parse_error, true, true, true},
+    {"hang", SIM_DO_HANG, 0, 1, 1, GPU_OPTIONAL, parse_call, true, true, false},
+    {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false, false},
+    {"licence", SIM_DO_LICENCE, 0, 1, 1, GPU_REQUIRED, parse_licence, false, false, false},
+    {"destroy", SIM_DO_DESTROY, 0, 1, 1, GPU_REQUIRED, parse_index, false, false, false},
+    {"swap-minors", SIM_DO_SWAP, 0, 1, 1, GPU_REQUIRED, parse_index, false, false, false},
+    {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false, false},
 };
 
 static const struct action *find_action(const char *name) {
@@ -300,11 +381,13 @@ static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], st
 
 /* An option without effect is an error. */
 static int check_options(const struct action *a, struct err *err) {
-    const char *stray = arg_force && a->op != SIM_DO_RESET      ? "--force"
-                        : !a->of_a_process && arg_pid           ? "--pid"
-                        : !a->counted && arg_nth != NOT_GIVEN   ? "--nth"
-                        : !a->counted && arg_times != NOT_GIVEN ? "--times"
-                                                                : NULL;
+    bool limited = arg_gi != NOT_GIVEN || arg_ci != NOT_GIVEN;
+    const char *stray = arg_force && a->op != SIM_DO_RESET       ? "--force"
+                        : limited && a->op != SIM_DO_XID         ? "--gi"
+                        : !a->of_a_process && arg_pid            ? "--pid"
+                        : !a->counted && arg_nth != NOT_GIVEN    ? "--nth"
+                        : !a->repeated && arg_times != NOT_GIVEN ? "--times"
+                                                                 : NULL;
     if (stray)
         return err_set(err, EINVAL, "%s: %s has no effect here", a->name, stray);
     if (a->gpu != GPU_OPTIONAL && (a->gpu == GPU_REQUIRED) != (arg_gpu != SIM_ALL))
@@ -321,11 +404,13 @@ static int parse_command(int argc, char **argv, const struct action **ret_action
     int n = collect_arguments(argc, argv, args, err);
     if (n < 0)
         return n;
-    const struct action *a = n > 0 ? find_action(args[0]) : NULL;
+    if (n == 0)
+        return err_set(err, EINVAL, "the action is missing; see --help");
+    const struct action *a = find_action(args[0]);
+    char meant[OPT_MEANT_SIZE];
     if (!a)
-        return err_set(err, EINVAL, "%s%s%s; see --help",
-                       n > 0 ? "no action '" : "the action is missing", n > 0 ? args[0] : "",
-                       n > 0 ? "'" : "");
+        return err_set(err, EINVAL, "no action '%s'; %s", args[0],
+                       opt_meant(&inject_usage, args[0], meant));
     if (n - 1 < a->least || n - 1 > a->most)
         return err_set(err, EINVAL, "%s: %s; see --help", a->name,
                        n - 1 < a->least ? "an argument is missing" : "too many arguments");

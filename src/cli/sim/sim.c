@@ -55,10 +55,18 @@ static const struct opt options[] = {
     OPT_END,
 };
 
+static const struct opt_word words[] = {
+    {"inject", "[options] ACTION", "inject a fault into a running machine", true},
+    {"show", "[options]", "print the state of a running machine", true},
+    OPT_END,
+};
+
 static struct opt_usage usage = {
+    .title = "Commands",
+    .words = words,
     .synopsis = "aliquot sim [options] -- COMMAND [ARG ...]\n"
                 "       aliquot sim [options] --listen DIR\n"
-                "       aliquot sim inject|show ...   (see their --help)",
+                "       aliquot sim inject|show ...",
     .purpose =
         "Runs a command on a machine with simulated NVIDIA GPUs: libcuda.so.1 and\n"
         "libnvidia-ml.so.1 are simulated, memory and GPU time are shared by all processes of the\n"

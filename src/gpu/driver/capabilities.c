@@ -15,8 +15,7 @@
 #define MINORS "/proc/driver/nvidia-caps/mig-minors"
 #define FILE_MAX ((size_t) 1 << 20)
 
-/* The number behind `key` and a blank, at the beginning of a line. */
-static int number_of(const char *text, const char *key, uint32_t *ret) {
+int capability_number(const char *text, const char *key, uint32_t *ret) {
     size_t len = strlen(key);
 
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
@@ -42,7 +41,7 @@ static int read_number(const char *root, const char *file, const char *key, uint
 
     (void) snprintf(path, sizeof(path), "%s%s", root, file);
     r = file_read(path, FILE_MAX, &text, NULL);
-    return r < 0 ? r : number_of(buf_str(&text), key, ret);
+    return r < 0 ? r : capability_number(buf_str(&text), key, ret);
 }
 
 /* The file of an instance exists as long as the instance. mig-minors lists the numbers of all

@@ -18,3 +18,6 @@ int capability_of_gpu_instance(const char *root, int32_t card, uint32_t gi, uint
 /* The same of a compute instance in it. */
 int capability_of_compute_instance(const char *root, int32_t card, uint32_t gi, uint32_t ci,
                                    uint32_t *ret, struct err *err);
+
+/* The number behind `key` and a blank, at the beginning of a line of such a file. -EBADMSG. */
+int capability_number(const char *text, const char *key, uint32_t *ret);

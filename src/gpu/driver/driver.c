@@ -64,7 +64,7 @@ static bool has_library(const struct gpu_driver_places *p, const char *driver_ro
 }
 
 /* In the host's view; "" is its root. */
-static const char *driver_root_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
+static const char *find_root(const struct gpu_driver *d, const struct gpu_driver_places *p) {
     if (d->simulated)
         return p->sim_dir;
     if (p->driver_root)
@@ -75,17 +75,14 @@ static const char *driver_root_of(const struct gpu_driver *d, const struct gpu_d
     return "";
 }
 
-static const char *dev_root_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
-    const char *driver_root;
-
+static const char *find_dev(const struct gpu_driver *d, const struct gpu_driver_places *p) {
     if (d->simulated)
         return p->sim_dir;
     if (p->dev_root)
         return as_prefix(p->dev_root);
     if (has_node_below(p, "", d->control))
         return "";
-    driver_root = driver_root_of(d, p);
-    return has_node_below(p, driver_root, d->control) ? driver_root : "";
+    return has_node_below(p, p->found_root, d->control) ? p->found_root : "";
 }
 
 /* Where the agent sees the host's root: the simulated driver is at the same path for both. */
@@ -104,20 +101,21 @@ static bool is_here(const struct gpu_driver *d, const struct gpu_driver_places *
 /* Where the files of the driver are; `root` is kept in the caller's. */
 static struct driver_tree tree_of(const struct gpu_driver *d, const struct gpu_driver_places *p,
                                   char root[static 512]) {
-    const char *host = driver_root_of(d, p);
-
-    (void) snprintf(root, 512, "%s%s", view_of(d, p), host);
-    return (struct driver_tree){.name = d->name, .root = root, .host = host};
+    (void) snprintf(root, 512, "%s%s", view_of(d, p), p->found_root);
+    return (struct driver_tree){.name = d->name, .root = root, .host = p->found_root};
 }
 
-const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
+const struct gpu_driver *gpu_driver_find(struct gpu_driver_places *places,
                                          char ret_library[static 512]) {
     for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
         const struct gpu_driver *d = &drivers[i];
         char control[256], root[512];
-        struct driver_tree tree = tree_of(d, places, root);
+        struct driver_tree tree;
 
-        (void) snprintf(control, sizeof(control), "%s%s", dev_root_of(d, places), d->control);
+        places->found_root = find_root(d, places);
+        places->found_dev = find_dev(d, places);
+        tree = tree_of(d, places, root);
+        (void) snprintf(control, sizeof(control), "%s%s", places->found_dev, d->control);
         if (is_here(d, places, control) &&
             driver_tree_library(&tree, "libnvidia-ml.so.1", ret_library, 512) == 0)
             return d;
@@ -139,7 +137,7 @@ const char *gpu_driver_name(const struct gpu_driver *driver) {
 
 void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *device, char ret[static 64]) {
-    (void) snprintf(ret, 64, "%s%s%d", dev_root_of(driver, places), driver->device, device->minor);
+    (void) snprintf(ret, 64, "%s%s%d", places->found_dev, driver->device, device->minor);
 }
 
 static bool has_node(const struct gpu_edits *edits, const char *path) {
@@ -156,7 +154,7 @@ static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *
     char host[256];
     int r;
 
-    (void) snprintf(host, sizeof(host), "%s%s", dev_root_of(d, p), name);
+    (void) snprintf(host, sizeof(host), "%s%s", p->found_dev, name);
     if (!is_here(d, p, host))
         return required ? err_set(err, ENOENT, "%s is not on this node", host) : 0;
     if (has_node(edits, host))

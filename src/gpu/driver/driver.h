@@ -23,13 +23,15 @@ struct gpu_driver_places {
      * the host's /dev if it has the control node, or that of the driver's root. */
     const char *dev_root;
     const char *sim_dir; /* of the simulated driver, the same path on the host and here */
+    /* Where gpu_driver_find() has found them, in the host's view; "" is its root. */
+    const char *found_root, *found_dev;
 };
 
 struct gpu_driver; /* a row of the table */
 
-/* The driver that is here now, or NULL. `ret_library` receives the path of its NVML library in the
- * agent's view. */
-const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
+/* The driver that is here now, or NULL; all functions below need it and the places it was found in.
+ * `ret_library` receives the path of its NVML library in the agent's view. */
+const struct gpu_driver *gpu_driver_find(struct gpu_driver_places *places,
                                          char ret_library[static 512]);
 
 /* A program of the driver ("nvidia-smi"), links resolved, in the agent's view: 0, -ENOENT,

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "base/machine.h"
 #include "model/driver_capability.h"
 
 #define COMPUTE DRIVER_COMPUTE
@@ -14,23 +15,23 @@ const char *const driver_roots[] = {"", "/run/nvidia/driver", NULL};
 
 /* "/lib" alone is where the simulated driver has them. */
 const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1] = {
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/" MULTIARCH "/nvidia/current",
+    "/usr/lib/" MULTIARCH,
     "/usr/lib64",
     "/usr/lib",
-    "/lib/x86_64-linux-gnu",
+    "/lib/" MULTIARCH,
     "/lib64",
     "/lib",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current/vdpau",
-    "/usr/lib/x86_64-linux-gnu/vdpau",
+    "/usr/lib/" MULTIARCH "/nvidia/current/vdpau",
+    "/usr/lib/" MULTIARCH "/vdpau",
     "/usr/lib64/vdpau",
     "/usr/lib/vdpau",
-    "/home/kubernetes/bin/nvidia/lib64",                      /* Google's node images */
-    "/usr/local/glibc/usr/lib",                               /* Talos */
-    "/usr/local/lib",                                         /* Talos, older */
-    "/opt/nvidia/current/usr/lib64",                          /* Flatcar */
-    "/x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia", /* Bottlerocket */
-    "/run/opengl-driver/lib",                                 /* NixOS */
+    "/home/kubernetes/bin/nvidia/lib64",                           /* Google's node images */
+    "/usr/local/glibc/usr/lib",                                    /* Talos */
+    "/usr/local/lib",                                              /* Talos, older */
+    "/opt/nvidia/current/usr/lib64",                               /* Flatcar */
+    "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia", /* Bottlerocket */
+    "/run/opengl-driver/lib",                                      /* NixOS */
     NULL,
 };
 
@@ -86,12 +87,12 @@ const char *const driver_program_dirs[] = {
     "/bin",
     "/home/kubernetes/bin/nvidia/bin",
     "/opt/nvidia/current/usr/bin",
-    "/x86_64-bottlerocket-linux-gnu/sys-root/usr/bin",
+    "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/bin",
     "/run/current-system/sw/bin", /* NixOS */
     NULL,
 };
 static const char *const sockets[] = {"/run", "/var/run", NULL};
-static const char *const modules[] = {"/usr/lib/x86_64-linux-gnu/nvidia/xorg",
+static const char *const modules[] = {"/usr/lib/" MULTIARCH "/nvidia/xorg",
                                       "/usr/lib64/nvidia/xorg",
                                       "/usr/lib/nvidia/xorg",
                                       "/usr/lib/xorg/modules/drivers",
@@ -143,7 +144,7 @@ const struct driver_config driver_configs[] = {
     {"X11/xorg.conf.d/10-nvidia.conf", "/usr/share", SCREEN},
     {"X11/xorg.conf.d/nvidia-drm-outputclass.conf", "/usr/share", SCREEN},
     {"vulkan/icd.d/nvidia_icd.json", "/etc", SCREEN},
-    {"vulkan/icd.d/nvidia_icd.x86_64.json", "/etc", SCREEN},
+    {"vulkan/icd.d/nvidia_icd." MACHINE ".json", "/etc", SCREEN},
     {"vulkan/icd.d/nvidia_layers.json", "/etc", SCREEN},
     {"vulkan/implicit_layer.d/nvidia_layers.json", "/etc", SCREEN},
     {"OpenCL/vendors/nvidia.icd", "/etc", COMPUTE},

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "gpu/driver/driver_tables.h"
 #include "gpu/driver/edits.h"
@@ -124,7 +125,7 @@ static int give_library(const struct search *s, const char *path, const char *na
     char container[256];
     int r;
 
-    (void) snprintf(container, sizeof(container), "/usr/lib/x86_64-linux-gnu/%s", name);
+    (void) snprintf(container, sizeof(container), "/usr/lib/" MULTIARCH "/%s", name);
     r = add_mount(s, path, container);
     if (r < 0 || !(capabilities & DRIVER_COMPUTE))
         return r;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
+
 #define MAGIC "glibc-ld.so.cache1.1"
 #define MAGIC_LEN 20
 #define OLD_MAGIC "ld.so-1.7.0" /* before glibc 2.32 the cache follows one in this format */
@@ -16,8 +18,8 @@
 #define OLD_ENTRY 12
 #define LITTLE_ENDIAN_FLAG 2
 #define EXTENSION_MAGIC 0xeaa42174u
-#define SECTION_HWCAPS 1u     /* of the extension: offsets of strings */
-#define X86_64_LIBRARY 0x0303 /* of glibc 2, for x86-64 */
+#define SECTION_HWCAPS 1u                          /* of the extension: offsets of strings */
+#define LIBRARY ((int32_t) (LDCACHE_MACHINE | 3u)) /* of glibc 2, for this processor */
 
 /* Offsets of strings are from the beginning of the header, those of the extension from the
  * beginning of the file. */
@@ -191,7 +193,7 @@ static size_t place(struct added *list, const struct ldcache_library *add, size_
         list[i].library = &add[i];
     qsort(list, n, sizeof(*list), by_name);
     for (size_t i = 0; i < n; i++) {
-        list[i].entry = (struct entry){.flags = X86_64_LIBRARY, .name = (uint32_t) end};
+        list[i].entry = (struct entry){.flags = LIBRARY, .name = (uint32_t) end};
         end += strlen(list[i].library->name) + 1;
         list[i].entry.path = (uint32_t) end;
         end += strlen(list[i].library->path) + 1;
@@ -286,7 +288,7 @@ bool ldcache_find(const void *cache, size_t len, const char *name, char *ret, si
         struct entry e = entry_at(&c, i);
         size_t path = strlen(c.data + e.path);
 
-        if (e.flags != X86_64_LIBRARY || strcmp(c.data + e.name, name) != 0 || path >= size)
+        if (e.flags != LIBRARY || strcmp(c.data + e.name, name) != 0 || path >= size)
             continue;
         memcpy(ret, c.data + e.path, path + 1);
         return true;

@@ -11,8 +11,9 @@
 #include "gpu/mig/card_read.h"
 #include "gpu/nvml/nvml.h"
 
-/* Each round but the last finds one instance more that is in use, or changes the mode. */
-#define ROUNDS_MAX (MIG_CARD_INSTANCES_MAX * MIG_COMPUTE_MAX + 4)
+/* Each round but the last finds one instance more that is in use, changes the mode, or runs the
+ * hooks before a change of the mode or of instances. */
+#define ROUNDS_MAX (MIG_CARD_INSTANCES_MAX * MIG_COMPUTE_MAX + 6)
 #define ANY_COMPUTE UINT32_MAX
 
 /* A compute instance that the driver refused to destroy. */
@@ -58,7 +59,8 @@ static void announce(struct run *run, const char *format, ...) {
         _code;                                                                                     \
     })
 
-static const char *name_of(const struct run *run, uint32_t profile, char out[static MIG_NAME_MAX]) {
+static const char *name_of(const struct run *run, uint32_t profile,
+                           char out[static MIG_PROFILE_NAME_MAX]) {
     return mig_name_format(&run->card.profiles[profile].name, out);
 }
 
@@ -87,7 +89,7 @@ static int destroy_compute(struct run *run, nvmlGpuInstance_t handle, const stru
 
 static int destroy_instance(struct run *run, const struct mig_instance *gi, struct err *err) {
     nvmlGpuInstance_t handle;
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
     nvmlReturn_t code = run->nvml->nvmlDeviceGetGpuInstanceById(run->device, gi->id, &handle);
 
     if (code != NVML_SUCCESS)
@@ -142,7 +144,7 @@ static int make_instance(struct run *run, const struct mig_wanted *w, uint32_t s
     nvmlGpuInstancePlacement_t placement = {start, p->size};
     nvmlGpuInstanceInfo_t info = {0};
     nvmlGpuInstance_t handle;
-    char name[MIG_NAME_MAX];
+    char name[MIG_PROFILE_NAME_MAX];
     nvmlReturn_t code;
 
     announce(run, "make instance %s at %u", name_of(run, w->profile, name), start);
@@ -196,7 +198,8 @@ static int set_mode(struct run *run, bool enabled, struct err *err) {
         run->card_refused = true;
         return -EAGAIN;
     }
-    if (code == NVML_ERROR_RESET_REQUIRED)
+    run->result.needs_reset = code == NVML_ERROR_RESET_REQUIRED;
+    if (run->result.needs_reset)
         return err_set(err, EBUSY, "MIG mode is pending until the card is reset");
     return code == NVML_SUCCESS ? 0 : gpu_mig_error(run->nvml, code, "nvmlDeviceSetMigMode", err);
 }
@@ -243,8 +246,11 @@ static int read_card(struct run *run, struct err *err) {
 
 static int make_steps(struct run *run, const struct mig_want *want, const struct mig_plan *plan,
                       struct err *err) {
-    int r = 0;
+    const struct gpu_mig_request *q = run->request;
+    int r = q->begin ? q->begin(&run->card, plan, q->userdata, err) : 0;
 
+    if (r < 0)
+        return r;
     if (plan->set_mode && want->enabled)
         return set_mode(run, true, err);
     for (uint32_t i = 0; r >= 0 && i < run->card.ninstances; i++)
@@ -372,7 +378,7 @@ static void undo(struct run *run, const struct mig_card *before) {
         add_lost(run, "the division", &err);
     for (uint32_t i = 0; before->enabled && i < before->ninstances; i++) {
         const struct mig_instance *old = &before->instances[i];
-        char name[MIG_NAME_MAX], what[MIG_NAME_MAX + 16];
+        char name[MIG_PROFILE_NAME_MAX], what[MIG_PROFILE_NAME_MAX + 16];
 
         (void) snprintf(what, sizeof(what), "%s at %u",
                         mig_name_format(&before->profiles[old->profile].name, name), old->start);

@@ -20,6 +20,10 @@ struct gpu_mig_request {
     /* Marks what is in use beside what the driver says: instances of pods. Called each time the
      * card has been read, also on the way back. A negative errno ends the run. May be NULL. */
     int (*mark)(struct mig_card *card, void *userdata, struct err *err);
+    /* Before the steps of a plan, with what it ends. -EAGAIN: the card is read and planned anew;
+     * another negative errno ends the run. May be NULL. */
+    int (*begin)(const struct mig_card *card, const struct mig_plan *plan, void *userdata,
+                 struct err *err);
     /* Before each change: "destroy instance 2 (2g.20gb at 4)". May be NULL. */
     void (*step)(const char *text, void *userdata);
     void *userdata;
@@ -28,6 +32,7 @@ struct gpu_mig_request {
 struct gpu_mig_result {
     bool pending; /* instances in use are in the way: nothing was changed, or it has been undone */
     char reason[GPU_MIG_REASON_MAX]; /* of `pending` */
+    bool needs_reset; /* the driver has taken the mode, and changes it when the card is reset */
     /* What could not be put back after a failure or while pending: "2g.20gb at 4 (cause), ...". */
     char lost[GPU_MIG_REASON_MAX];
     uint32_t changes;   /* without those of the undoing */
@@ -35,8 +40,9 @@ struct gpu_mig_result {
     uint64_t total_ns;
 };
 
-/* 0: reached, or pending. -EIO, -ENOSPC, -EINVAL, -EOPNOTSUPP: failed. What was changed before a
- * failure or `pending` is undone, each instance by itself; *ret, which is filled after failures
- * too, names those that could not be put back. Blocks as long as the driver does. */
+/* 0: reached, or pending. -EBUSY: needs_reset. -EIO, -ENOSPC, -EINVAL, -EOPNOTSUPP: failed. What
+ * was changed before a failure or `pending` is undone, each instance by itself; *ret, which is
+ * filled after failures too, names those that could not be put back. Blocks as long as the driver
+ * does. */
 int gpu_mig_apply(const struct nvml *n, nvmlDevice_t device, const struct gpu_mig_request *request,
                   struct gpu_mig_result *ret, struct err *err);

@@ -155,6 +155,8 @@ static int read_instances_of(const struct nvml *n, nvmlDevice_t device, uint32_t
 
 /* ---- use ---- */
 
+#define MPS_COMM "nvidia-cuda-mps" /* 15 characters of the name */
+
 static void name_process(uint32_t pid, char ret[static 64]) {
     _cleanup_buf_ struct buf comm = BUF_INIT(65536);
     char path[40];
@@ -168,11 +170,14 @@ static void name_process(uint32_t pid, char ret[static 64]) {
 }
 
 /* Marks the compute instance, its GPU instance and the card; the card alone where the driver names
- * no instance. */
+ * no instance. An MPS server without clients is no use: the driver lists the clients by themselves,
+ * and refuses what a server is in the way of. */
 static void add_process(struct mig_card *card, const nvmlProcessInfo_v2_t *p) {
     char name[64];
 
     name_process(p->pid, name);
+    if (strstr(name, "(" MPS_COMM ")"))
+        return;
     card->in_use = true;
     for (uint32_t i = 0; i < card->ninstances; i++) {
         struct mig_instance *gi = &card->instances[i];
@@ -216,26 +221,42 @@ static void read_processes(const struct nvml *n, nvmlDevice_t device, const unsi
     }
 }
 
-static void read_use(const struct nvml *n, nvmlDevice_t device, struct mig_card *card) {
+static bool has_instance(const struct mig_card *card, unsigned int gi) {
+    for (uint32_t i = 0; i < card->ninstances; i++)
+        if (card->instances[i].id == gi)
+            return true;
+    return false;
+}
+
+/* A MIG device of an instance that was not read: a plan would take its slices as free. */
+static int read_use(const struct nvml *n, nvmlDevice_t device, struct mig_card *card,
+                    struct err *err) {
     unsigned int most = 0;
 
     if (!card->enabled) {
         read_processes(n, device, NULL, NULL, card);
-        return;
+        return 0;
     }
     if (!n->nvmlDeviceGetMaxMigDeviceCount || !n->nvmlDeviceGetMigDeviceHandleByIndex ||
         !n->nvmlDeviceGetGpuInstanceId || !n->nvmlDeviceGetComputeInstanceId ||
         n->nvmlDeviceGetMaxMigDeviceCount(device, &most) != NVML_SUCCESS)
-        return;
+        return 0;
     for (unsigned int i = 0; i < most; i++) {
         nvmlDevice_t part;
         unsigned int gi, ci;
 
-        if (n->nvmlDeviceGetMigDeviceHandleByIndex(device, i, &part) == NVML_SUCCESS &&
-            n->nvmlDeviceGetGpuInstanceId(part, &gi) == NVML_SUCCESS &&
-            n->nvmlDeviceGetComputeInstanceId(part, &ci) == NVML_SUCCESS)
-            read_processes(n, part, &gi, &ci, card);
+        if (n->nvmlDeviceGetMigDeviceHandleByIndex(device, i, &part) != NVML_SUCCESS ||
+            n->nvmlDeviceGetGpuInstanceId(part, &gi) != NVML_SUCCESS ||
+            n->nvmlDeviceGetComputeInstanceId(part, &ci) != NVML_SUCCESS)
+            continue;
+        if (!has_instance(card, gi))
+            return err_set(err, EIO,
+                           "GPU instance %u has a profile that is not known here, or another "
+                           "program has just made it",
+                           gi);
+        read_processes(n, part, &gi, &ci, card);
     }
+    return 0;
 }
 
 int gpu_mig_read(const struct nvml *n, nvmlDevice_t device, struct mig_card *ret, struct err *err) {
@@ -254,9 +275,10 @@ int gpu_mig_read(const struct nvml *n, nvmlDevice_t device, struct mig_card *ret
 
         for (uint32_t i = 0; r >= 0 && card.enabled && i < card.nprofiles; i++)
             r = read_instances_of(n, device, i, &card, err);
+        if (r >= 0)
+            r = read_use(n, device, &card, err);
         if (r < 0)
             return r;
-        read_use(n, device, &card);
     }
     *ret = card;
     return 0;

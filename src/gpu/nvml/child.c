@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,7 +22,15 @@ struct gpu_child {
     int fd;
     unsigned handles; /* that are not closed */
     bool killed;
+    max_align_t message[]; /* of the protocol's maximum */
 };
+
+static int check_message(const void *message, size_t size) {
+    return gpu_message_check(message, size);
+}
+
+static const struct gpu_child_protocol nvml = {GPU_WORKER_COMMAND, sizeof(union gpu_message),
+                                               check_message};
 
 /* ---- end ---- */
 
@@ -57,22 +66,24 @@ void gpu_child_kill(struct gpu_child *c) {
 
 static void on_readable(uv_poll_t *poll, int status, int events) {
     struct gpu_child *c = poll->data;
-    union gpu_message msg;
+    const struct gpu_child_protocol *protocol = c->options.protocol;
 
     (void) status;
     (void) events;
     /* Not until nothing comes any more: a child gone mad would hold up the loop. */
     for (int i = 0; i < TURN_MAX && !c->killed; i++) {
-        ssize_t n = recv(c->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
+        ssize_t n = recv(c->fd, c->message, protocol->message_max, MSG_DONTWAIT | MSG_TRUNC);
         int type;
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        type = n <= 0 ? -EPIPE : gpu_message_check(&msg, (size_t) n);
+        type = n <= 0                               ? -EPIPE
+               : (size_t) n > protocol->message_max ? -EBADMSG
+                                                    : protocol->check(c->message, (size_t) n);
         if (type < 0)
             c->options.on_end(n > 0, c->options.userdata);
         else
-            c->options.on_message(&msg, type, c->options.userdata);
+            c->options.on_message(c->message, type, c->options.userdata);
     }
 }
 
@@ -97,7 +108,7 @@ int gpu_child_pid(const struct gpu_child *c) {
 /* ---- start ---- */
 
 static int spawn(struct gpu_child *c, uv_loop_t *loop, int fd) {
-    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg2[512], arg3[16], arg4[64];
+    char arg0[] = "aliquot-nvml", arg1[32], arg2[512], arg3[16], arg4[64];
     char *args[] = {
         arg0, arg1, arg2, c->options.mode ? arg3 : NULL, c->options.visible ? arg4 : NULL, NULL};
     uv_stdio_container_t stdio[4] = {
@@ -112,6 +123,7 @@ static int spawn(struct gpu_child *c, uv_loop_t *loop, int fd) {
                                     .stdio = stdio,
                                     .stdio_count = 4};
 
+    text_copy(arg1, sizeof(arg1), c->options.protocol->command);
     text_copy(arg2, sizeof(arg2), c->options.library);
     text_copy(arg3, sizeof(arg3), c->options.mode ? c->options.mode : "");
     text_copy(arg4, sizeof(arg4), c->options.visible ? c->options.visible : "");
@@ -120,6 +132,7 @@ static int spawn(struct gpu_child *c, uv_loop_t *loop, int fd) {
 
 int gpu_child_start(uv_loop_t *loop, const struct gpu_child_options *options,
                     struct gpu_child **ret) {
+    const struct gpu_child_protocol *protocol = options->protocol ? options->protocol : &nvml;
     _cleanup_close_ int ours = -1, theirs = -1;
     struct gpu_child *c;
     int pair[2], r;
@@ -128,10 +141,11 @@ int gpu_child_start(uv_loop_t *loop, const struct gpu_child_options *options,
         return -errno;
     ours = pair[0];
     theirs = pair[1];
-    c = calloc(1, sizeof(*c));
+    c = calloc(1, sizeof(*c) + protocol->message_max);
     if (!c)
         return -ENOMEM;
     c->options = *options;
+    c->options.protocol = protocol;
     c->process.data = c->poll.data = c->timer.data = c;
     c->fd = ours;
     r = uv_poll_init(loop, &c->poll, ours);

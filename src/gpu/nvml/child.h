@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One NVML child as a process and a channel: its start, messages, one timer, and its end. What is
- * asked and when is the monitor's. One thread, on a libuv loop. */
+/* One child that calls NVML, as a process and a channel: its start, messages, one timer, and its
+ * end. What is asked and when is the monitor's. One thread, on a libuv loop. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,13 +13,22 @@
 
 struct gpu_child;
 
+/* What a child is, and what it sends. */
+struct gpu_child_protocol {
+    const char *command; /* first argument of the agent's binary */
+    size_t message_max;  /* bytes */
+    /* The type of a message, or -EBADMSG. It is aligned for every type. */
+    int (*check)(const void *message, size_t size);
+};
+
 struct gpu_child_options {
-    const char *program; /* see struct gpu_monitor_options */
-    const char *library; /* path of the NVML library */
-    const char *mode;    /* of worker.h, NULL: none */
+    const struct gpu_child_protocol *protocol; /* NULL: that of worker_protocol.h */
+    const char *program;                       /* see struct gpu_monitor_options */
+    const char *library;                       /* path of the NVML library */
+    const char *mode;                          /* of worker.h, NULL: none */
     const char *visible; /* UUID of the only device that CUDA shows to it, NULL: all */
-    /* A message that gpu_message_check() has passed, of the type that it returned. */
-    void (*on_message)(const union gpu_message *msg, int type, void *userdata);
+    /* A message that the protocol's check has passed, of the type that it returned. */
+    void (*on_message)(const void *message, int type, void *userdata);
     /* No message comes any more: the process has ended, or has sent what is no message. */
     void (*on_end)(bool malformed, void *userdata);
     void (*on_timer)(void *userdata);

@@ -13,6 +13,7 @@ void gpu_set_unhealthy(struct gpu_device *d, const char *why) {
     d->saved = false;
     text_copy(d->reason, sizeof(d->reason), why);
     memset(&d->sample, 0, sizeof(d->sample));
+    memset(&d->errors, 0xff, sizeof(d->errors));
     d->nprocesses = 0;
 }
 
@@ -70,6 +71,7 @@ static void add_device(struct gpu_collect *c, const struct gpu_snapshot *now,
                            .memory = msg->memory,
                            .mig = msg->mig,
                            .traits = msg->traits,
+                           .errors = msg->errors,
                            .recovery_action = msg->recovery_action};
 
     c->receiving = NULL;

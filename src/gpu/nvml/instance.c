@@ -46,6 +46,19 @@ static void read_attributes(const struct nvml *n, nvmlDevice_t instance, struct 
     m->ofas = a.sharedOfaCount;
 }
 
+/* Those of the largest profile, which is the whole card. */
+static uint32_t card_slices(const struct nvml *n, nvmlDevice_t card) {
+    /* NVML's numbers of the profiles of 8, 7, 6 and 4 slices. */
+    static const unsigned int largest[] = {5, 4, 6, 3};
+    nvmlGpuInstanceProfileInfo_t info = {0};
+
+    for (size_t i = 0; i < sizeof(largest) / sizeof(largest[0]); i++)
+        if (n->nvmlDeviceGetGpuInstanceProfileInfo &&
+            n->nvmlDeviceGetGpuInstanceProfileInfo(card, largest[i], &info) == NVML_SUCCESS)
+            return info.sliceCount;
+    return 0;
+}
+
 static void read_placement(const struct nvml *n, nvmlDevice_t card, struct gpu_mig *m) {
     nvmlGpuInstance_t gi = NULL;
     nvmlGpuInstanceInfo_t info = {0};
@@ -83,6 +96,7 @@ bool instance_read(const struct nvml *n, nvmlDevice_t card, unsigned int number,
     read_name(n, instance, ret);
     read_attributes(n, instance, &ret->mig);
     read_placement(n, card, &ret->mig);
+    ret->mig.card_slices = card_slices(n, card);
     *ret_instance = instance;
     return true;
 }

@@ -10,73 +10,23 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "gpu/nvml/child.h"
-#include "gpu/nvml/collect.h"
-#include "gpu/nvml/probe.h"
+#include "gpu/nvml/monitor_internal.h"
 #include "gpu/nvml/worker.h"
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000
 #define SEARCH_MS 500 /* search interval while there is no driver */
 
-/* Children that each wait for one card. With more cards than that, the driver hangs as a whole. */
-#define WATCHERS_MAX 3
 #define SLOW_PARTS 8   /* a card is slow after this part of the deadline */
 #define PROMPT_POLLS 3 /* a card that was slow is no longer: so many prompt answers */
 #define NO_CARD UINT32_MAX
-#define PROBES_MAX 4
-
-/* A child and its polls. */
-struct poller {
-    struct gpu_monitor *monitor;
-    struct gpu_child *child;
-    uint64_t number; /* in the order of their starts */
-    bool polling;    /* a poll is being answered */
-    bool limiting;   /* no poll is, and calls for a limit run */
-    bool answered;   /* one was */
-    uint32_t sequence;
-    uint64_t left_out; /* cards (bits, by index) that the poll leaves out */
-    uint32_t reading;  /* the card whose calls run, NO_CARD: none */
-    uint64_t since;    /* loop time when the poll, or the reading of the card, began */
-    uint32_t card;     /* of a watcher */
-    bool hangs;        /* a watcher's card is past the deadline */
-    unsigned prompt;   /* of a watcher: prompt answers in a row */
-    struct gpu_collect answer;
-};
-
-struct gpu_monitor {
-    uv_loop_t *loop;
-    struct gpu_monitor_options options;
-    char program[256];
-    struct poller *main; /* reads all cards but those of the watchers; NULL: to be started */
-    struct poller *watchers[WATCHERS_MAX]; /* each reads one card that was slow; NULL: none */
-    struct poller *dying; /* a former main child that was killed in a call, not yet dead */
-    struct gpu_probe *probes[PROBES_MAX]; /* NULL: none */
-    uv_timer_t timer;                     /* the next start of the main child */
-    unsigned handles; /* children and probes that are not freed, and the timer */
-    bool poll_again;
-    unsigned backoff_ms;
-    uint32_t sequence;
-    uint64_t answered_at;                  /* loop time of the main child's last END */
-    uint64_t card_answered[GPU_CARDS_MAX]; /* of the last END with that card */
-    struct gpu_snapshot now;
-    struct gpu_snapshot room; /* empty: for gpu_collect_end() */
-    struct {
-        char uuid[GPU_UUID_MAX];
-        uint64_t bytes;
-    } contexts[GPU_MAX]; /* measured, or known from before */
-    size_t ncontexts;
-    bool complete;
-    uint64_t polls, starts, restarts, hangs, limit_generation;
-    char text[ERR_TEXT_MAX];
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
-};
 
 static bool start_main(struct gpu_monitor *m);
 static void on_start_due(uv_timer_t *timer);
 
-static void changed(struct gpu_monitor *m) {
+void gpu_monitor_changed(struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices; i++)
+        m->now.devices[i].released = is_released(m, gpu_card_index(&m->now, &m->now.devices[i]));
     for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++)
         m->options.judge(&m->now.devices[i], m->options.userdata);
     m->options.on_update(m->options.userdata);
@@ -86,10 +36,6 @@ static void changed(struct gpu_monitor *m) {
 static void set_main(struct gpu_monitor *m, struct poller *p) {
     m->main = p;
     m->limit_generation++;
-}
-
-static uint64_t bit_of(uint32_t card) {
-    return UINT64_C(1) << card;
 }
 
 /* ---- who reads which card ---- */
@@ -128,11 +74,19 @@ static uint64_t slow_ms(const struct poller *p) {
 /* ---- health ---- */
 
 void gpu_monitor_judge(struct gpu_monitor *m) {
-    changed(m);
+    gpu_monitor_changed(m);
+}
+
+/* A poll may take the deadline, and the next one begins an interval later. */
+static bool is_stale(const struct gpu_monitor *m, uint64_t answered_at) {
+    uint64_t longest = (uint64_t) m->options.interval_ms + m->options.deadline_ms;
+
+    return uv_now(m->loop) - answered_at >=
+           (longest > MONITOR_STALE_MS ? longest : MONITOR_STALE_MS);
 }
 
 static bool stale(const struct gpu_monitor *m) {
-    return uv_now(m->loop) - m->answered_at >= MONITOR_STALE_MS;
+    return is_stale(m, m->answered_at);
 }
 
 static void mark_stale(struct gpu_monitor *m) {
@@ -142,7 +96,7 @@ static void mark_stale(struct gpu_monitor *m) {
         struct gpu_device *d = &m->now.devices[i];
         uint32_t card = gpu_card_index(&m->now, d);
 
-        if (card >= GPU_CARDS_MAX || uv_now(m->loop) - m->card_answered[card] < MONITOR_STALE_MS ||
+        if (card >= GPU_CARDS_MAX || is_released(m, card) || !is_stale(m, m->card_answered[card]) ||
             (!d->healthy && watcher_of(m, card)))
             continue;
         any = any || d->healthy || d->saved;
@@ -150,15 +104,16 @@ static void mark_stale(struct gpu_monitor *m) {
         d->stale = stale(m);
     }
     if (any)
-        changed(m);
+        gpu_monitor_changed(m);
 }
 
-/* A card that a watcher reads: its figures are not those of the main child's poll. */
+/* A card that a watcher reads, or none: its figures are not those of the main child's poll. */
 static void mark_late(struct gpu_monitor *m) {
     for (uint32_t i = 0; i < m->now.ndevices; i++) {
         uint32_t card = gpu_card_index(&m->now, &m->now.devices[i]);
 
-        m->now.devices[i].late = card < GPU_CARDS_MAX && watcher_of(m, card);
+        m->now.devices[i].late =
+            card < GPU_CARDS_MAX && (watcher_of(m, card) || is_released(m, card));
     }
 }
 
@@ -173,7 +128,7 @@ static void mark_hanging(struct gpu_monitor *m, struct poller *watcher) {
     for (uint32_t i = 0; i < m->now.ndevices; i++)
         if (gpu_card_index(&m->now, &m->now.devices[i]) == watcher->card)
             gpu_set_unhealthy(&m->now.devices[i], why);
-    changed(m);
+    gpu_monitor_changed(m);
 }
 
 /* ---- the end of a child ---- */
@@ -193,10 +148,16 @@ static void release(struct gpu_monitor *m) {
 static void on_child_freed(void *userdata) {
     struct poller *p = userdata;
     struct gpu_monitor *m = p->monitor;
+    struct poller **place = &m->all;
 
+    while (*place != p)
+        place = &(*place)->next;
     if (m->dying == p)
         m->dying = NULL;
+    *place = p->next;
     free(p);
+    if (m->options.on_ended)
+        m->options.on_ended(m->options.userdata);
     release(m);
 }
 
@@ -209,24 +170,35 @@ static void start_later(struct gpu_monitor *m, uint64_t ms) {
     (void) uv_timer_start(&m->timer, on_start_due, ms, 0);
 }
 
+void gpu_monitor_kill(struct gpu_monitor *m, struct poller *p) {
+    if (p == m->main) {
+        m->dying = p;
+        set_main(m, NULL);
+    } else {
+        *watcher_place(m, p) = NULL;
+    }
+    kill_poller(p);
+}
+
+void gpu_monitor_start_soon(struct gpu_monitor *m) {
+    if (!m->main)
+        start_later(m, 0);
+}
+
 /* Ends the main child, whatever it is doing, and plans the next one. */
 static void restart(struct gpu_monitor *m, const char *why) {
     if (why)
         text_copy(m->text, sizeof(m->text), why);
-    if (m->main) {
-        m->dying = m->main;
-        set_main(m, NULL);
-        kill_poller(m->dying);
-    }
+    if (m->main)
+        gpu_monitor_kill(m, m->main);
     m->backoff_ms = m->backoff_ms * 2 > RESTART_MAX_MS ? RESTART_MAX_MS : m->backoff_ms * 2;
     start_later(m, m->backoff_ms);
-    changed(m);
+    gpu_monitor_changed(m);
 }
 
 /* The main child takes its card, for whose XIDs it is not registered: it is started again. */
 static void lose_watcher(struct gpu_monitor *m, struct poller *watcher) {
-    *watcher_place(m, watcher) = NULL;
-    kill_poller(watcher);
+    gpu_monitor_kill(m, watcher);
     restart(m, NULL);
 }
 
@@ -246,6 +218,9 @@ static int request_poll(struct poller *p, uint64_t left_out) {
 
     p->sequence = msg.header.sequence = ++p->monitor->sequence;
     p->left_out = left_out;
+    p->opened |= ~left_out;
+    if (p->heard == 0)
+        p->heard = ~left_out;
     return gpu_child_send(p->child, &msg, sizeof(msg));
 }
 
@@ -255,7 +230,7 @@ static void send_poll(struct poller *p) {
 
     if (is_main && m->options.on_poll)
         m->options.on_poll(m->options.userdata);
-    if (request_poll(p, is_main ? watched_cards(m) : ~bit_of(p->card)) < 0) {
+    if (request_poll(p, is_main ? watched_cards(m) | m->released : ~bit_of(p->card)) < 0) {
         fail(p, "the NVML process takes no requests");
         return;
     }
@@ -323,7 +298,7 @@ static void on_child_timer(void *userdata) {
         send_poll(p);
     else if (p != m->main)
         mark_hanging(m, p);
-    else if (waited < m->options.deadline_ms && p->reading != NO_CARD && leave_behind(m))
+    else if (p->reading != NO_CARD && leave_behind(m))
         ; /* p is a watcher now */
     else if (waited < m->options.deadline_ms)
         gpu_child_arm(p->child, m->options.deadline_ms - waited);
@@ -362,7 +337,7 @@ static void learn_context(struct gpu_monitor *m, const char *uuid, uint64_t byte
 /* Measuring takes memory of the card for a moment, and makes calls of all cards: only while there
  * is a card to learn about, and none is slow. */
 static bool must_measure(const struct gpu_monitor *m) {
-    if (watched_cards(m))
+    if (watched_cards(m) || m->released)
         return false;
     for (uint32_t i = 0; i < m->now.ndevices; i++)
         if (gpu_gives_shares(&m->now.devices[i]) && m->now.devices[i].context_bytes == 0)
@@ -428,7 +403,7 @@ static void receive_end(struct poller *p) {
     else
         end_of_watcher(p);
     mark_late(m);
-    changed(m);
+    gpu_monitor_changed(m);
 }
 
 static enum gpu_limit_result limit_result_of(int32_t status) {
@@ -490,8 +465,23 @@ static const char *uuid_of_card(const struct gpu_snapshot *s, uint32_t index) {
     return "";
 }
 
-/* Each child hears of the XIDs of all cards that it was registered for: the one that reads the card
- * reports it, or while that one starts, any. */
+/* The one child whose events of the card count, of those that are registered for it: the one that
+ * reads the card, once it has answered; while that one starts, the oldest. */
+static const struct poller *listener_of(const struct gpu_monitor *m, uint32_t card) {
+    const struct poller *reader = watcher_of(m, card), *oldest = NULL;
+
+    reader = reader ? reader : m->main;
+    if (reader && reader->answered && (reader->heard & bit_of(card)))
+        return reader;
+    for (size_t i = 0; i <= WATCHERS_MAX; i++) {
+        const struct poller *p = i < WATCHERS_MAX ? m->watchers[i] : m->main;
+
+        if (p && (p->heard & bit_of(card)) && (!oldest || p->number < oldest->number))
+            oldest = p;
+    }
+    return oldest;
+}
+
 static void receive_event(struct poller *p, const struct gpu_message_event *msg) {
     struct gpu_monitor *m = p->monitor;
     const struct gpu_xid xid = {.uuid = uuid_of_card(&m->now, msg->header.index),
@@ -499,10 +489,8 @@ static void receive_event(struct poller *p, const struct gpu_message_event *msg)
                                 .gi = msg->gi,
                                 .ci = msg->ci,
                                 .xid = msg->xid};
-    const struct poller *reader = watcher_of(m, msg->header.index);
 
-    reader = reader ? reader : m->main;
-    if (reader && reader != p && reader->answered)
+    if (listener_of(m, msg->header.index) != p)
         return;
     if (m->options.on_xid)
         m->options.on_xid(&xid, m->options.userdata);
@@ -518,7 +506,8 @@ static void receive_answer(struct poller *p, const union gpu_message *msg, int t
     gpu_collect_add(&p->answer, &p->monitor->now, msg);
 }
 
-static void on_message(const union gpu_message *msg, int type, void *userdata) {
+static void on_message(const void *message, int type, void *userdata) {
+    const union gpu_message *msg = message;
     struct poller *p = userdata;
     struct gpu_monitor *m = p->monitor;
 
@@ -531,7 +520,7 @@ static void on_message(const union gpu_message *msg, int type, void *userdata) {
         break;
     case GPU_MESSAGE_CONTEXT:
         learn_context(m, msg->context.uuid, msg->context.bytes);
-        changed(m);
+        gpu_monitor_changed(m);
         break;
     case GPU_MESSAGE_EVENT:
         receive_event(p, &msg->event);
@@ -617,10 +606,19 @@ static int start_poller(struct gpu_monitor *m, const char *library, struct polle
         return r;
     }
     p->monitor = m;
+    p->next = m->all;
+    m->all = p;
     p->number = ++m->starts;
     m->handles++;
     *ret = p;
     return 0;
+}
+
+bool gpu_monitor_reads_none(const struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices; i++)
+        if (!is_released(m, gpu_card_index(&m->now, &m->now.devices[i])))
+            return false;
+    return m->now.ndevices > 0;
 }
 
 /* Whether there is a new process. */
@@ -628,6 +626,10 @@ static bool start_main(struct gpu_monitor *m) {
     const char *library = m->options.library(m->options.userdata);
     struct poller *p;
 
+    if (gpu_monitor_reads_none(m)) {
+        text_copy(m->text, sizeof(m->text), "all cards are released");
+        return false;
+    }
     if (!library) {
         text_copy(m->text, sizeof(m->text), "no GPU driver was found on this node");
         start_later(m, SEARCH_MS);
@@ -726,7 +728,7 @@ int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgrou
 
     if (strlen(cgroup) >= sizeof(msg.limit.cgroup) || strlen(uuid) >= sizeof(msg.limit.uuid))
         return -ENAMETOOLONG;
-    if (!m->main || (d && d->late))
+    if (!m->main || (d && (d->late || d->released)))
         return -EAGAIN;
     msg.header =
         (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC,
@@ -742,9 +744,30 @@ void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
     m->options.interval_ms = interval_ms;
 }
 
+/* A call that runs has the new deadline, too. */
+static void rearm(struct poller *p) {
+    const struct gpu_monitor *m = p->monitor;
+    uint64_t waited = uv_now(m->loop) - p->since;
+    uint64_t due = p == m->main && p->reading != NO_CARD ? slow_ms(p) : m->options.deadline_ms;
+
+    if ((p->polling || p->limiting) && !p->hangs)
+        gpu_child_arm(p->child, due > waited ? due - waited : 0);
+}
+
+void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms) {
+    if (deadline_ms == m->options.deadline_ms)
+        return;
+    m->options.deadline_ms = deadline_ms;
+    if (m->main)
+        rearm(m->main);
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i])
+            rearm(m->watchers[i]);
+}
+
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     *ret = (struct gpu_monitor_status){
-        .answering = m->complete && !stale(m),
+        .answering = m->complete && (!stale(m) || gpu_monitor_reads_none(m)),
         .complete = m->complete,
         .pid = m->main ? gpu_child_pid(m->main->child) : 0,
         .polls = m->polls,

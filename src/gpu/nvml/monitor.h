@@ -5,7 +5,8 @@
  * made by a child process; one whose driver is unloaded exits. A child that hangs in a call for one
  * card is left with it, and another child reads the others; one that hangs in any other call is
  * killed and started again. Meanwhile the snapshot stays. A card becomes unhealthy when a call for
- * it has not returned for the deadline, or after MONITOR_STALE_MS without an answer. One thread, on
+ * it has not returned for the deadline, or after MONITOR_STALE_MS without an answer (interval and
+ * deadline together, if they are longer). One thread, on
  * a libuv loop. */
 
 #include <stdbool.h>
@@ -51,6 +52,8 @@ struct gpu_monitor_options {
     /* The end of a probe: see gpu_monitor_probe(). `error`: why no context could be made, or NULL.
      * May be NULL. */
     void (*on_probe)(const char *uuid, const char *error, void *userdata);
+    /* A child has ended, for whatever reason. NULL: not called. */
+    void (*on_ended)(void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
     unsigned deadline_ms; /* for the calls of one card, and for the child's start; 0: 4 s */
@@ -86,11 +89,24 @@ int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgrou
  * driver. */
 int gpu_monitor_probe(struct gpu_monitor *m, const char *uuid);
 
-/* From the next poll on. */
+/* Closes a card, for a reset or an unload of its driver: children that have it open are killed, and
+ * none opens it again. Its devices stay in the snapshot as `released`, without figures. With all
+ * cards released there is no child. -ENOENT: the snapshot has no such card. */
+int gpu_monitor_release(struct gpu_monitor *m, const char *uuid);
+
+/* Whether no child has the card open any more. One that is stuck in the kernel keeps it. */
+bool gpu_monitor_has_released(const struct gpu_monitor *m, const char *uuid);
+
+/* Reads the card again, if it was released. */
+void gpu_monitor_resume(struct gpu_monitor *m, const char *uuid);
+
+/* From the end of the next poll on. */
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
+/* Also of the calls that run. */
+void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms);
 
 struct gpu_monitor_status {
-    bool answering;    /* the last poll was answered, less than MONITOR_STALE_MS ago */
+    bool answering;    /* the last poll was answered, and not too long ago (MONITOR_STALE_MS) */
     bool complete;     /* at least one poll of the real driver was answered since the start */
     int pid;           /* of the child that reads the cards, 0: none */
     uint64_t polls;    /* answered */

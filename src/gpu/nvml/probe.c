@@ -20,7 +20,9 @@ static void finish(struct gpu_probe *p, const char *error) {
     gpu_child_kill(p->child);
 }
 
-static void on_message(const union gpu_message *msg, int type, void *userdata) {
+static void on_message(const void *message, int type, void *userdata) {
+    const union gpu_message *msg = message;
+
     if (type == GPU_MESSAGE_END)
         finish(userdata, NULL);
     else

@@ -18,10 +18,12 @@
 #include "base/text.h"
 #include "gpu/device.h"
 #include "gpu/nvml/context.h"
+#include "gpu/nvml/errors.h"
 #include "gpu/nvml/events.h"
 #include "gpu/nvml/instance.h"
 #include "gpu/nvml/links.h"
 #include "gpu/nvml/nvml.h"
+#include "gpu/nvml/traits.h"
 #include "gpu/nvml/worker_protocol.h"
 
 /* The driver reports a process's utilisation only with a new sample (every 1/6 to 1 s); until then
@@ -145,7 +147,8 @@ static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t inde
                 w->processes[i].sm_percent = u->last[k].percent;
 }
 
-static void list_processes(struct worker *w, nvmlDevice_t device, uint32_t index) {
+/* Of a card, or of an instance. */
+static void list_processes(struct worker *w, nvmlDevice_t device) {
     const struct nvml *n = &w->nvml;
 
     w->nprocesses = 0;
@@ -159,7 +162,6 @@ static void list_processes(struct worker *w, nvmlDevice_t device, uint32_t index
                  ? n->nvmlDeviceGetGraphicsRunningProcesses_v3
                  : n->nvmlDeviceGetGraphicsRunningProcesses_v2);
     add_list(w, device, n->nvmlDeviceGetMPSComputeRunningProcesses_v3);
-    add_utilization(w, device, index);
 }
 
 static bool put_processes(struct worker *w, uint32_t index) {
@@ -188,24 +190,6 @@ static bool check_call(struct worker *w, struct gpu_message_device *d, nvmlRetur
     return false;
 }
 
-/* A card without these figures is as healthy as any. */
-static void read_traits(const struct nvml *n, nvmlDevice_t device, struct gpu_traits *ret) {
-    unsigned int current = 0, pending = 0;
-    int cuda = 0, major = 0, minor = 0;
-
-    if (n->nvmlSystemGetCudaDriverVersion_v2 &&
-        n->nvmlSystemGetCudaDriverVersion_v2(&cuda) == NVML_SUCCESS && cuda > 0)
-        ret->cuda_version = (uint32_t) cuda;
-    if (n->nvmlDeviceGetCudaComputeCapability &&
-        n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor) == NVML_SUCCESS &&
-        major > 0 && minor >= 0) {
-        ret->compute_major = (uint32_t) major;
-        ret->compute_minor = (uint32_t) minor;
-    }
-    ret->mig_capable = n->nvmlDeviceGetMigMode &&
-                       n->nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS;
-}
-
 static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     const struct nvml *n = &w->nvml;
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
@@ -224,7 +208,7 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
     d->minor = (int32_t) minor;
     if (n->nvmlDeviceGetPciInfo_v3 && n->nvmlDeviceGetPciInfo_v3(device, &pci) == NVML_SUCCESS)
         (void) snprintf(d->pci, sizeof(d->pci), "%.*s", (int) sizeof(pci.busId) - 1, pci.busId);
-    read_traits(n, device, &d->traits);
+    gpu_traits_read(n, device, &d->traits);
     return true;
 }
 
@@ -244,16 +228,6 @@ static void on_xid(uint32_t index, const nvmlEventData_t *event, void *userdata)
         .gi = event->gpuInstanceId,
         .ci = event->computeInstanceId};
     (void) send(GPU_WORKER_FD, &msg, sizeof(msg.event), MSG_NOSIGNAL);
-}
-
-static uint32_t recovery_action(const struct worker *w, nvmlDevice_t device) {
-    nvmlFieldValue_t field = {.fieldId = NVML_FI_DEV_GET_GPU_RECOVERY_ACTION};
-
-    if (!w->nvml.nvmlDeviceGetFieldValues ||
-        w->nvml.nvmlDeviceGetFieldValues(device, 1, &field) != NVML_SUCCESS ||
-        field.nvmlReturn != NVML_SUCCESS)
-        return GPU_NOT_TOLD;
-    return field.value.uiVal;
 }
 
 /* Memory in use, and the driver's reserve. Drivers before 510 do not separate them: false, and both
@@ -360,23 +334,31 @@ static bool is_divided(struct worker *w, nvmlDevice_t device) {
            w->nvml.nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS && current != 0;
 }
 
-/* What takes out the card takes out its instances. */
+/* What takes out the card takes out its instances. The driver reports no utilisation of a process
+ * on an instance. */
 static bool put_instance(struct worker *w, nvmlDevice_t card, unsigned int n,
                          const struct gpu_message_device *of) {
     union gpu_message msg = {0};
     struct gpu_message_device *d = &msg.device;
     nvmlDevice_t instance = NULL;
+    bool healthy;
 
     d->recovery_action = GPU_NOT_TOLD;
+    memset(&d->errors, 0xff, sizeof(d->errors));
     memset(&d->sample, 0xff, sizeof(d->sample));
     if (!instance_read(&w->nvml, card, n, of, d, &instance))
         return true;
-    (void) read_memory(w, instance, d);
+    healthy = read_memory(w, instance, d) && of->status == 0;
     if (of->status != 0) {
         d->status = of->status;
         memcpy(d->error, of->error, sizeof(d->error));
     }
-    return send_message(w, &msg, GPU_MESSAGE_DEVICE, n, sizeof(msg.device));
+    if (healthy) {
+        list_processes(w, instance);
+        read_memory_again(w, instance, d);
+    }
+    return send_message(w, &msg, GPU_MESSAGE_DEVICE, n, sizeof(msg.device)) &&
+           (!healthy || put_processes(w, n));
 }
 
 static bool put_instances(struct worker *w, nvmlDevice_t card,
@@ -399,18 +381,20 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
 
     d->minor = -1;
     d->recovery_action = GPU_NOT_TOLD;
-    memset(&d->sample, 0xff, sizeof(d->sample)); /* GPU_NOT_TOLD until it is read below */
+    memset(&d->errors, 0xff, sizeof(d->errors)); /* GPU_NOT_TOLD until it is read below */
+    memset(&d->sample, 0xff, sizeof(d->sample));
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                          "nvmlDeviceGetHandleByIndex");
     if (healthy) {
         d->divided = is_divided(w, device);
-        d->recovery_action = recovery_action(w, device);
+        gpu_errors_read(&w->nvml, device, &d->errors, &d->recovery_action);
     }
     healthy = healthy && read_identity(w, device, d) && read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy) {
         read_load(w, device, &d->sample);
-        list_processes(w, device, index);
+        list_processes(w, device);
+        add_utilization(w, device, index);
         read_memory_again(w, device, d);
     }
     return send_message(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&

@@ -9,8 +9,9 @@
 
 /* The structures hold no padding that would differ between two builds of the same binary. */
 _Static_assert(sizeof(struct gpu_message_device) ==
-                   16 + 16 + 160 + 2 * GPU_UUID_MAX + 96 + 32 + 8 + sizeof(struct gpu_mig) + 4 +
-                       sizeof(struct gpu_traits) + sizeof(struct gpu_sample),
+                   16 + 16 + 160 + 2 * GPU_UUID_MAX + 96 + 32 + 8 + sizeof(struct gpu_errors) +
+                       sizeof(struct gpu_mig) + 8 + sizeof(struct gpu_traits) +
+                       sizeof(struct gpu_sample),
                "device");
 _Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_CARDS_MAX, "links");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");

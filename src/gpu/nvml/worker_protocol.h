@@ -66,8 +66,10 @@ struct gpu_message_device {
     char model[96];
     char pci[32];
     uint64_t memory;
+    struct gpu_errors errors; /* see struct gpu_device */
     struct gpu_mig mig;       /* of a MIG instance */
     uint32_t recovery_action; /* see struct gpu_device */
+    uint32_t unused;          /* 0, in the place of padding */
     struct gpu_traits traits;
     struct gpu_sample sample;
 };

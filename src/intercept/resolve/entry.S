@@ -5,10 +5,11 @@
  * return address where it was: RTLD_NEXT and the scope of RTLD_DEFAULT hang on it. A C function that calls
  * the real one would make itself the caller.
  *
- * lookup_dlsym and lookup_dlvsym get the caller's arguments and return address, and return in rax where to jump
- * to, or 0 with the answer in rdx.
+ * lookup_dlsym and lookup_dlvsym get the caller's arguments and return address. They return in the first of
+ * the two registers of a result where to jump to, or 0 with the answer in the second.
  */
 
+#if defined(__x86_64__)
         .text
 
         .macro ENTRY name, decide, return_address_register
@@ -43,5 +44,43 @@
 
         ENTRY   dlsym, lookup_dlsym, %rdx
         ENTRY   dlvsym, lookup_dlvsym, %rcx
+#elif defined(__aarch64__)
+        .text
 
-        .section .note.GNU-stack, "", @progbits
+        .macro ENTRY name, decide, return_address_register
+        .globl  \name
+        .type   \name, %function
+\name:
+        .cfi_startproc
+        hint    #34     /* bti c */
+        stp     x29, x30, [sp, #-48]!
+        .cfi_adjust_cfa_offset 48
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        stp     x0, x1, [sp, #16]
+        str     x2, [sp, #32]
+        mov     \return_address_register, x30
+        bl      \decide
+        mov     x16, x0
+        mov     x17, x1
+        ldp     x0, x1, [sp, #16]
+        ldr     x2, [sp, #32]
+        ldp     x29, x30, [sp], #48
+        .cfi_restore x29
+        .cfi_restore x30
+        .cfi_adjust_cfa_offset -48
+        cbz     x16, 1f
+        br      x16
+1:      mov     x0, x17
+        ret
+        .cfi_endproc
+        .size   \name, . - \name
+        .endm
+
+        ENTRY   dlsym, lookup_dlsym, x2
+        ENTRY   dlvsym, lookup_dlvsym, x3
+#else
+#error "dlsym and dlvsym are not written for this processor"
+#endif
+
+        .section .note.GNU-stack, "", %progbits

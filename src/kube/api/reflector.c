@@ -16,7 +16,7 @@
 #include "wire/lines.h"
 
 #define PAGE 500u
-#define WATCH_SECONDS 300u
+#define WATCH_SECONDS 600u
 #define RETRY_MIN_MS 200u
 #define RETRY_MAX_MS 30000u
 #define LIST_TIMEOUT_MS 60000u

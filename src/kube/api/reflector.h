@@ -41,7 +41,7 @@ struct kube_reflector_options {
     const char *path;  /* the collection: "/api/v1/pods", "/apis/elasticgpu.io/v1alpha1/gpus" */
     const char *query; /* "fieldSelector=spec.nodeName%3Dnode-a" (escaped, no '?'); NULL: all */
     unsigned page;     /* objects per page; 0: 500 */
-    unsigned watch_seconds; /* the server ends a watch after about that long; 0: 300 */
+    unsigned watch_seconds; /* the server ends a watch after about that long; 0: 600 */
     unsigned retry_min_ms;  /* first back-off; 0: 200 */
     unsigned retry_max_ms;  /* 0: 30 s */
     bool may_be_absent;     /* a collection that the server does not know (404: no such CRD) is one

@@ -24,34 +24,45 @@ static bool read_quantity(struct json value, uint64_t *ret) {
     return text ? quantity_parse(text, strlen(text), ret) == 0 : json_u64(value, ret);
 }
 
-static void add_overuse(struct gpu_object *gpu, const char *name) {
-    size_t used = strlen(gpu->overuse), len = strlen(name);
-    if (len == 0 || strchr(name, ' ') || used + len + 2 > sizeof(gpu->overuse))
-        return;
-    memcpy(gpu->overuse + used, name, len);
-    memcpy(gpu->overuse + used + len, " ", 2);
+/* A list of names in `list`, of `size` bytes: each is followed by a blank. */
+static bool add_name(char *list, size_t size, const char *name) {
+    size_t used = strlen(list), len = strlen(name);
+    if (len == 0 || strchr(name, ' '))
+        return true; /* not a name */
+    if (used + len + 2 > size)
+        return false;
+    memcpy(list + used, name, len);
+    memcpy(list + used + len, " ", 2);
+    return true;
 }
 
 void gpu_object_add_overuse(struct gpu_object *gpu, const char *namespace, const char *pod,
                             const char *container) {
     char name[KUBE_NAME_MAX + 2 * KUBE_LABEL_MAX + 2];
     (void) snprintf(name, sizeof(name), "%s/%s/%s", namespace, pod, container);
-    add_overuse(gpu, name);
+    (void) add_name(gpu->overuse, sizeof(gpu->overuse), name);
 }
 
-static void read_overuse(struct json list, struct gpu_object *gpu) {
+bool gpu_object_add_evict(struct gpu_object *gpu, const char *namespace, const char *pod,
+                          const char *uid) {
+    char name[KUBE_NAME_MAX + KUBE_LABEL_MAX + KUBE_UID_MAX + 2];
+    (void) snprintf(name, sizeof(name), "%s/%s/%s", namespace, pod, uid);
+    return strstr(gpu->evict, name) || add_name(gpu->evict, sizeof(gpu->evict), name);
+}
+
+static void read_names(struct json list, char *ret, size_t size) {
     struct json_iter it = json_iter(list);
     struct json item;
     while (json_next(&it, NULL, &item)) {
         const char *name = json_string(item);
         if (name)
-            add_overuse(gpu, name);
+            (void) add_name(ret, size, name);
     }
 }
 
-static void put_overuse(struct json_writer *w, const struct gpu_object *gpu) {
-    json_array_begin(w, "overuse");
-    for (const char *at = gpu->overuse; *at;) {
+static void put_names(struct json_writer *w, const char *key, const char *list) {
+    json_array_begin(w, key);
+    for (const char *at = list; *at;) {
         int len = (int) strcspn(at, " ");
         json_put_stringf(w, NULL, "%.*s", len, at);
         at += len + (at[len] == ' ');
@@ -95,6 +106,90 @@ static void put_links(struct json_writer *w, const struct gpu_object *gpu) {
     json_array_end(w);
 }
 
+static void read_u32(struct json object, const char *key, uint32_t *ret) {
+    uint64_t value;
+    if (json_u64(json_get(object, key), &value) && value <= UINT32_MAX)
+        *ret = (uint32_t) value;
+}
+
+/* What is malformed there is repaired by the agent. */
+static void read_mig(struct json spec, struct gpu_object *gpu) {
+    struct json mig = json_get(spec, "mig");
+    (void) field_copy_optional(json_get(spec, "parent"), gpu->parent, sizeof(gpu->parent));
+    gpu->mig.enabled = json_is_string(json_get(mig, "mode"), "Enabled");
+    gpu->mig.disabled = json_is_string(json_get(mig, "mode"), "Disabled");
+    (void) field_copy_optional(json_get(mig, "profile"), gpu->mig.profile,
+                               sizeof(gpu->mig.profile));
+    read_u32(mig, "gpuInstance", &gpu->mig.gi);
+    read_u32(mig, "computeInstance", &gpu->mig.ci);
+    read_u32(mig, "start", &gpu->mig.start);
+    read_u32(mig, "size", &gpu->mig.size);
+    read_u32(mig, "computeSlices", &gpu->mig.slices);
+}
+
+static void put_mig(struct json_writer *w, const struct gpu_object *gpu) {
+    const struct gpu_object_mig *mig = &gpu->mig;
+    if (gpu->parent[0])
+        json_put_string(w, "parent", gpu->parent);
+    else if (!mig->enabled && !mig->disabled)
+        return;
+    json_object_begin(w, "mig");
+    if (gpu->parent[0]) {
+        json_put_string(w, "profile", mig->profile);
+        json_put_u64(w, "gpuInstance", mig->gi);
+        json_put_u64(w, "computeInstance", mig->ci);
+        json_put_u64(w, "start", mig->start);
+        json_put_u64(w, "size", mig->size);
+        json_put_u64(w, "computeSlices", mig->slices);
+    } else {
+        json_put_string(w, "mode", mig->enabled ? "Enabled" : "Disabled");
+    }
+    json_object_end(w);
+}
+
+/* The names under which replicas are given out by aliquot-scheduler. */
+#define REPLICAS_AS_CARDS "nvidia.com/gpu"
+#define REPLICAS_SHARED "nvidia.com/gpu.shared"
+
+/* In a merge patch null takes the former value away. */
+static void put_replicas(struct json_writer *w, const struct card_replicas *r) {
+    if (r->count == 0) {
+        json_put_null(w, "replicas");
+        return;
+    }
+    json_object_begin(w, "replicas");
+    json_put_u64(w, "count", r->count);
+    json_put_string(w, "resource", r->as_cards ? REPLICAS_AS_CARDS : REPLICAS_SHARED);
+    json_put_bool(w, "onePerContainer", r->one_at_most);
+    json_put_bool(w, "withCompute", r->with_core);
+    json_object_end(w);
+}
+
+static void read_replicas(struct json spec, struct card_replicas *ret) {
+    struct json replicas = json_get(spec, "replicas");
+    const char *resource = json_string(json_get(replicas, "resource"));
+    uint64_t count;
+    if (!json_u64(json_get(replicas, "count"), &count) || count < 2 || count > REPLICAS_MAX)
+        return;
+    *ret = (struct card_replicas){.count = (uint32_t) count};
+    ret->as_cards = resource && strcmp(resource, REPLICAS_AS_CARDS) == 0;
+    (void) json_bool(json_get(replicas, "onePerContainer"), &ret->one_at_most);
+    (void) json_bool(json_get(replicas, "withCompute"), &ret->with_core);
+}
+
+/* Not more than the agent writes: capacity for all of a card, for an instance's part, or none. */
+static void read_capacity(struct json capacity, struct gpu_object *gpu) {
+    uint64_t core, memory;
+    bool whole = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&
+                 read_quantity(json_get(capacity, RESOURCE_MEMORY), &memory) && memory <= INT64_MAX;
+    gpu->no_shares = whole && core == 0 && memory == 0;
+    gpu->has_capacity =
+        gpu->no_shares || (whole && memory > 0 && core > 0 && core <= CORE_PER_CARD &&
+                           (core == CORE_PER_CARD || gpu->parent[0]));
+    gpu->core = gpu->has_capacity ? (uint32_t) core : 0;
+    gpu->capacity = gpu->has_capacity && memory > 0 ? memory : gpu->memory;
+}
+
 /* What is malformed there is repaired by the agent. */
 static void read_health(struct json status, struct gpu_object *gpu) {
     uint64_t xid;
@@ -105,6 +200,9 @@ static void read_health(struct json status, struct gpu_object *gpu) {
     gpu->unknown = strcmp(gpu->state, "Unknown") == 0;
     if (json_u64(json_get(status, "lastXid"), &xid) && xid <= UINT32_MAX)
         gpu->last_xid = (uint32_t) xid;
+    (void) field_copy_optional(json_get(status, "licence"), gpu->licence, sizeof(gpu->licence));
+    (void) field_copy_optional(json_get(status, "maintenance"), gpu->maintenance,
+                               sizeof(gpu->maintenance));
 }
 
 static void put_health(struct json_writer *w, const struct gpu_object *gpu) {
@@ -117,12 +215,39 @@ static void put_health(struct json_writer *w, const struct gpu_object *gpu) {
         json_put_string(w, "since", gpu->since);
     if (gpu->last_xid > 0)
         json_put_u64(w, "lastXid", gpu->last_xid);
+    if (gpu->licence[0])
+        json_put_string(w, "licence", gpu->licence);
 }
 
-void gpu_object_read_order(struct json metadata, char ret[static GPU_ORDER_MAX]) {
-    const char *text = json_string(JSON_PATH(metadata, "annotations", GPU_SET_HEALTHY));
+static void read_reset(struct json reset, struct gpu_object_reset *ret) {
+    (void) field_copy_optional(json_get(reset, "order"), ret->order, sizeof(ret->order));
+    (void) field_copy_optional(json_get(reset, "message"), ret->message, sizeof(ret->message));
+    ret->failed = !json_is_string(json_get(reset, "result"), "Succeeded");
+}
 
-    text_copy(ret, GPU_ORDER_MAX, text ? text : "");
+/* What a former agent reported stays. */
+static void put_reset(struct json_writer *w, const struct gpu_object_reset *reset) {
+    if (!reset->order[0])
+        return;
+    json_object_begin(w, "reset");
+    json_put_string(w, "order", reset->order);
+    json_put_string(w, "result", reset->failed ? "Failed" : "Succeeded");
+    json_put_string(w, "message", reset->failed ? reset->message : NULL);
+    json_object_end(w);
+}
+
+static void read_order(struct json annotations, const char *name, char *ret, size_t size) {
+    const char *text = json_string(json_get(annotations, name));
+
+    text_copy(ret, size, text ? text : "");
+}
+
+void gpu_object_read_orders(struct json metadata, struct gpu_orders *ret) {
+    struct json annotations = json_get(metadata, "annotations");
+
+    read_order(annotations, GPU_SET_HEALTHY, ret->set_healthy, sizeof(ret->set_healthy));
+    read_order(annotations, GPU_RESET, ret->reset, sizeof(ret->reset));
+    read_order(annotations, GPU_MAINTENANCE, ret->maintenance, sizeof(ret->maintenance));
 }
 
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
@@ -141,22 +266,23 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
         field_copy_optional(json_get(spec, "path"), gpu.path, sizeof(gpu.path)) < 0)
         return err_set(err, EINVAL, "GPU object %s has a bad spec", gpu.name);
     gpu.index = (uint32_t) index;
-    gpu_object_read_order(json_get(object, "metadata"), gpu.set_healthy);
+    gpu_object_read_orders(json_get(object, "metadata"), &gpu.orders);
     read_health(status, &gpu);
-    struct json capacity = json_get(status, "capacity");
-    uint64_t core;
-    gpu.has_capacity = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&
-                       core == CORE_PER_CARD &&
-                       read_quantity(json_get(capacity, RESOURCE_MEMORY), &gpu.capacity) &&
-                       gpu.capacity > 0 && gpu.capacity <= INT64_MAX;
-    if (!gpu.has_capacity)
-        gpu.capacity = gpu.memory;
-    read_overuse(json_get(status, "overuse"), &gpu);
+    read_reset(json_get(status, "reset"), &gpu.reset);
+    read_mig(spec, &gpu);
+    read_capacity(json_get(status, "capacity"), &gpu);
+    read_names(json_get(status, "overuse"), gpu.overuse, sizeof(gpu.overuse));
+    read_names(json_get(status, "evict"), gpu.evict, sizeof(gpu.evict));
     if (!read_quantity(json_get(status, "unattributed"), &gpu.unattributed) ||
         gpu.unattributed > gpu.memory)
         gpu.unattributed = 0;
     read_owner(JSON_PATH(object, "metadata", "ownerReferences"), &gpu);
     read_links(spec, &gpu);
+    if (!json_bool(json_get(spec, "wholeOnly"), &gpu.whole_only))
+        gpu.whole_only = false;
+    if (!json_bool(json_get(spec, "underMPS"), &gpu.under_mps))
+        gpu.under_mps = false;
+    read_replicas(spec, &gpu.replicas);
     *ret_gpu = gpu;
     return 0;
 }
@@ -166,6 +292,12 @@ int gpu_object_name(const char *node, const char *address, uint32_t index,
     struct in_addr ipv4;
     const char *base = address && inet_pton(AF_INET, address, &ipv4) == 1 ? address : node;
     int len = snprintf(ret_name, KUBE_NAME_MAX, "%s-%02" PRIu32, base, index);
+    return len < 0 || len >= KUBE_NAME_MAX ? -ENAMETOOLONG : 0;
+}
+
+int gpu_object_instance_name(const char *card, uint32_t gi, uint32_t ci,
+                             char ret_name[static KUBE_NAME_MAX]) {
+    int len = snprintf(ret_name, KUBE_NAME_MAX, "%s-gi%" PRIu32 "-ci%" PRIu32, card, gi, ci);
     return len < 0 || len >= KUBE_NAME_MAX ? -ENAMETOOLONG : 0;
 }
 
@@ -183,10 +315,14 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
     json_object_begin(&w, "spec");
     json_put_u64(&w, "index", gpu->index);
     json_put_u64(&w, "memory", gpu->memory);
+    put_mig(&w, gpu);
     json_put_string(&w, "model", gpu->model);
     json_put_string(&w, "nodeName", gpu->node);
     json_put_string(&w, "path", gpu->path);
+    put_replicas(&w, &gpu->replicas);
+    json_put_bool(&w, "underMPS", gpu->under_mps);
     json_put_string(&w, "uuid", gpu->uuid);
+    json_put_bool(&w, "wholeOnly", gpu->whole_only);
     put_links(&w, gpu);
     json_object_end(&w);
     json_object_end(&w);
@@ -200,10 +336,20 @@ void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     json_object_begin(&w, "status");
     put_health(&w, gpu);
     json_object_begin(&w, "capacity");
-    json_put_string(&w, RESOURCE_CORE, "100");
-    json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(capacity, memory));
+    json_put_stringf(&w, RESOURCE_CORE, "%" PRIu32,
+                     gpu->no_shares   ? 0
+                     : gpu->core == 0 ? CORE_PER_CARD
+                                      : gpu->core);
+    json_put_string(&w, RESOURCE_MEMORY,
+                    quantity_format_bytes(gpu->no_shares ? 0 : capacity, memory));
     json_object_end(&w);
-    put_overuse(&w, gpu);
+    put_names(&w, "overuse", gpu->overuse);
+    put_names(&w, "evict", gpu->evict);
+    if (gpu->maintenance[0])
+        json_put_string(&w, "maintenance", gpu->maintenance);
+    else
+        json_put_null(&w, "maintenance");
+    put_reset(&w, &gpu->reset);
     json_put_string(&w, "unattributed", quantity_format_bytes(gpu->unattributed, memory));
     json_object_end(&w);
     json_object_end(&w);

@@ -14,6 +14,23 @@ static bool is_some(struct json list, const char *name) {
     return text && quantity_parse(text, strlen(text), &value) == 0 && value > 0;
 }
 
+#define WHOLE_PREFIX "nvidia.com/" /* of the resources of whole devices, also of renamed ones */
+
+static bool is_whole(const char *name) {
+    return strncmp(name, WHOLE_PREFIX, strlen(WHOLE_PREFIX)) == 0;
+}
+
+static void read_whole(struct json status, struct node_object *ret) {
+    struct json_iter it = json_iter(json_get(status, "capacity"));
+    struct json value;
+    const char *name;
+    while (json_next(&it, &name, &value))
+        ret->names_whole |= is_whole(name);
+    it = json_iter(json_get(status, "allocatable"));
+    while (json_next(&it, &name, &value))
+        ret->offers_whole |= is_whole(name) && is_some(json_get(status, "allocatable"), name);
+}
+
 static bool has_status(struct json condition, const char *wanted) {
     return json_is_string(json_get(condition, "status"), wanted);
 }
@@ -33,6 +50,11 @@ bool node_serves(const struct node_object *node, int64_t now) {
     return !node->unready && node->offered && node_agent_at(node, now) != NODE_AGENT_STOPPING;
 }
 
+bool node_serves_whole(const struct node_object *node, int64_t now) {
+    return !node->unready && (node->offers_whole || !node->names_whole) &&
+           node_agent_at(node, now) != NODE_AGENT_STOPPING;
+}
+
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
     struct json meta = json_get(object, "metadata");
     struct node_object node = {0};
@@ -42,6 +64,8 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     struct json allocatable = JSON_PATH(object, "status", "allocatable");
     node.allocatable = resources_read(allocatable);
     node.offered = is_some(allocatable, RESOURCE_CORE) && is_some(allocatable, RESOURCE_SLOT);
+    read_whole(json_get(object, "status"), &node);
+    node_cpus_read(json_string(JSON_PATH(meta, "annotations", NODE_CPUS_ANNOTATION)), &node.cpus);
     struct json conditions = JSON_PATH(object, "status", "conditions");
     struct json agent = json_find(conditions, "type", NODE_AGENT_CONDITION);
     struct json ready = json_find(conditions, "type", "Ready");

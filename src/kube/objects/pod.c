@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/objects/pod.h"
+#include "kube/objects/driver_upgrade.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "kube/api/field.h"
 #include "kube/api/labels.h"
 #include "kube/objects/assignment.h"
@@ -133,6 +135,7 @@ static enum request_problem add_container(struct pod *pod, struct json container
         memcpy(pod->problem_container, req.container, sizeof(req.container));
     else if (requested) {
         req.driver = driver_capabilities_of(container);
+        req.cpus = pod->guaranteed ? resources_exclusive(container) : 0;
         pod->request.containers[pod->request.n++] = req;
     }
     return p;
@@ -159,6 +162,7 @@ static void read_containers(struct pod *pod, struct json meta, struct json spec)
     struct json labels = json_get(meta, "labels"), annotations = json_get(meta, "annotations");
     struct annotated a = {0};
     a.asked = dialect_find_annotated(annotation_text, &annotations, &a.request);
+    pod->skips_upgrades = json_is_string(json_get(labels, DRIVER_UPGRADE_SKIP_LABEL), "true");
     read_list(pod, json_get(spec, "initContainers"), labels, &a, true);
     read_list(pod, json_get(spec, "containers"), labels, &a, false);
     if (pod->problem == REQUEST_OK && a.asked && !a.found) {
@@ -252,11 +256,10 @@ static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
 
 bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
                  char ret[static 64]) {
-    const char *at = pod->settings[setting], *all = NULL;
-    size_t all_len = 0, name_len = strlen(container);
+    const char *list = pod->settings[setting], *at, *all = NULL;
+    size_t len, all_len = 0, name_len = strlen(container);
     char name[64];
-    while (at && *at) {
-        size_t len = strcspn(at, ",");
+    while (text_item(&list, &at, &len)) {
         const char *equals = memchr(at, '=', len);
         if (!equals) {
             all = at;
@@ -265,7 +268,6 @@ bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *co
                    memcmp(name, container, name_len) == 0) {
             return copy_trimmed(equals + 1, len - (size_t) (equals + 1 - at), ret);
         }
-        at += len + (at[len] == ',');
     }
     return all && copy_trimmed(all, all_len, ret);
 }
@@ -337,8 +339,13 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
         return err_set(err, EINVAL, "not a pod: uid, name or namespace is missing or too long");
     if (field_copy_optional(json_get(spec, "nodeName"), pod.node, sizeof(pod.node)) < 0)
         return err_set(err, EINVAL, "pod %s/%s has a bad nodeName", pod.namespace, pod.name);
+    if (field_copy_optional(json_get(spec, "schedulerName"), pod.scheduler, sizeof(pod.scheduler)) <
+        0)
+        pod.scheduler[0] = '\0';
     pod.deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
     pod.room = resources_of_pod(spec);
+    pod.guaranteed = resources_guaranteed(object);
+    pod.room.exclusive = pod.guaranteed ? resources_exclusive_of_pod(spec) : 0;
     pod.finished = is_final_phase(json_string(JSON_PATH(object, "status", "phase")));
     if (read_annotations(&pod, json_get(meta, "annotations")) < 0) {
         pod_done(&pod);

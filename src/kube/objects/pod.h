@@ -11,6 +11,9 @@
 #include "model/dialect.h"
 #include "wire/json.h"
 
+/* That the API server gives a pod which names none. */
+#define POD_DEFAULT_SCHEDULER "default-scheduler"
+
 struct err;
 struct gpu_selection;
 struct pod_gang;
@@ -33,6 +36,7 @@ struct pod {
     char name[KUBE_NAME_MAX];
     char node[KUBE_NAME_MAX];     /* "" while not bound */
     bool deleting;                /* has a deletionTimestamp: its containers may still run */
+    bool skips_upgrades;          /* has the label DRIVER_UPGRADE_SKIP_LABEL */
     bool finished;                /* phase Succeeded or Failed: no container will run again */
     char *assignment;             /* annotation elasticgpu.io/assignment, or NULL */
     char *signature;              /* annotation elasticgpu.io/assignment-signature, or NULL */
@@ -47,9 +51,12 @@ struct pod {
     char nominated[KUBE_NAME_MAX];   /* status.nominatedNodeName: room is being made there, or "" */
     int64_t created;                 /* metadata.creationTimestamp, seconds since 1970, or 0 */
     struct cpu_memory room;          /* its requests of CPU and memory */
+    bool guaranteed;                 /* see resources_guaranteed() */
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
     struct pod_gang *gang;           /* of a pod with GPU requests; NULL: none */
-    char *labels;             /* of a pod with GPU requests: "key=value," for each; NULL: none */
+    char *labels; /* of a pod with GPU requests: "key=value," for each; NULL: none */
+    /* spec.schedulerName; "": not known. */
+    char scheduler[KUBE_NAME_MAX];
     struct pod_claims claims; /* of its containers; first of those that run the longest */
     const struct unserved_annotation *unserved; /* the first of its annotations; NULL: none */
 };

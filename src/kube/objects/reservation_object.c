@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "kube/api/field.h"
 #include "wire/json_write.h"
 
@@ -159,22 +160,22 @@ void reservation_object_done(struct reservation_object *object) {
 
 /* Whether "key=value," is in a list of such; keys and values have no commas. */
 static bool has_label(const char *labels, const char *label, size_t len) {
-    for (const char *at = labels; *at; at += strcspn(at, ",") + 1) {
-        if (strncmp(at, label, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+    const char *item;
+    size_t n;
+
+    while (text_item(&labels, &item, &n))
+        if (n == len && strncmp(item, label, len) == 0)
             return true;
-        if (at[strcspn(at, ",")] == '\0')
-            break;
-    }
     return false;
 }
 
 static bool has_labels(const char *labels, const char *wanted) {
-    for (const char *at = wanted; *at;) {
-        size_t len = strcspn(at, ",");
-        if (!has_label(labels, at, len))
+    const char *item;
+    size_t len;
+
+    while (text_item(&wanted, &item, &len))
+        if (!has_label(labels, item, len))
             return false;
-        at += len + (at[len] == ',');
-    }
     return true;
 }
 

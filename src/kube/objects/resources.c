@@ -7,6 +7,7 @@
 
 /* More than any node has, and few enough that sums of all containers stay within 64 bits. */
 #define AMOUNT_MAX (UINT64_C(1) << 52)
+#define EXCLUSIVE_MAX 4096 /* CPUs of a container */
 
 static uint64_t bounded(uint64_t value) {
     return value < AMOUNT_MAX ? value : AMOUNT_MAX;
@@ -25,16 +26,21 @@ struct cpu_memory resources_read(struct json list) {
 }
 
 static struct cpu_memory sum(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){bounded(a.cpu + b.cpu), bounded(a.memory + b.memory)};
+    return (struct cpu_memory){.cpu = bounded(a.cpu + b.cpu),
+                               .memory = bounded(a.memory + b.memory)};
 }
 
 static struct cpu_memory larger(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu > b.cpu ? a.cpu : b.cpu,
-                               a.memory > b.memory ? a.memory : b.memory};
+    return (struct cpu_memory){.cpu = a.cpu > b.cpu ? a.cpu : b.cpu,
+                               .memory = a.memory > b.memory ? a.memory : b.memory};
 }
 
 static struct cpu_memory of_container(struct json container) {
     return resources_read(JSON_PATH(container, "resources", "requests"));
+}
+
+static bool is_sidecar(struct json container) {
+    return json_is_string(json_get(container, "restartPolicy"), "Always");
 }
 
 struct cpu_memory resources_of_pod(struct json spec) {
@@ -42,7 +48,7 @@ struct cpu_memory resources_of_pod(struct json spec) {
     struct json_iter it = json_iter(json_get(spec, "initContainers"));
     struct json container;
     while (json_next(&it, NULL, &container)) {
-        if (json_is_string(json_get(container, "restartPolicy"), "Always"))
+        if (is_sidecar(container))
             sidecars = sum(sidecars, of_container(container));
         else
             peak = larger(peak, sum(sidecars, of_container(container)));
@@ -51,4 +57,27 @@ struct cpu_memory resources_of_pod(struct json spec) {
     while (json_next(&it, NULL, &container))
         apps = sum(apps, of_container(container));
     return sum(larger(peak, sum(sidecars, apps)), resources_read(json_get(spec, "overhead")));
+}
+
+bool resources_guaranteed(struct json pod) {
+    return json_is_string(JSON_PATH(pod, "status", "qosClass"), "Guaranteed");
+}
+
+/* kubelet gives whole CPUs only. */
+uint32_t resources_exclusive(struct json container) {
+    uint64_t cpu = of_container(container).cpu;
+    return cpu % 1000 == 0 && cpu / 1000 <= EXCLUSIVE_MAX ? (uint32_t) (cpu / 1000) : 0;
+}
+
+/* What an init container has goes to the containers after it. */
+uint32_t resources_exclusive_of_pod(struct json spec) {
+    struct json_iter it = json_iter(json_get(spec, "initContainers"));
+    struct json container;
+    uint32_t n = 0;
+    while (json_next(&it, NULL, &container))
+        n += is_sidecar(container) ? resources_exclusive(container) : 0;
+    it = json_iter(json_get(spec, "containers"));
+    while (json_next(&it, NULL, &container))
+        n += resources_exclusive(container);
+    return n;
 }

@@ -70,6 +70,9 @@ static void add_container(struct place_shape *shape, const struct place_plan *pl
         core = core_of_tflops(plan, req->tflops);
     if (!req->whole && req->memory == 0 && req->memory_percent > core)
         core = req->memory_percent;
+    if (req->replicas > 0) /* how many parts a card has differs from node to node */
+        core = req->replicas < REPLICAS_PER_CARD ? req->replicas * CORE_PER_CARD / REPLICAS_PER_CARD
+                                                 : CORE_PER_CARD;
     if (req->cards > 1 || core == CORE_PER_CARD || shape->core + core > CORE_PER_CARD) {
         shape->cards += req->cards;
         shape->core = core > shape->core ? core : shape->core;

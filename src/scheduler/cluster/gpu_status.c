@@ -79,6 +79,7 @@ static size_t collect_holders(const struct state_node *node, const struct state_
  * made. */
 static bool is_kept(const struct state_reserved *reserved, const struct state_card *card,
                     struct place_amount *ret) {
+    *ret = (struct place_amount){0};
     for (uint32_t c = 0; c < card->node->ncards; c++)
         if (card->node->cards[c] == card)
             *ret = state_reserved_rest(reserved, c, true);
@@ -88,7 +89,8 @@ static bool is_kept(const struct state_reserved *reserved, const struct state_ca
 /* The free amounts of the card, without assumed allocations. */
 static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
                        struct place_amount *ret) {
-    struct place_amount free = place_amount_of_card(card->memory), amount;
+    const struct place_card all = state_place_card(card);
+    struct place_amount free = place_amount_of(&all), amount;
     for (size_t i = 0; i < n; i++) {
         (void) state_pod_amount(pods[i], card, &amount);
         (void) place_amount_take(&free, &amount);
@@ -99,7 +101,7 @@ static void free_after(const struct state_card *card, const struct state_pod *co
     amount = (struct place_amount){.memory = state_card_unattributed(card)};
     (void) place_amount_take(&free, &amount);
     bool can_be_had =
-        card->healthy && !card->duplicate && state_node_absent(card->node) == PLACE_OK;
+        card->healthy && !card->apart && !card->duplicate && state_card_absent(card) == PLACE_OK;
     *ret = can_be_had ? free : (struct place_amount){0};
 }
 
@@ -130,7 +132,7 @@ static void put_kept(struct json_writer *w, const struct state_card *card) {
 }
 
 static void put_absence(struct json_writer *w, const struct state_card *card) {
-    enum place_reason absent = state_node_absent(card->node);
+    enum place_reason absent = state_card_absent(card);
     bool may_be_healthy = card->healthy || card->unknown;
     /* Only in this direction: the agent writes the state of a card as soon as it is back. */
     if (card->healthy && absent != PLACE_OK)
@@ -321,6 +323,8 @@ static void update_node(struct gpu_status *p, struct state_node *node, struct js
     state_projected(node);
     for (uint32_t i = 0; i < node->ncards; i++)
         settled &= update_card(p, node->cards[i], parser);
+    for (struct state_card *card = node->apart; card; card = card->next)
+        settled &= update_card(p, card, parser);
     if (!settled)
         state_unproject(node); /* behind all others */
 }

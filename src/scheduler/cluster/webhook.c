@@ -304,19 +304,22 @@ static int64_t wall_clock(void) {
 }
 
 int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api, const char *listen,
-                  const char *name_space) {
+                  const char *name_space, const char *scheduler) {
     *w = (struct webhook){.loop = loop,
                           .api = *api,
                           .listen = listen,
                           .name_space = name_space,
                           .now = wall_clock,
-                          .admission = admission_new()};
+                          .admission = admission_new(name_space)};
     certificate_authority_init(&w->authority);
     (void) snprintf(w->names[0], sizeof(w->names[0]), "%s.%s.svc", WEBHOOK_SECRET, name_space);
     (void) snprintf(w->names[1], sizeof(w->names[1]), "%s.%s", WEBHOOK_SECRET, name_space);
     (void) snprintf(w->names[2], sizeof(w->names[2]), "%s.%s.svc.cluster.local", WEBHOOK_SECRET,
                     name_space);
-    return w->admission ? 0 : -ENOMEM;
+    if (!w->admission)
+        return -ENOMEM;
+    admission_place_by(w->admission, scheduler);
+    return 0;
 }
 
 void webhook_tick(struct webhook *w, uint64_t now_ms) {

@@ -38,10 +38,10 @@ struct webhook {
     struct admission *admission;
 };
 
-/* Starts the work; the server listens once there is a certificate. `listen` and `name_space` must
- * outlive it. 0 or -ENOMEM. */
+/* Starts the work; the server listens once there is a certificate. Pods are sent to `scheduler` as
+ * admission_place_by() has it. The texts must outlive it. 0 or -ENOMEM. */
 int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api, const char *listen,
-                  const char *name_space);
+                  const char *name_space, const char *scheduler);
 
 /* To be called about once a second. */
 void webhook_tick(struct webhook *w, uint64_t now_ms);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "scheduler/daemon/mig_claims.h"
 #include "scheduler/daemon/scheduler.h"
 
 static void gone(struct scheduler *s, enum claims_kind kind, struct json object) {
@@ -51,6 +52,10 @@ static void changed(void *userdata) {
     watch_changed(userdata);
 }
 
+static void want_instance(void *userdata, const struct egpu_claim *claim, const char *profile) {
+    mig_claims_want(userdata, claim, profile);
+}
+
 int elastic_start(struct scheduler *s) {
     const struct gate gate = {"claims", &s->elastic, elastic_gate_open};
     s->elastic = (struct elastic){.state = s->state,
@@ -59,6 +64,7 @@ int elastic_start(struct scheduler *s) {
                                   .events = s->events,
                                   .now = now,
                                   .changed = changed,
+                                  .want_instance = want_instance,
                                   .userdata = s};
     int r = elastic_init(&s->elastic);
     return r < 0 ? r : gates_add(&s->gates, &gate, true);

@@ -13,6 +13,9 @@
 #include "place/policies/policies.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/foreign_pods.h"
+#include "scheduler/daemon/mig_claims.h"
+#include "scheduler/daemon/mig_watch.h"
 #include "scheduler/daemon/watch_kinds.h"
 #include "wire/json.h"
 
@@ -349,10 +352,13 @@ static void on_tick(uv_timer_t *timer) {
     binder_audit(&s->binder);
     workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
     repair_keys(s);
+    if (s->profiles.n > 0)
+        version_skew_run(&s->skew, scheduler_now(s), scheduler_leads(s));
     if (!scheduler_leads(s)) {
         elastic_waits_refuse(&s->elastic, EXTENDER_NOT_READY);
         return;
     }
+    foreign_pods_tell(s);
     event_writer_run(s->events, scheduler_now(s));
     if (scheduler_is_ready(s))
         elastic_run(&s->elastic);
@@ -360,7 +366,10 @@ static void on_tick(uv_timer_t *timer) {
     if (!scheduler_is_ready(s))
         return;
     govern_tick(s);
+    mig_orders_run(s->mig, scheduler_now(s));
+    mig_orders_run(s->mig_claims, scheduler_now(s));
     evictor_run(&s->evictor, scheduler_now(s));
+    drainer_run(&s->drainer);
     requeue_run(&s->requeue, scheduler_now(s));
 }
 
@@ -412,6 +421,23 @@ static const char *watch_problem(void *userdata) {
     return watch_trouble(userdata);
 }
 
+/* What evicts pods. */
+static void make_evictors(struct scheduler *s, struct api deciding) {
+    s->preempt = (struct preempt){
+        .state = s->state, .ready = is_caught_up, .userdata = s, .gates = &s->gates};
+    s->evictor = (struct evictor){.state = s->state,
+                                  .preempt = &s->preempt,
+                                  .api = deciding,
+                                  .events = s->events,
+                                  .leads = leads,
+                                  .changed = changed,
+                                  .ask_again = ask_again,
+                                  .now = now,
+                                  .userdata = s};
+    s->drainer = (struct drainer){
+        .api = deciding, .events = s->events, .leads = leads, .now = now, .userdata = s};
+}
+
 static int make_parts(struct scheduler *s, struct err *err) {
     const struct api api = {request, s}, deciding = {decide, s};
     int r;
@@ -437,17 +463,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
     r = govern_start(s);
     if (r < 0)
         return err_errno(err, -r, "cannot add the gates");
-    s->preempt = (struct preempt){
-        .state = s->state, .ready = is_caught_up, .userdata = s, .gates = &s->gates};
-    s->evictor = (struct evictor){.state = s->state,
-                                  .preempt = &s->preempt,
-                                  .api = deciding,
-                                  .events = s->events,
-                                  .leads = leads,
-                                  .changed = changed,
-                                  .ask_again = ask_again,
-                                  .now = now,
-                                  .userdata = s};
+    make_evictors(s, deciding);
     s->requeue = (struct requeue){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->gpu_status = (struct gpu_status){.state = s->state, .api = api, .now = now, .userdata = s};
@@ -467,10 +483,23 @@ static int make_parts(struct scheduler *s, struct err *err) {
     r = elastic_start(s);
     if (r < 0)
         return err_errno(err, -r, "cannot add the claims");
+    if (mig_watch_start(s) < 0 || mig_claims_start(s) < 0)
+        return err_errno(err, ENOMEM, "cannot order MIG instances");
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
         preempt_init(&s->preempt) < 0 || workload_store_init(&s->workload) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;
+}
+
+/* With a kube-scheduler of its own, pods are sent to that one. */
+static int know_profiles(struct scheduler *s, struct err *err) {
+    const char *path = s->options.kube_scheduler_config;
+    s->skew = (struct version_skew){.api = {request, s},
+                                    .name_space = s->options.name_space,
+                                    .pod = s->options.identity,
+                                    .events = s->events};
+    version_skew_init(&s->skew);
+    return path ? profiles_read(path, &s->profiles, err) : 0;
 }
 
 static int connect_api(struct scheduler *s, struct err *err) {
@@ -487,7 +516,9 @@ static int connect_api(struct scheduler *s, struct err *err) {
 static int start_webhook(struct scheduler *s, struct err *err) {
     const struct api api = {request, s};
     const char *listen = s->options.webhook_listen;
-    if (listen && webhook_start(&s->webhook, s->loop, &api, listen, s->options.name_space) < 0)
+    const char *scheduler = s->profiles.n > 0 ? s->profiles.names[0] : NULL;
+    if (listen &&
+        webhook_start(&s->webhook, s->loop, &api, listen, s->options.name_space, scheduler) < 0)
         return err_errno(err, ENOMEM, "cannot start the admission webhook");
     return 0;
 }
@@ -496,6 +527,8 @@ int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler
                     struct err *err) {
     *s = (struct scheduler){.loop = loop, .options = *options};
     int r = make_parts(s, err);
+    if (r == 0)
+        r = know_profiles(s, err);
     if (r == 0)
         r = connect_api(s, err);
     if (r == 0)
@@ -534,9 +567,12 @@ void scheduler_done(struct scheduler *s) {
     extender_done(&s->extender);
     binder_done(&s->binder);
     evictor_done(&s->evictor);
+    drainer_done(&s->drainer);
     preempt_done(&s->preempt);
     govern_done(s);
     elastic_done(&s->elastic);
+    s->mig = mig_orders_free(s->mig);
+    s->mig_claims = mig_orders_free(s->mig_claims);
     s->state = state_free(s->state);
     workload_store_done(&s->workload);
     s->parser = json_parser_free(s->parser);

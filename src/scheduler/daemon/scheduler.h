@@ -12,6 +12,8 @@
 #include "scheduler/cluster/gpu_status.h"
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
+#include "scheduler/cluster/profiles.h"
+#include "scheduler/cluster/version_skew.h"
 #include "scheduler/cluster/webhook.h"
 #include "scheduler/cluster/workload_store.h"
 #include "scheduler/daemon/policy_watch.h"
@@ -21,12 +23,14 @@
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
 #include "scheduler/extender/gate.h"
+#include "scheduler/preemption/drain.h"
 #include "scheduler/preemption/evict.h"
 #include "scheduler/preemption/preempt.h"
 #include "wire/http.h"
 #include "wire/prom.h"
 
 struct err;
+struct mig_orders;
 
 enum verb { VERB_FILTER, VERB_PRIORITIZE, VERB_BIND, VERB_PREEMPT, VERBS };
 
@@ -44,6 +48,8 @@ struct scheduler_options {
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
     const struct place_policy *policy;             /* of pods that name none; NULL: the default */
+    /* Of the kube-scheduler in this pod; NULL: there is none. */
+    const char *kube_scheduler_config;
     const char *identity; /* among the replicas; stays when the process is started again */
     const struct http_route *routes;         /* served at `listen`; userdata is the scheduler */
     const struct http_route *metrics_routes; /* served at `metrics_listen` */
@@ -61,16 +67,21 @@ struct scheduler {
     struct binder binder;
     struct preempt preempt;
     struct evictor evictor;
+    struct drainer drainer;
     struct event_writer *events;
     struct gpu_status gpu_status;
     struct requeue requeue;
     struct workload_store workload;
     struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
+    struct profiles profiles; /* of the kube-scheduler in this pod; n == 0: there is none */
+    struct version_skew skew; /* of the same */
     struct elastic elastic;
     struct govern govern;
-    struct gates gates;         /* rows in order; filled by make_parts() */
-    struct json_parser *parser; /* for one document at a time */
+    struct mig_orders *mig;        /* MIG instances on demand, for pods */
+    struct mig_orders *mig_claims; /* the same, for claims */
+    struct gates gates;            /* rows in order; filled by make_parts() */
+    struct json_parser *parser;    /* for one document at a time */
     struct signing_key *key;
     struct signing_verifier *verifier;
     uint64_t keys_ms; /* when the stored key was last read; UINT64_MAX during that */

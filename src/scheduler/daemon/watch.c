@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/mig/orders.h"
 
 #define PROJECT_DELAY_MS 50
 #define RETRY_MAX_MS 5000
@@ -19,7 +20,10 @@ static void on_project(uv_timer_t *timer) {
     gpu_status_run(&s->gpu_status, s->parser);
     if (!scheduler_is_ready(s))
         return;
+    mig_orders_run(s->mig, scheduler_now(s));
+    mig_orders_run(s->mig_claims, scheduler_now(s));
     evictor_run(&s->evictor, scheduler_now(s));
+    drainer_run(&s->drainer);
     requeue_run(&s->requeue, scheduler_now(s));
 }
 

@@ -7,6 +7,8 @@
 #include "kube/api/field.h"
 #include "kube/objects/pod_selection.h"
 #include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/foreign_pods.h"
+#include "scheduler/daemon/mig_watch.h"
 #include "scheduler/daemon/scheduler.h"
 
 #define STATUS_MAX ((size_t) 1 << 20)
@@ -26,7 +28,10 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
         state_pod_ended(s->state, pod.uid);
     else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
         out_of_memory(s);
+    else
+        foreign_pods_see(s, &pod);
     elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
+    mig_watch_object(s, MIG_ORDERS_PODS, event, object, pod.uid);
     pod_done(&pod);
     watch_changed(s);
 }
@@ -39,6 +44,15 @@ static enum place_reason absence_of(const struct node_object *node) {
     return node_agent_at(node, time(NULL)) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
 }
 
+static enum place_reason absence_of_whole(const struct node_object *node) {
+    int64_t now = time(NULL);
+    if (node->unready)
+        return PLACE_NODE_UNREADY;
+    if (node_agent_at(node, now) == NODE_AGENT_STOPPING)
+        return PLACE_AGENT_STOPS;
+    return node_serves_whole(node, now) ? PLACE_OK : PLACE_NO_AGENT;
+}
+
 static void on_node(struct scheduler *s, enum kube_event event, struct json object) {
     struct node_object node;
     struct err err;
@@ -47,14 +61,17 @@ static void on_node(struct scheduler *s, enum kube_event event, struct json obje
         watch_refuse(s, err.text);
         return;
     }
+    mig_watch_object(s, MIG_ORDERS_NODES, event, object, node.name);
     if (event == KUBE_DELETED) {
         state_node_gone(s->state, node.name);
         (void) elastic_node(&s->elastic, node.name, (struct json){0});
         return;
     }
     absence = state_node_absence(s->state, node.name, absence_of(&node));
-    if (absence < 0 || state_node_seen(s->state, node.name) < 0 ||
+    if (absence < 0 || state_node_apart_absence(s->state, node.name, absence_of_whole(&node)) < 0 ||
+        state_node_seen(s->state, node.name) < 0 ||
         state_node_room(s->state, node.name, node.allocatable) < 0 ||
+        state_node_cpus(s->state, node.name, &node.cpus) < 0 ||
         elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
         out_of_memory(s);
     if (absence > 0)
@@ -70,15 +87,22 @@ static void on_gpu(struct scheduler *s, enum kube_event event, struct json objec
         char name[KUBE_NAME_MAX];
         watch_refuse(s, err.text);
         /* What cannot be understood must not be given out any more either. */
-        if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) == 0)
+        if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) == 0) {
             state_gpu_gone(s->state, name);
-    } else if (event == KUBE_DELETED)
+            drainer_gone(&s->drainer, name);
+        }
+    } else if (event == KUBE_DELETED) {
         state_gpu_gone(s->state, gpu.name);
-    else {
+        drainer_gone(&s->drainer, gpu.name);
+    } else {
         gpu_status_observed(status, &observed);
+        if (drainer_see(&s->drainer, &gpu) < 0)
+            out_of_memory(s);
         if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
             out_of_memory(s);
     }
+    mig_watch_object(s, MIG_ORDERS_CARDS, event, object,
+                     json_string(JSON_PATH(object, "metadata", "name")));
     watch_changed(s);
 }
 
@@ -114,18 +138,38 @@ static void budgets_end(struct scheduler *s) {
     preempt_budgets_end(&s->preempt);
 }
 
+static void nodes_begin(struct scheduler *s) {
+    NODES_begin(s);
+    mig_watch_begin(s, MIG_ORDERS_NODES);
+}
+
 static void nodes_end(struct scheduler *s) {
     NODES_end(s);
+    mig_watch_end(s, MIG_ORDERS_NODES);
     elastic_nodes_end(&s->elastic);
+}
+
+static void gpus_begin(struct scheduler *s) {
+    GPUS_begin(s);
+    drainer_sync_begin(&s->drainer);
+    mig_watch_begin(s, MIG_ORDERS_CARDS);
+}
+
+static void gpus_end(struct scheduler *s) {
+    GPUS_end(s);
+    drainer_sync_end(&s->drainer);
+    mig_watch_end(s, MIG_ORDERS_CARDS);
 }
 
 static void pods_begin(struct scheduler *s) {
     PODS_begin(s);
+    mig_watch_begin(s, MIG_ORDERS_PODS);
     claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
 }
 
 static void pods_end(struct scheduler *s) {
     PODS_end(s);
+    mig_watch_end(s, MIG_ORDERS_PODS);
     claims_sync_end(s->elastic.claims, CLAIMS_PODS);
 }
 
@@ -149,8 +193,8 @@ static void on_namespace(struct scheduler *s, enum kube_event event, struct json
 
 const struct watch_kind watch_kinds[] = {
     {"/api/v1/pods", RUNNING, false, true, pods_begin, on_pod, pods_end},
-    {"/api/v1/nodes", NULL, false, false, NODES_begin, on_node, nodes_end},
-    {GPU_OBJECTS_PATH, NULL, false, false, GPUS_begin, on_gpu, GPUS_end},
+    {"/api/v1/nodes", NULL, false, false, nodes_begin, on_node, nodes_end},
+    {GPU_OBJECTS_PATH, NULL, false, false, gpus_begin, on_gpu, gpus_end},
     {"/api/v1/namespaces", NULL, false, false, NAMESPACES_begin, on_namespace, NAMESPACES_end},
     {EGPUS_PATH, NULL, true, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end},
     {EGPU_CLAIMS_PATH, NULL, true, false, elastic_claims_begin, elastic_on_claim,

@@ -28,6 +28,8 @@ struct elastic {
     struct event_writer *events; /* NULL: none are written */
     uint64_t (*now)(void *userdata);
     void (*changed)(void *userdata); /* elastic_run() is to be called soon */
+    /* A claim waits for a MIG instance, and none is free; NULL: none is made on demand. */
+    void (*want_instance)(void *userdata, const struct egpu_claim *claim, const char *profile);
     void *userdata;
     struct claims *claims;
     struct elastic_making *makings; /* holds of ElasticGPUs that are being made */
@@ -41,6 +43,8 @@ struct elastic {
     uint64_t held_ms;               /* time of their last check, complete or partial */
     unsigned hold_turn;             /* which part that was */
     uint64_t writes, failed;        /* counters */
+    /* The claim that room is searched for; NULL: none. */
+    const struct egpu_claim *sought;
     struct gpu_request request;
     struct place_plan plan;
 };
@@ -55,6 +59,9 @@ void elastic_pod(struct elastic *e, const char *uid, const struct pod *pod);
 /* From the watch of nodes: the labels for nodeAffinity and allowedTopologies. NULL `labels`: no
  * labels, or the node is gone. 0 or -ENOMEM. */
 int elastic_node(struct elastic *e, const char *name, struct json labels);
+/* Whether the claim's class lets it be made there. */
+bool elastic_may_be_on(const struct elastic *e, const struct egpu_claim *claim,
+                       const struct state_node *node);
 /* A full list has been shown. */
 void elastic_nodes_end(struct elastic *e);
 

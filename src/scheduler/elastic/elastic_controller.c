@@ -41,7 +41,7 @@ static struct assigned_device device_of(const struct state_card *card,
     return state_device(card, &grant);
 }
 
-/* A card by the name of its GPU object, or by its UUID. */
+/* A device that gives shares, by the name of its GPU object, or by its UUID. */
 static struct state_card *find_card(struct state *s, const char *name) {
     struct state_card *card;
     HASH_FIND_STR(s->cards, name, card);
@@ -49,7 +49,7 @@ static struct state_card *find_card(struct state *s, const char *name) {
     for (struct state_card *c = uuid ? s->cards : NULL; !card && c; c = c->hh.next)
         if (strcmp(c->uuid, name) == 0 && !c->duplicate)
             card = c;
-    return card;
+    return card && !card->apart ? card : NULL;
 }
 
 /* The node on which all its cards are, and what it takes of each; NULL: they are not all there. */
@@ -141,7 +141,8 @@ static void begin_room(const struct state_node *node, const struct container_req
                        struct claims_room *ret) {
     ret->ncards = 0;
     memcpy(ret->node, node->name, sizeof(ret->node));
-    ret->amount = (struct claim_amount){req->cards, req->whole, CORE_PER_CARD, 0};
+    ret->amount =
+        (struct claim_amount){.cards = req->cards, .whole = req->whole, .core = CORE_PER_CARD};
 }
 
 static void add_card(const struct state_card *card, const struct place_grant *grant,
@@ -186,9 +187,8 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
 }
 
 /* As for a pod with that one container. */
-static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
-                              struct container_request *req, const char *node,
-                              struct claims_room *ret) {
+static bool place_claim(struct elastic *e, const struct egpu_claim *claim,
+                        struct container_request *req, const char *node, struct claims_room *ret) {
     struct state_pod pod = {
         .ncontainers = 1, .containers = req, .class_policy = elastic_policy(e, claim)};
     struct state_node *best = NULL;
@@ -200,17 +200,26 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
     for (struct state_node *n = e->state->nodes; n; n = n->hh.next)
         if ((!node[0] || strcmp(n->name, node) == 0) && n->exists &&
             elastic_may_be_on(e, claim, n) &&
-            state_judge(e->state, &e->plan, n->head, NULL, &score) == PLACE_OK &&
+            state_judge(e->state, &e->plan, n->head, &pod, &score) == PLACE_OK &&
             (!best || score > best_score)) {
             best = n;
             best_score = score;
         }
-    if (!best || state_place(e->state, &e->plan, best, NULL, false, &result) != PLACE_OK)
+    if (!best || state_place(e->state, &e->plan, best, &pod, false, &result) != PLACE_OK)
         return false;
     begin_room(best, req, ret);
     for (uint32_t i = 0; i < result.ngrants; i++)
         add_card(best->cards[result.grants[i].card], &result.grants[i], ret);
     return true;
+}
+
+static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
+                              struct container_request *req, const char *node,
+                              struct claims_room *ret) {
+    e->sought = claim;
+    bool found = place_claim(e, claim, req, node, ret);
+    e->sought = NULL;
+    return found;
 }
 
 static int keep_room(struct elastic *e, const char *egpu, const char *id,
@@ -241,10 +250,16 @@ static int find_room(void *self, const struct egpu_claim *claim, const struct cl
     if (state_reserved_find(e->state, id))
         return err_set(why, EALREADY, "an earlier attempt is not over yet");
     claim_amount_request(want, &req);
-    if (!(node[0] && room_of_pod(e, claim, &req, node, id, ret)) &&
+    if (want->profile[0] && !elastic_find_instance(e, claim, want->profile, node, ret))
+        return err_set(why, EAGAIN,
+                       "no MIG instance %s is free now among those that the scheduler gives out "
+                       "(mode: share); one is made where a card is divided on demand and has room",
+                       want->profile);
+    if (!want->profile[0] && !(node[0] && room_of_pod(e, claim, &req, node, id, ret)) &&
         !room_by_placement(e, claim, &req, node, ret))
-        return err_set(why, EAGAIN, "no %s%shas room for it now",
-                       node[0] ? "card of node " : "GPU ", node);
+        return err_set(why, EAGAIN, "no %s%s%shas room for it now",
+                       elastic_is_under_mps(e, claim) ? "GPU under MPS " : "GPU ",
+                       node[0] ? "of node " : "", node);
     if (keep_room(e, egpu, id, ret) < 0)
         return err_errno(why, ENOMEM, "cannot keep room");
     return 0;
@@ -324,6 +339,8 @@ static int grow(void *self, const struct egpu *egpu, const struct claim_amount *
                 struct err *why) {
     struct elastic *e = self;
     const struct claim_amount *have = &egpu->capacity;
+    if (want->profile[0] || have->profile[0])
+        return err_set(why, EINVAL, "a MIG instance does not grow; make a claim of a larger one");
     if (want->whole || have->whole || want->cards != have->cards)
         return err_set(why, EINVAL,
                        "a share can grow up to 99 percent of its card; make a claim "

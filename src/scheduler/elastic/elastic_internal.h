@@ -26,18 +26,27 @@ void elastic_draw_again(struct elastic *e);
 /* The policy that the claim's class names; NULL: none, or none of ours. */
 const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim);
 
-/* Whether the node is one of those; whether the claim's class lets it be made there. */
+/* Whether the node is one of those. */
 bool elastic_is_on(const struct elastic *e, const struct node_selector *among,
                    const struct state_node *node);
-bool elastic_may_be_on(const struct elastic *e, const struct egpu_claim *claim,
-                       const struct state_node *node);
 void elastic_nodes_drop(struct elastic *e);
+
+/* A free MIG instance of the profile, on `node` or, with "", on any that the claim's class lets it
+ * be made on; of the card that has the fewest free ones, so that others can be divided anew. */
+bool elastic_find_instance(struct elastic *e, const struct egpu_claim *claim, const char *profile,
+                           const char *node, struct claims_room *ret);
 
 /* What the amount is of that card. */
 struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card);
 
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
+
+/* Whether claims of its class are made of cards under MPS only; which cards of the node claims of
+ * its class can be made of. */
+bool elastic_is_under_mps(const struct elastic *e, const struct egpu_claim *claim);
+uint64_t elastic_cards_for(const struct elastic *e, const struct egpu_claim *claim,
+                           const struct state_node *node);
 
 /* Whether what the pod holds is on a card of the ElasticGPU (NULL: on none). */
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,

@@ -35,6 +35,22 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
     return cards;
 }
 
+bool elastic_is_under_mps(const struct elastic *e, const struct egpu_claim *claim) {
+    const struct egpu_class *class = claims_class_of(e->claims, claim);
+    const struct provisioner *p = class ? provisioner_find(class->provisioner) : NULL;
+    return p && p->under_mps;
+}
+
+uint64_t elastic_cards_for(const struct elastic *e, const struct egpu_claim *claim,
+                           const struct state_node *node) {
+    uint64_t cards = 0;
+    if (!elastic_is_under_mps(e, claim))
+        return UINT64_MAX;
+    for (uint32_t c = 0; c < node->ncards; c++)
+        cards |= (uint64_t) node->cards[c]->under_mps << c;
+    return cards;
+}
+
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
                  const struct state_allocation *held) {
     uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : 0;

@@ -110,19 +110,31 @@ static bool use_of(const struct elastic *e, const struct state_pod *pod, const c
     }
 }
 
-/* The allowed nodes of a claim that is not provisioned yet: a class can be recreated under its
- * name. */
+/* The allowed nodes and cards of a claim that is not provisioned yet: a class can be recreated
+ * under its name. */
+static uint64_t key_of_class(const struct elastic *e, const struct egpu_claim *claim) {
+    const struct egpu_class *class = claims_class_of(e->claims, claim);
+    bool limits = class && (class->topologies.n > 0 || elastic_is_under_mps(e, claim));
+    return limits ? state_hash(1, class->meta.version) : 0;
+}
+
 static uint64_t key_of(const struct elastic *e, const struct claims_use *use) {
-    const struct egpu_class *class = use->egpu ? NULL : claims_class_of(e->claims, use->claim);
     if (use->egpu)
         return state_hash(state_hash(1, use->egpu->meta.name), use->egpu->meta.uid);
-    return class && class->topologies.n > 0 ? state_hash(1, class->meta.version) : 0;
+    return key_of_class(e, use->claim);
+}
+
+/* It is no pod: it stands for the claim that room is searched for. */
+static bool is_for_claim(const struct elastic *e, const struct state_pod *pod) {
+    return e->sought && !pod->uid[0];
 }
 
 static uint64_t select_key(void *self, const struct state_pod *pod) {
     const struct elastic *e = self;
     struct claims_use use;
     uint64_t hash = 0, key;
+    if (is_for_claim(e, pod))
+        return key_of_class(e, e->sought);
     for (uint32_t i = 0; i < pod->ncontainers; i++)
         if (pod->containers[i].claimed && use_of(e, pod, pod->containers[i].container, &use) &&
             (key = key_of(e, &use)) != 0)
@@ -134,15 +146,16 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
                          uint64_t allowed[static GPU_CONTAINERS_MAX]) {
     const struct elastic *e = self;
     struct claims_use use;
+    if (is_for_claim(e, pod))
+        allowed[0] &= elastic_cards_for(e, e->sought, node);
     for (uint32_t i = 0; i < pod->ncontainers; i++) {
         if (!pod->containers[i].claimed || !use_of(e, pod, pod->containers[i].container, &use))
             continue;
         if (!use.egpu && !elastic_may_be_on(e, use.claim, node))
             return false;
-        if (!use.egpu)
-            continue;
-        allowed[i] &= elastic_cards_of(use.egpu, node);
-        if (allowed[i] == 0 || !elastic_is_on(e, &use.egpu->affinity, node))
+        allowed[i] &=
+            use.egpu ? elastic_cards_of(use.egpu, node) : elastic_cards_for(e, use.claim, node);
+        if (allowed[i] == 0 || (use.egpu && !elastic_is_on(e, &use.egpu->affinity, node)))
             return false;
     }
     return true;

@@ -46,6 +46,8 @@ static void put_container_request(struct text *t, const struct container_request
         put_text(t, "%" PRIu32 " %% compute", req->core);
     if (req->tflops > 0)
         put_text(t, "%" PRIu32 " TFLOPS", req->tflops);
+    if (req->replicas > 0)
+        put_text(t, "%" PRIu32 " replica%s", req->replicas, req->replicas > 1 ? "s" : "");
     if (req->memory > 0 || req->memory_percent > 0)
         put_text(t, "%s", req->core > 0 || req->tflops > 0 ? " and " : "");
     if (req->memory > 0)
@@ -78,11 +80,12 @@ static void put_selection(struct text *t, const struct gpu_selection *selection)
 static void put_card(struct text *t, const struct state_card *card,
                      const struct place_card *place) {
     char memory[24];
+    put_text(t, " GPU %" PRIu32 "%s%s: ", card->index, card->profile[0] ? " MIG " : "",
+             card->profile);
     if (!card->healthy || card->duplicate)
-        put_text(t, " GPU %" PRIu32 ": %s,", card->index,
-                 card->duplicate ? "listed twice" : "not healthy");
+        put_text(t, "%s,", card->duplicate ? "listed twice" : "not healthy");
     else
-        put_text(t, " GPU %" PRIu32 ": %" PRIu32 " %% and %s,", card->index, place->free.core,
+        put_text(t, "%" PRIu32 " %% and %s,", place->free.core,
                  num_format_bytes(place->free.memory, memory));
 }
 

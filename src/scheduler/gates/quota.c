@@ -266,10 +266,13 @@ static const struct place_card *least_card(struct quotas *q, uint64_t now_ms) {
     *least = (struct place_card){0};
     q->least_ms = now_ms;
     for (const struct state_card *card = q->state->cards; card; card = card->hh.next) {
+        if (card->apart)
+            continue;
         if (least->memory == 0 || card->memory < least->memory)
             least->memory = least->physical = card->memory;
         if (card->tflops > least->tflops)
             least->tflops = card->tflops;
+        place_least_replicas(&least->replicas, card->replicas.count, card->replicas.as_cards);
     }
     return least;
 }

@@ -38,6 +38,8 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
     for (uint32_t i = 0; i < node->ncards; i++) {
         json_object_begin(w, NULL);
         json_put_u64(w, "index", node->cards[i]->index);
+        if (node->cards[i]->profile[0])
+            json_put_string(w, "profile", node->cards[i]->profile);
         json_put_bool(w, "healthy", node->place[i].healthy);
         json_put_u64(w, "freeCore", node->place[i].free.core);
         json_put_u64(w, "freeMemory", node->place[i].free.memory);
@@ -103,6 +105,8 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
     json_object_begin(&w, NULL);
     json_put_string(&w, "uid", pod->uid);
     json_put_string(&w, "node", pod->node ? pod->node->name : NULL);
+    if (pod->foreign.scheduler)
+        json_put_string(&w, "foreignScheduler", pod->foreign.scheduler);
     if (pod->problem != REQUEST_OK) {
         json_put_string(&w, "wants", request_problem_text(pod->problem, pod->mixed));
     } else {

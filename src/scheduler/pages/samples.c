@@ -23,6 +23,8 @@ static void collect_pods(const struct state *state, struct scheduler_samples *re
 static void collect_cards(const struct state *state, struct scheduler_samples *ret) {
     uint64_t healthy = 0;
     for (const struct state_node *node = state->nodes; node; node = node->hh.next) {
+        for (const struct state_card *card = node->apart; card; card = card->next)
+            healthy += card->healthy;
         for (uint32_t i = 0; i < node->ncards; i++) {
             const struct place_card *card = &node->place[i];
             healthy += card->healthy;
@@ -43,6 +45,21 @@ static void collect_events(const struct scheduler *s, struct scheduler_sample *r
     ret->events_dropped = stats.dropped;
 }
 
+static void collect_mig(const struct scheduler *s, struct scheduler_samples *ret) {
+    const struct mig_orders *const all[] = {s->mig, s->mig_claims};
+    ret->mig_orders[0] = (struct mig_order_sample){.result = "made"};
+    ret->mig_orders[1] = (struct mig_order_sample){.result = "failed"};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct mig_orders_stats stats;
+        mig_orders_stats(all[i], &stats);
+        ret->mig_orders[0].count += stats.made;
+        ret->mig_orders[1].count += stats.failed;
+        ret->scheduler.mig_waiting += stats.waiting;
+        prom_add(&ret->scheduler.mig_time, &stats.time);
+    }
+    ret->sets[SAMPLES_mig_order] = METRIC_SAMPLES(ret->mig_orders, 2);
+}
+
 void scheduler_samples_collect(const struct scheduler *s, struct scheduler_samples *ret) {
     state_refresh_all(s->state);
     ret->scheduler = (struct scheduler_sample){
@@ -58,11 +75,13 @@ void scheduler_samples_collect(const struct scheduler *s, struct scheduler_sampl
         .gpu_patches_failed = s->gpu_status.failed,
         .wakes = s->requeue.sent,
         .objects_refused = s->objects_refused,
+        .skew = s->skew.ahead,
     };
     collect_verbs(s, ret);
     collect_pods(s->state, ret);
     collect_cards(s->state, ret);
     collect_events(s, &ret->scheduler);
+    collect_mig(s, ret);
     ret->changes[0] = (struct change_sample){"acquired", s->lease.acquired};
     ret->changes[1] = (struct change_sample){"lost", s->lease.lost};
     ret->sets[SAMPLES_change] = METRIC_SAMPLES(ret->changes, 2);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/mig/orders.h"
 #include "wire/metrics.h"
 
 /* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
@@ -16,6 +17,7 @@
     SET(outcome, "verb and outcome")                                                               \
     SET(stage, "stage of a pod on its way to a node")                                              \
     SET(gpus, "state of GPUs")                                                                     \
+    SET(mig_order, "result of an order")                                                           \
     SET(change, "change of the Lease")                                                             \
     SET(scheduler, "replica of the scheduler")
 
@@ -46,6 +48,11 @@ struct gpus_sample {
     uint64_t count;
 };
 
+struct mig_order_sample {
+    const char *result;
+    uint64_t count;
+};
+
 struct change_sample {
     const char *change;
     uint64_t count;
@@ -59,6 +66,9 @@ struct scheduler_sample {
     uint64_t bind_conflicts, bind_doubts, forged;
     uint64_t events_written, events_failed, events_dropped;
     uint64_t gpu_patches, gpu_patches_failed, wakes, objects_refused;
+    uint32_t mig_waiting;
+    struct prom_histogram mig_time;
+    double skew; /* see version_skew.h */
 };
 
 struct scheduler_samples {
@@ -67,6 +77,7 @@ struct scheduler_samples {
     struct outcome_sample outcomes[2 * VERBS];
     struct stage_sample stages[POD_STAGES];
     struct gpus_sample gpus[2];
+    struct mig_order_sample mig_orders[2];
     struct change_sample changes[2];
     struct scheduler_sample scheduler;
 };

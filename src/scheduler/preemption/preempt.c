@@ -202,7 +202,7 @@ static bool empty_view(struct node_case *c) {
         return false;
     for (uint32_t i = 0; i < c->node->ncards; i++) {
         c->view.cards[i] = c->view.node.cards[i];
-        c->view.cards[i].free = place_amount_of_card(c->view.cards[i].memory);
+        c->view.cards[i].free = place_amount_of(&c->view.cards[i]);
         state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
     state_count_reserved(c->node, c->pod, false, c->view.cards);

@@ -221,7 +221,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         struct state_card *card = node->cards[i];
         card->duplicate = find_card(node, card->uuid) != (int) i;
         cards[i] = state_place_card(card);
-        cards[i].free = place_amount_of_card(card->memory);
+        cards[i].free = place_amount_of(&cards[i]);
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
         unsettled += !state_pod_is_settled(pod);
@@ -229,6 +229,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
             short_of |= take_pod(node, pod, cards);
     }
     state_count_reserved(node, without, settled_only, cards);
+    state_count_cpus(node, without, cards);
     for (uint32_t i = 0; i < node->ncards; i++) {
         state_take_unattributed(node->cards[i], &cards[i].free);
         assert(cards[i].free.memory <= cards[i].memory && cards[i].free.core <= CORE_PER_CARD &&
@@ -267,9 +268,12 @@ void state_release(struct state *s, struct state_pod *pod) {
 
 struct place_card state_place_card(const struct state_card *card) {
     return (struct place_card){.memory = card->memory,
-                               .healthy = card->healthy && !card->duplicate,
+                               .healthy = card->healthy && !card->duplicate && !card->leaving,
+                               .whole_only = card->whole_only,
                                .physical = card->physical,
-                               .tflops = card->tflops};
+                               .tflops = card->tflops,
+                               .core = card->core,
+                               .replicas = card->replicas};
 }
 
 struct assigned_device state_device(const struct state_card *card,

@@ -15,7 +15,8 @@
 struct key_card {
     uint64_t memory, physical, free_memory;
     uint32_t free_core, free_slots, tflops, model;
-    uint64_t healthy;
+    uint8_t healthy, whole_only, core, cpus_known;
+    uint32_t replicas, cpus_above, cpus_upto;
 };
 struct key_node {
     uint64_t cpu_free, cpu, memory_free, memory;
@@ -26,7 +27,7 @@ struct key {
     struct key_card cards[PLACE_CARDS_MAX];
     unsigned char topology[sizeof(struct place_topology) + PLACE_CARDS_MAX * PLACE_CARDS_MAX];
 };
-_Static_assert(sizeof(struct key_card) == 48 && sizeof(struct key_node) == 40, "no gaps");
+_Static_assert(sizeof(struct key_card) == 56 && sizeof(struct key_node) == 40, "no gaps");
 
 /* Models without an id are compared by name. */
 static bool has_model_id(const struct state_card *card) {
@@ -50,7 +51,13 @@ static size_t make_key(const struct state_node *node, struct key *ret) {
                                           .free_slots = card->free.slots,
                                           .tflops = card->tflops,
                                           .model = node->cards[i]->model_id,
-                                          .healthy = card->healthy};
+                                          .healthy = card->healthy,
+                                          .whole_only = card->whole_only,
+                                          .core = (uint8_t) card->core,
+                                          .cpus_known = card->cpus.known,
+                                          .cpus_above = card->cpus.above,
+                                          .cpus_upto = card->cpus.upto,
+                                          .replicas = card_replicas_code(&card->replicas)};
     }
     if (node->topology) {
         size_t more = topology_size(node->topology->ncards);

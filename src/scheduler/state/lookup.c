@@ -8,18 +8,34 @@
 #include "scheduler/state/state_internal.h"
 
 struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu + b.cpu, a.memory + b.memory};
+    return (struct cpu_memory){a.cpu + b.cpu, a.memory + b.memory, a.exclusive + b.exclusive};
 }
 
 struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b) {
     return (struct cpu_memory){a.cpu > b.cpu ? a.cpu - b.cpu : 0,
-                               a.memory > b.memory ? a.memory - b.memory : 0};
+                               a.memory > b.memory ? a.memory - b.memory : 0,
+                               a.exclusive > b.exclusive ? a.exclusive - b.exclusive : 0};
 }
 
 struct state_pod *state_pod_find(struct state *s, const char *uid) {
     struct state_pod *pod;
     HASH_FIND_STR(s->pods, uid, pod);
     return pod;
+}
+
+struct state_card *state_instance_find(struct state *s, const char *gpu, const char *profile,
+                                       uint32_t start, uint32_t *ret_at) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, gpu, card);
+    for (uint32_t c = 0; card && card->node && c < card->node->ncards; c++) {
+        struct state_card *instance = card->node->cards[c];
+        if (strcmp(instance->parent, card->uuid) == 0 && instance->start == start &&
+            strcmp(instance->profile, profile) == 0) {
+            *ret_at = c;
+            return instance;
+        }
+    }
+    return NULL;
 }
 
 const char *state_stage_name(enum pod_stage stage) {
@@ -47,6 +63,12 @@ enum place_reason state_node_absent(const struct state_node *node) {
         if (node->cards[i]->healthy || node->cards[i]->unknown)
             return node->head->absence;
     return PLACE_OK;
+}
+
+enum place_reason state_card_absent(const struct state_card *card) {
+    if (!card->apart)
+        return state_node_absent(card->node);
+    return card->node->ncards > 0 ? card->node->head->absence : card->node->apart_absence;
 }
 
 struct place_node state_place_node(const struct state_node *node) {

@@ -71,7 +71,8 @@ void state_node_free(struct state *s, struct state_node *node) {
 }
 
 void state_node_drop_if_unused(struct state *s, struct state_node *node) {
-    if (node->exists || node->ncards > 0 || node->pods || node->reserved || node->loads)
+    if (node->exists || node->ncards > 0 || node->apart || node->pods || node->reserved ||
+        node->loads)
         return;
     state_learn_node(s, node, true);
     state_node_free(s, node);

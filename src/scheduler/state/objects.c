@@ -36,6 +36,7 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     s->pods_generation++;
     free(pod->nominated);
     free(pod->labels);
+    free(pod->foreign.scheduler);
     free(pod);
 }
 
@@ -89,6 +90,17 @@ int state_node_absence(struct state *s, const char *name, enum place_reason abse
     return 1;
 }
 
+int state_node_apart_absence(struct state *s, const char *name, enum place_reason absence) {
+    struct state_node *node = state_node_get(s, name);
+    if (!node)
+        return -ENOMEM;
+    if (node->apart_absence == absence)
+        return 0;
+    node->apart_absence = absence;
+    state_unproject(node);
+    return 1;
+}
+
 void state_node_gone(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (!node)
@@ -109,6 +121,8 @@ static void node_remove_card(struct state_card *card) {
     struct state_node *node = card->node;
     if (!node)
         return;
+    if (card->apart)
+        DL_DELETE(node->apart, card);
     for (uint32_t i = 0; i < node->ncards; i++)
         if (node->cards[i] == card) {
             memmove(&node->cards[i], &node->cards[i + 1],
@@ -124,6 +138,12 @@ static void node_remove_card(struct state_card *card) {
 /* Keeps the cards in order. A card beyond the 64th is not used. */
 static void node_add_card(struct state_node *node, struct state_card *card) {
     uint32_t at = node->ncards;
+    if (card->apart) {
+        DL_APPEND(node->apart, card);
+        card->node = node;
+        state_node_changed(node);
+        return;
+    }
     if (at == PLACE_CARDS_MAX)
         return;
     for (; at > 0 && card_order(card, node->cards[at - 1]) < 0; at--)
@@ -149,6 +169,18 @@ static struct state_card *card_get(struct state *s, const char *name) {
     return hash_added_or_freed(card);
 }
 
+/* What it has of a card, if it is an instance. */
+static void take_instance(struct state_card *card, struct state_node *node,
+                          const struct gpu_object *gpu) {
+    uint32_t core = gpu->parent[0] && !gpu->no_shares ? gpu->core : 0;
+    if (card->core != core)
+        state_node_changed(node);
+    card->core = core;
+    memcpy(card->parent, gpu->parent, sizeof(card->parent));
+    memcpy(card->profile, gpu->mig.profile, sizeof(card->profile));
+    card->start = gpu->mig.start;
+}
+
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
     char *copy = observed ? strdup(observed) : NULL;
     struct state_card *card = card_get(s, gpu->name);
@@ -161,10 +193,11 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->observed = copy;
     card->listed = true;
     state_unproject(node);
-    if (card->node != node || card->index != gpu->index) {
+    if (card->node != node || card->index != gpu->index || card->apart != gpu->no_shares) {
         struct state_node *old = card->node;
         node_remove_card(card);
         card->index = gpu->index;
+        card->apart = gpu->no_shares;
         node_add_card(node, card);
         if (old && old != node)
             state_node_drop_if_unused(s, old);
@@ -172,8 +205,11 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     uint64_t capacity = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != capacity ||
         card->physical != gpu->memory || card->healthy != gpu->healthy ||
+        card->whole_only != gpu->whole_only || card->under_mps != gpu->under_mps ||
+        card_replicas_code(&card->replicas) != card_replicas_code(&gpu->replicas) ||
         card->unknown != gpu->unknown || card->unattributed != gpu->unattributed)
         state_node_changed(node);
+    take_instance(card, node, gpu);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
     if (strcmp(card->model, gpu->model) != 0)
         state_node_changed(node);
@@ -185,8 +221,17 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->physical = gpu->memory;
     card->unattributed = gpu->unattributed;
     card->healthy = gpu->healthy;
+    card->whole_only = gpu->whole_only;
+    card->under_mps = gpu->under_mps;
+    card->replicas = gpu->replicas;
     card->unknown = gpu->unknown;
     return 0;
+}
+
+void state_instance_leave(struct state_card *card, bool leaving) {
+    if (card->leaving != leaving)
+        state_node_changed(card->node);
+    card->leaving = leaving;
 }
 
 void state_gpu_gone(struct state *s, const char *name) {
@@ -243,12 +288,14 @@ static int set_containers(struct state_pod *pod, const struct gpu_request *reque
     return 0;
 }
 
-/* Resources of a pod are fixed when it is created; its setting for memory scaling is not. */
+/* Shares of a pod are fixed when it is created; its CPUs and its setting for memory scaling are
+ * not. */
 static bool same_containers(const struct state_pod *pod, const struct gpu_request *request) {
     if (pod->ncontainers != request->n)
         return false;
     for (uint32_t i = 0; i < request->n; i++)
-        if (pod->containers[i].scaling != request->containers[i].scaling)
+        if (pod->containers[i].scaling != request->containers[i].scaling ||
+            pod->containers[i].cpus != request->containers[i].cpus)
             return false;
     return true;
 }
@@ -299,7 +346,8 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
 
 /* Requests of CPU and memory can be resized while the pod runs. */
 static void set_room(struct state_pod *pod, struct cpu_memory room) {
-    if (pod->room.cpu == room.cpu && pod->room.memory == room.memory)
+    if (pod->room.cpu == room.cpu && pod->room.memory == room.memory &&
+        pod->room.exclusive == room.exclusive)
         return;
     if (pod->node) {
         pod->node->used = state_room_add(state_room_sub(pod->node->used, pod->room), room);

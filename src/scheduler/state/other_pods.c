@@ -11,7 +11,7 @@
 #include "scheduler/state/state_internal.h"
 
 static bool is_same(struct cpu_memory a, struct cpu_memory b) {
-    return a.cpu == b.cpu && a.memory == b.memory;
+    return a.cpu == b.cpu && a.memory == b.memory && a.exclusive == b.exclusive;
 }
 
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable) {

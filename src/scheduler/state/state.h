@@ -84,6 +84,12 @@ struct pod_requeue {
     bool shortened;   /* only the best of the nodes that fit were named */
 };
 
+/* daemon/foreign_pods.c */
+struct pod_foreign {
+    char *scheduler; /* that the pod names and that does not ask here; NULL: none, or not known */
+    bool told;       /* by an Event */
+};
+
 struct state_pod {
     char uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
@@ -123,6 +129,7 @@ struct state_pod {
     bool listed;     /* shown since the last sync began */
     bool shown;      /* by the watch, which will show its end, too */
     struct pod_requeue requeue;
+    struct pod_foreign foreign;
     struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;
 };
@@ -131,6 +138,10 @@ struct state_card {
     char name[KUBE_NAME_MAX]; /* of the GPU object */
     uint32_t index;
     char uuid[GPU_UUID_MAX];
+    char parent[GPU_UUID_MAX];          /* of a MIG instance: its card; "": a card */
+    char profile[GPU_PROFILE_TEXT_MAX]; /* of a MIG instance, with its place */
+    uint32_t start;                     /* memory slice of the card */
+    uint32_t core;                      /* see struct place_card */
     char model[96];
     uint32_t model_id; /* 0: not known */
     uint32_t tflops;   /* by the model table; 0: not known */
@@ -138,10 +149,17 @@ struct state_card {
     uint32_t nlinks;   /* see struct gpu_object */
     uint8_t links[GPU_LINKS_MAX];
     struct state_node *node;
-    uint64_t memory;       /* bytes: the capacity that the node offers */
-    uint64_t physical;     /* bytes that are there */
-    uint64_t unattributed; /* of `physical`: unattributed memory, not allocated */
+    /* No share of it is given out: it is among node->apart, and placement does not see it. */
+    bool apart;
+    struct state_card *prev, *next; /* among node->apart */
+    uint64_t memory;                /* bytes: the capacity that the node offers */
+    uint64_t physical;              /* bytes that are there */
+    uint64_t unattributed;          /* of `physical`: unattributed memory, not allocated */
     bool healthy;
+    bool whole_only; /* no share of it is given out, only all of it */
+    bool leaving;    /* a MIG instance that is to be destroyed: it takes no pods */
+    bool under_mps;  /* its containers are clients of MPS */
+    struct card_replicas replicas;
     bool unknown;   /* status.state is "Unknown": nothing reports its health */
     bool duplicate; /* another object of the node has the same UUID and counts instead */
     bool overcommitted;
@@ -218,11 +236,14 @@ struct state_node {
     uint32_t ncards;
     struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
     struct place_card
-        place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
-    struct state_pod *pods;     /* pods with an allocation here */
-    struct state_load *loads;   /* the others on it */
+        place[PLACE_CARDS_MAX];      /* the same cards and what is free after all holders */
+    struct state_card *apart;        /* cards and instances that give no shares */
+    enum place_reason apart_absence; /* see state_node_apart_absence() */
+    struct state_pod *pods;          /* pods with an allocation here */
+    struct state_load *loads;        /* the others on it */
     struct state_reserved *reserved;
     struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
+    struct node_cpus cpus;           /* as the agent has reported them */
     struct place_topology *topology; /* of cards[]; NULL: not known */
     bool relinked;                   /* it must be rebuilt */
     uint32_t id; /* small and its own while it is there; see place_model_node() */
@@ -348,9 +369,15 @@ unsigned state_recheck(struct state *s);
 int state_node_seen(struct state *s, const char *name);
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
 
+/* CPUs of the node that containers can have for themselves, as the agent has read them. */
+int state_node_cpus(struct state *s, const char *name, const struct node_cpus *cpus);
+
 /* PLACE_NODE_UNREADY, PLACE_NO_AGENT, PLACE_AGENT_STOPS, or PLACE_OK as at the start. Returns 1
  * when that is a change, else as the others. */
 int state_node_absence(struct state *s, const char *name, enum place_reason absence);
+
+/* The same for a node that offers no shares: why its agent cannot give out whole devices. */
+int state_node_apart_absence(struct state *s, const char *name, enum place_reason absence);
 void state_node_gone(struct state *s, const char *name);
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
 void state_gpu_gone(struct state *s, const char *name);
@@ -372,10 +399,19 @@ struct state_head *state_head_at(struct state *s, const char *name, size_t len, 
 void state_judge_soon(const struct state_head *head, const struct place_plan *plan);
 
 struct state_pod *state_pod_find(struct state *s, const char *uid);
+/* The MIG instance of that card (name of its GPU object) whose shares are given out, and its index
+ * in the node's cards; NULL: there is none. */
+struct state_card *state_instance_find(struct state *s, const char *gpu, const char *profile,
+                                       uint32_t start, uint32_t *ret_at);
+/* Whether it takes pods: see `leaving`. */
+void state_instance_leave(struct state_card *card, bool leaving);
 
 /* Why no pod is to be bound to the node now: its absence, where it has a healthy card; else
  * PLACE_OK. */
 enum place_reason state_node_absent(const struct state_node *node);
+
+/* The same for a card, also for one that gives no shares. */
+enum place_reason state_card_absent(const struct state_card *card);
 
 /* The part of the card's capacity that is withheld for unattributed memory, in bytes. */
 uint64_t state_card_unattributed(const struct state_card *card);

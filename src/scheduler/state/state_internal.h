@@ -2,8 +2,8 @@
 #pragma once
 
 /* What the files of this directory call of each other. None calls one that is later in this list:
- * names.c, lookup.c and namespace_usage.c; equivalence.c and learn.c; node.c; links.c, other_pods.c
- * and reserved.c; allocation.c; refresh.c; placing.c; objects.c. */
+ * names.c, lookup.c and namespace_usage.c; equivalence.c and learn.c; node.c; cpus.c, links.c,
+ * other_pods.c and reserved.c; allocation.c; refresh.c; placing.c; objects.c. */
 
 #include "scheduler/state/state.h"
 
@@ -42,6 +42,11 @@ static inline bool state_pod_is_settled(const struct state_pod *pod) {
 /* links.c: takes over how a card is connected, and makes the node's topology of that. */
 void state_links_seen(struct state_card *card, const struct gpu_object *gpu);
 void state_links_refresh(struct state_node *node);
+
+/* cpus.c: writes for each card which containers get their exclusive CPUs where it is, without what
+ * the pod `without` (may be NULL) has of them. */
+void state_count_cpus(const struct state_node *node, const struct state_pod *without,
+                      struct place_card cards[static PLACE_CARDS_MAX]);
 
 /* other_pods.c */
 int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "abi/nvml.h"
 #include "base/num.h"
 #include "base/units.h"
 #include "sim/daemon/machine.h"
@@ -168,6 +169,7 @@ static const struct {
     {"virtualization", "none", "vgpu", offsetof(struct sim_config, vgpu)},
     {"accounting", "off", "on", offsetof(struct sim_config, accounting)},
     {"fork", "keep", "close", offsetof(struct sim_config, fork_closes)},
+    {"mig-change", "at-once", "reset", offsetof(struct sim_config, mig_needs_reset)},
     {"dead-pids", "hidden", "listed", offsetof(struct sim_config, lists_dead)},
 };
 
@@ -300,15 +302,58 @@ static int set_licence(struct sim_gpu_config *g, const char *value, struct err *
     return config_parse_licence(value, &g->licence, err);
 }
 
+/* Appends the bytes of a text of hexadecimal digits, dashes left out. False: it has other
+ * characters or another number of digits. */
+static bool parse_uuid(const char *text, size_t len, uint8_t ret[static 16]) {
+    size_t n = 0;
+    memset(ret, 0, 16);
+    for (size_t i = 0; i < len; i++) {
+        const char *digits = "0123456789abcdef", *at = text[i] ? strchr(digits, text[i]) : NULL;
+        if (text[i] == '-')
+            continue;
+        if (!at || n == 32)
+            return false;
+        ret[n / 2] = (uint8_t) (ret[n / 2] << 4 | (at - digits));
+        n++;
+    }
+    return n == 32;
+}
+
+/* The cluster's UUID and the number of the clique in it; or how far it is from knowing them. */
+static int set_fabric(struct sim_gpu_config *g, const char *value, struct err *err) {
+    const char *dot = strchr(value, '.');
+    uint64_t clique = 0;
+    if (strcmp(value, "in-progress") == 0 || strcmp(value, "not-started") == 0) {
+        g->fabric_state =
+            *value == 'i' ? NVML_GPU_FABRIC_STATE_IN_PROGRESS : NVML_GPU_FABRIC_STATE_NOT_STARTED;
+        return 0;
+    }
+    if (!dot || !parse_uuid(value, (size_t) (dot - value), g->cluster) ||
+        num_parse_u64(dot + 1, UINT32_MAX, &clique) < 0)
+        return bad_value(err, value, "UUID.CLIQUE, in-progress or not-started");
+    g->clique = (uint32_t) clique;
+    g->fabric_state = NVML_GPU_FABRIC_STATE_COMPLETED;
+    return 0;
+}
+
 static const struct {
     const char *key;
     int (*set)(struct sim_gpu_config *g, const char *value, struct err *err);
     bool single; /* no two GPUs can have the same */
 } gpu_keys[] = {
-    {"model", set_model, false}, {"memory", set_memory, false},  {"context", set_context, false},
-    {"uuid", set_uuid, true},    {"serial", set_serial, true},   {"pci", set_pci, true},
-    {"numa", set_numa, false},   {"pcie-root", set_root, false}, {"pcie-switch", set_bridge, false},
-    {"ecc", set_ecc, false},     {"mig", set_mig, false},        {"licence", set_licence, false},
+    {"model", set_model, false},
+    {"memory", set_memory, false},
+    {"context", set_context, false},
+    {"uuid", set_uuid, true},
+    {"serial", set_serial, true},
+    {"pci", set_pci, true},
+    {"numa", set_numa, false},
+    {"pcie-root", set_root, false},
+    {"pcie-switch", set_bridge, false},
+    {"ecc", set_ecc, false},
+    {"mig", set_mig, false},
+    {"licence", set_licence, false},
+    {"fabric", set_fabric, false},
 };
 
 void config_init(struct sim_config *ret) {
@@ -597,6 +642,8 @@ static int check_config(const struct sim_config *c, struct err *err) {
         if (c->nvswitches > 0 && (g->model->nvlinks == 0 || links_used(c, i) > 0))
             return err_set(err, EINVAL, "GPU %u (%s) has no NVLink for the switches", i,
                            g->model->alias);
+        if (g->fabric_state && g->model->architecture < NVML_DEVICE_ARCH_HOPPER)
+            return err_set(err, EINVAL, "GPU %u: only models from Hopper on belong to a fabric", i);
         int r = check_names(c, i, err);
         if (r < 0)
             return r;
@@ -713,5 +760,11 @@ void config_describe_gpu(const struct sim_config *c, uint32_t minor, const char 
         p->pci_device = g->pci_device;
     }
     p->setting[SIM_SETTING_ACCOUNTING] = c->accounting;
+    p->fabric_state = g->fabric_state;
+    p->clique = g->clique;
+    memcpy(p->cluster, g->cluster, sizeof(p->cluster));
+    /* Behind switches of its own node a card has completed, in no cluster. */
+    if (!p->fabric_state && c->nvswitches > 0)
+        p->fabric_state = NVML_GPU_FABRIC_STATE_COMPLETED;
     describe_links(c, minor, p);
 }

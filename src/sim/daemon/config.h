@@ -42,6 +42,9 @@ struct sim_gpu_config {
                     */
     enum sim_licence licence;
     bool has_licence;
+    uint8_t fabric_state; /* NVML's number */
+    uint32_t clique;
+    uint8_t cluster[16];
 };
 
 struct sim_config {
@@ -52,6 +55,7 @@ struct sim_config {
     bool timing_only;
     bool accounting;
     bool fork_closes;     /* a forked child closes its parent's descriptors */
+    bool mig_needs_reset; /* MIG mode changes by a reset only */
     bool lists_dead;      /* process lists name processes that have ended, too */
     bool vgpu;            /* a guest with vGPUs */
     char host_driver[11]; /* of its host; empty: the same as `driver` */

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "abi/nvml.h"
 #include "base/buf.h"
 #include "sim/daemon/config.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/fault.h"
 #include "sim/daemon/host_view.h"
 
+#define REPAIRS_MAX 65535u
 #define ADVANCE_MAX_NS (86400ull * 1000000000ull)
 
 int control_parse(const void *data, size_t len, struct sim_control *ret) {
@@ -42,6 +44,8 @@ static void show_gpu(const struct sim_machine *m, uint32_t minor, struct buf *ou
                (unsigned long long) g->pressure, (unsigned long long) g->meter.total,
                (unsigned long long) g->switching, (unsigned long long) g->now,
                atomic_load(&p->clients));
+    buf_printf(out, "persistence=%s ",
+               atomic_load(&p->setting[SIM_SETTING_PERSISTENCE]) ? "on" : "off");
     if (m->host->vgpu)
         buf_printf(out, "licence=%s ", config_licence_name(atomic_load(&p->licence)));
     buf_printf(out, "model=%s\n", p->name);
@@ -115,7 +119,18 @@ static int do_show(struct daemon *d, const struct sim_control *c, struct buf *ou
 
 /* -- changes --------------------------------------------------------------------------------- */
 
+static int do_xid_instance(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    int r = fault_xid_instance(&d->machine, c->minor, c->nth - 1, c->times - 1, c->code);
+    if (r == -ENOENT)
+        buf_printf(out, "GPU %u has no such MIG instance", c->minor);
+    else if (r == -EINVAL)
+        buf_printf(out, "XID %u takes the card off the bus with all its instances", c->code);
+    return r;
+}
+
 static int do_xid(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    if (c->nth > 0)
+        return do_xid_instance(d, c, out);
     if (c->pid && !fault_in_use(&d->machine, c->minor, (pid_t) c->pid)) {
         buf_printf(out, "process %u has no context on GPU %u", c->pid, c->minor);
         return -ESRCH;
@@ -130,6 +145,50 @@ static int do_ecc(struct daemon *d, const struct sim_control *c, struct buf *out
         return -EOPNOTSUPP;
     }
     fault_ecc(&d->machine, c->minor, c->code != 0, c->amount);
+    return 0;
+}
+
+/* Rows are remapped from Ampere on, pages are retired before. */
+static int do_repair(struct daemon *d, const struct sim_control *c, bool remap, struct buf *out) {
+    const struct sim_page *page = d->machine.gpu[c->minor].page;
+    bool remaps = page->architecture >= NVML_DEVICE_ARCH_AMPERE;
+    if (!page->ecc || d->machine.host->vgpu || remap != remaps) {
+        buf_printf(out, "GPU %u (%s) does not %s", c->minor, page->name,
+                   remap ? "remap rows" : "retire pages");
+        return -EOPNOTSUPP;
+    }
+    if (c->code >= SIM_REPAIRS || c->code == SIM_REPAIR_PENDING || c->amount > REPAIRS_MAX)
+        return -EINVAL;
+    fault_repair(&d->machine, c->minor, (enum sim_repair) c->code, (uint32_t) c->amount);
+    return 0;
+}
+
+static int do_remap(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    return do_repair(d, c, true, out);
+}
+
+static int do_retire(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    return do_repair(d, c, false, out);
+}
+
+static int do_sram(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    struct sim_page *page = d->machine.gpu[c->minor].page;
+    if (!page->ecc || page->architecture < NVML_DEVICE_ARCH_AMPERE) {
+        buf_printf(out, "GPU %u (%s) has no threshold of SRAM errors", c->minor, page->name);
+        return -EOPNOTSUPP;
+    }
+    atomic_store(&page->sram_exceeded, 1);
+    return 0;
+}
+
+static int do_link(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    const struct sim_page *page = d->machine.gpu[c->minor].page;
+    if (c->code >= page->nvlinks) {
+        buf_printf(out, "GPU %u (%s) has %u NVLinks that lead somewhere", c->minor, page->name,
+                   page->nvlinks);
+        return -ENODEV;
+    }
+    fault_link(&d->machine, c->minor, c->code, c->amount == 0);
     return 0;
 }
 
@@ -156,7 +215,7 @@ static int do_return(struct daemon *d, const struct sim_control *c, struct buf *
 
 static int check_reset(const struct daemon *d, uint32_t minor, bool forced, struct buf *out) {
     const struct sim_page *page = d->machine.gpu[minor].page;
-    pid_t opener = fault_opener(&d->machine, minor);
+    pid_t opener = fault_opener(&d->machine, minor, 0);
     if (atomic_load(&page->state) == SIM_LOST) {
         buf_printf(out, "GPU %u is off the bus; `return` brings it back", minor);
         return -EINVAL;
@@ -333,7 +392,9 @@ static const struct {
     [SIM_DO_ADVANCE] = {do_advance, false},  [SIM_DO_HANG] = {do_hang, false},
     [SIM_DO_RELEASE] = {do_release, false},  [SIM_DO_PERSISTENCE] = {do_persistence, true},
     [SIM_DO_LICENCE] = {do_licence, true},   [SIM_DO_DESTROY] = {do_destroy, true},
-    [SIM_DO_SWAP] = {do_swap, true},
+    [SIM_DO_SRAM] = {do_sram, true},         [SIM_DO_SWAP] = {do_swap, true},
+    [SIM_DO_REMAP] = {do_remap, true},       [SIM_DO_RETIRE] = {do_retire, true},
+    [SIM_DO_LINK] = {do_link, true},
 };
 
 int control_serve(struct daemon *d, int fd, const struct sim_control *c) {

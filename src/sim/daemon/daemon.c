@@ -266,6 +266,7 @@ int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *
     d->machine.ngpus = d->machine.nunits = ngpus;
     d->stepped = o->config->stepped;
     d->lists_dead = o->config->lists_dead;
+    d->mig_needs_reset = o->config->mig_needs_reset;
     d->clock = daemon_now();
     (void) pidns_read(getpid(), &d->own_pids);
     raise_descriptor_limit();

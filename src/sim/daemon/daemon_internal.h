@@ -58,8 +58,9 @@ struct daemon {
     int spare; /* closed for a moment when descriptors run out */
     int host_fd;
     int page_fd[SIM_MAX_UNITS];
-    bool lists_dead;   /* process lists name processes that have ended, too */
-    uint64_t nexports; /* so far */
+    bool mig_needs_reset; /* MIG mode changes by a reset only */
+    bool lists_dead;      /* process lists name processes that have ended, too */
+    uint64_t nexports;    /* so far */
     bool stepped;
     uint64_t clock; /* of a stepped machine */
     bool unloaded;  /* refuses clients until the driver is loaded again */
@@ -205,8 +206,9 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
  * while a descriptor keeps memory of it. */
 int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi);
 
-/* The card has been reset, or the driver unloaded: no instance is left. MIG mode is in the InfoROM
- * of cards before Hopper, and stays there. */
+/* The card has been reset, or the driver unloaded: no instance is left, and a pending MIG mode is
+ * the mode now. A mode that was not to change is in the InfoROM of cards before Hopper and stays on
+ * there; on later cards it is off. */
 void daemon_forget_instances(struct daemon *d, uint32_t minor);
 
 /* Divides a card as a machine file says. */

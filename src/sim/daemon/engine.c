@@ -254,6 +254,7 @@ static bool entry_valid(const struct sim_session *s, const struct sim_entry *e) 
         return false;
     switch (e->kind) {
     case SIM_KERNEL:
+        return !s->machine->gpu[e->minor].division;
     case SIM_HOLD:
         return true;
     case SIM_MARK:

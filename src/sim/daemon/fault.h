@@ -14,7 +14,20 @@
  * contexts of this process (0: of all on the card). */
 void fault_xid(struct sim_machine *m, uint32_t minor, uint32_t xid, pid_t pid);
 
+/* The same, limited to a GPU instance of the card, and to a compute instance of it (UINT32_MAX: to
+ * none). -ENOENT: there is no such instance; -EINVAL: the XID takes the card off the bus. */
+int fault_xid_instance(struct sim_machine *m, uint32_t minor, uint32_t gi, uint32_t ci,
+                       uint32_t xid);
+
 void fault_ecc(struct sim_machine *m, uint32_t minor, bool uncorrected, uint64_t errors);
+
+/* Records a repair of the card's memory, `n` rows or pages of it, which the next reset activates,
+ * or that one failed. Reports the XID of it. */
+void fault_repair(struct sim_machine *m, uint32_t minor, enum sim_repair what, uint32_t n);
+
+/* A link that leads somewhere goes down, which is reported as XID 74, or up; so does its other end.
+ */
+void fault_link(struct sim_machine *m, uint32_t minor, uint32_t link, bool down);
 
 /* Takes the card off the bus: its contexts end, their memory is free. */
 void fault_lose(struct sim_machine *m, uint32_t minor);
@@ -25,8 +38,8 @@ bool fault_in_use(const struct sim_machine *m, uint32_t minor, pid_t pid);
 /* Healthy again, as after a reset. -EBUSY while a process has a context there. */
 int fault_reset(struct sim_machine *m, uint32_t minor);
 
-/* A process that has the card open, 0: none. */
-pid_t fault_opener(const struct sim_machine *m, uint32_t minor);
+/* A process other than `except` (0: any) that has the card open, 0: none. */
+pid_t fault_opener(const struct sim_machine *m, uint32_t minor, pid_t except);
 
 /* Marks `bytes` of a card as used by no process. -ENOMEM when fewer are free. */
 int fault_pressure(struct sim_machine *m, uint32_t minor, uint64_t bytes);

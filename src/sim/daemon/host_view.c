@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "sim/daemon/host_file.h"
 #include "sim/daemon/pci.h"
 
@@ -99,7 +100,8 @@ static int put_driver_files(const char *dir, const struct sim_machine *m, struct
     _cleanup_buf_ struct buf modules = BUF_INIT(4096), version = BUF_INIT(4096);
     buf_puts(&modules, "nvidia_uvm 2072576 0 - Live 0x0000000000000000\n"
                        "nvidia 56823808 1 nvidia_uvm, Live 0x0000000000000000\n");
-    buf_printf(&version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  %s\n", m->host->driver);
+    buf_printf(&version, "NVRM version: NVIDIA UNIX " MACHINE " Kernel Module  %s\n",
+               m->host->driver);
     int r = host_file_put(dir, MODULES, &modules, err);
     if (r == 0)
         r = host_file_put(dir, DRIVER "/version", &version, err);

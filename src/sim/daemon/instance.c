@@ -49,6 +49,7 @@ int instance_set_mode(struct sim_machine *m, uint32_t minor, bool on) {
         g->division = NULL;
     }
     atomic_store(&g->page->mig, on);
+    atomic_store(&g->page->mig_pending, on);
     return 0;
 }
 

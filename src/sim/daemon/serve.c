@@ -241,8 +241,9 @@ static int serve_set(struct daemon *d, const struct sim_session *s, const struct
     if (which == SIM_SETTING_ACCOUNTING)
         nvml_accounting_clear(g);
     if (which == SIM_SETTING_ECC_COUNTS) {
-        atomic_store(&g->page->ecc_corrected, 0);
-        atomic_store(&g->page->ecc_uncorrected, 0);
+        uint32_t first = q->a & 1 ? SIM_ECC_CORRECTED_TOTAL : SIM_ECC_CORRECTED;
+        atomic_store(&g->page->ecc_errors[first], 0);
+        atomic_store(&g->page->ecc_errors[first + 1], 0);
     }
     atomic_store(&g->page->setting[which], (uint32_t) q->a);
     return 0;
@@ -251,17 +252,17 @@ static int serve_set(struct daemon *d, const struct sim_session *s, const struct
 /* Compute modes 2 (prohibited) and 3 (one process at a time) of NVML. */
 static bool may_enter(const struct daemon *d, const struct sim_channel *c, uint32_t minor) {
     uint32_t mode = atomic_load(&c->gpu->page->setting[SIM_SETTING_COMPUTE_MODE]);
-    if (c->gpu->division)
-        return false; /* its instances are what can be used */
     for (const struct sim_session *s = d->machine.sessions; mode == 3 && s; s = s->next)
         if (s->channel[minor] && s->channel[minor] != c && s->channel[minor]->contexts > 0)
             return false;
     return mode != 2;
 }
 
-/* A card that is out of order, or on which this process's contexts have died, takes nothing new. */
+/* A card that is out of order, or on which this process's contexts have died, takes nothing new. Of
+ * one in MIG mode only the instances can be used. */
 static bool takes_work(const struct sim_session *s, const struct sim_channel *c, uint32_t minor) {
-    return atomic_load(&c->gpu->page->state) == SIM_HEALTHY && s->broken[minor] == 0;
+    return !c->gpu->division && atomic_load(&c->gpu->page->state) == SIM_HEALTHY &&
+           s->broken[minor] == 0;
 }
 
 static bool only_reads(uint32_t op) {
@@ -334,6 +335,13 @@ static int serve_device(struct daemon *d, struct sim_session *s, const struct si
     }
 }
 
+static void serve_open(struct sim_session *s, uint32_t minor, struct answer *a) {
+    if (session_attached(s, minor))
+        s->opened |= 1ull << minor;
+    else
+        a->reply.status = -ENODEV;
+}
+
 static void serve_fault(struct daemon *d, const struct sim_session *s, const struct sim_request *q,
                         struct answer *a) {
     uint32_t status = 0;
@@ -358,7 +366,7 @@ int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *q,
     else if (q->op >= SIM_SHARE && q->op <= SIM_EVENT_CLOSE)
         r = serve_share(d, w->session, q, fd, &a);
     else if (q->op == SIM_OPEN && q->minor < SIM_MAX_GPUS)
-        w->session->opened |= 1ull << q->minor;
+        serve_open(w->session, q->minor, &a);
     else if (q->op == SIM_LIMITS)
         a.reply.status = serve_limits(d, w, q, fd, &a);
     else

@@ -11,6 +11,7 @@
 #include "abi/cuda.h"
 #include "base/cleanup.h"
 #include "sim/daemon/daemon_internal.h"
+#include "sim/daemon/fault.h"
 #include "sim/daemon/instance.h"
 
 #define HOPPER 9u /* compute capability */
@@ -44,7 +45,7 @@ static int destroy_compute(struct daemon *d, uint32_t minor, uint32_t gi, uint32
     return 0;
 }
 
-static int set_mode(struct daemon *d, uint32_t minor, bool on) {
+static int change_mode(struct daemon *d, uint32_t minor, bool on) {
     struct sim_division *division = d->machine.gpu[minor].division;
     for (uint32_t i = 0; division && !on && i < SIM_GPU_INSTANCES_MAX; i++) {
         if (!division->gi[i].profile)
@@ -58,6 +59,21 @@ static int set_mode(struct daemon *d, uint32_t minor, bool on) {
         (void) instance_destroy(&d->machine, minor, i);
     }
     return instance_set_mode(&d->machine, minor, on);
+}
+
+/* The mode is pending where it cannot change at once: -EBUSY while another client has the card
+ * open, -ERESTART where only a reset changes it. */
+static int set_mode(struct daemon *d, const struct sim_session *s, uint32_t minor, bool on) {
+    const struct sim_gpu *g = &d->machine.gpu[minor];
+    size_t n;
+    if (!g->model || !mig_profiles(g->model, &n) || d->machine.host->vgpu)
+        return -EOPNOTSUPP;
+    atomic_store(&g->page->mig_pending, on);
+    if (on == (g->division != NULL))
+        return 0;
+    if (fault_opener(&d->machine, minor, s->pid))
+        return -EBUSY;
+    return d->mig_needs_reset ? -ERESTART : change_mode(d, minor, on);
 }
 
 /* The contexts on it die, as those of a lost card. */
@@ -82,12 +98,11 @@ int daemon_end_instance(struct daemon *d, uint32_t minor, uint32_t gi) {
 
 void daemon_forget_instances(struct daemon *d, uint32_t minor) {
     const struct sim_gpu *g = &d->machine.gpu[minor];
-    if (!g->division)
-        return;
-    for (uint32_t gi = 0; gi < SIM_GPU_INSTANCES_MAX; gi++)
+    bool on = g->division != NULL, pending = atomic_load(&g->page->mig_pending);
+    for (uint32_t gi = 0; on && gi < SIM_GPU_INSTANCES_MAX; gi++)
         (void) daemon_end_instance(d, minor, gi);
-    if (g->page->cc_major >= HOPPER)
-        (void) instance_set_mode(&d->machine, minor, false);
+    if (on != pending || g->page->cc_major >= HOPPER)
+        (void) instance_set_mode(&d->machine, minor, on != pending && pending);
 }
 
 /* One entry a GPU instance, and one for each of its compute instances. */
@@ -143,11 +158,11 @@ static int attach_instance(struct daemon *d, struct sim_session *s, const struct
     return 0;
 }
 
-static int change(struct daemon *d, const struct sim_request *q) {
+static int change(struct daemon *d, const struct sim_session *s, const struct sim_request *q) {
     uint32_t x = (uint32_t) q->token[0], y = (uint32_t) q->token[1];
     switch (q->a) {
     case SIM_MIG_MODE:
-        return set_mode(d, q->minor, x != 0);
+        return set_mode(d, s, q->minor, x != 0);
     case SIM_MIG_CREATE:
         return instance_create(&d->machine, q->minor, x, (int) y);
     case SIM_MIG_DESTROY:
@@ -179,7 +194,7 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
         list_instances(d, q->minor, a);
         return 0;
     }
-    r = change(d, q);
+    r = change(d, s, q);
     int updated = capability_update(d, q->minor, NULL);
     return r >= 0 && updated < 0 ? updated : r;
 }

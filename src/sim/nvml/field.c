@@ -41,11 +41,11 @@ static nvmlReturn_t ecc_count(nvmlDevice_t device, unsigned int which, nvmlField
     return as_long(r, n, out);
 }
 
+/* which: pages for errors that could be corrected, that could not, whether some are pending. */
 static nvmlReturn_t retired(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
     nvmlEnableState_t pending;
     nvmlReturn_t r = nvmlDeviceGetRetiredPagesPendingStatus(device, &pending);
-    (void) which;
-    return as_int(r, 0, out); /* no page is, and none waits to be */
+    return as_int(r, atomic_load(&device->page->repair[SIM_REPAIR_CORRECTED + which]), out);
 }
 
 static nvmlReturn_t remapped(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {

@@ -28,9 +28,10 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
     if (!ecc_counts || error_type > NVML_MEMORY_ERROR_TYPE_UNCORRECTED ||
         counter_type > NVML_AGGREGATE_ECC)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *ecc_counts = atomic_load(error_type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-                                  ? &device->page->ecc_uncorrected
-                                  : &device->page->ecc_corrected);
+    *ecc_counts = atomic_load(
+        &device->page->ecc_errors[(counter_type == NVML_AGGREGATE_ECC ? SIM_ECC_CORRECTED_TOTAL
+                                                                      : SIM_ECC_CORRECTED) +
+                                  (error_type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED)]);
     return NVML_SUCCESS;
 }
 
@@ -68,6 +69,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
     return NVML_SUCCESS;
 }
 
+/* The driver does not answer for a card with MIG instances. */
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corr_rows,
                                        unsigned int *unc_rows, unsigned int *is_pending,
                                        unsigned int *failure_occurred) {
@@ -76,7 +78,12 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corr_r
         return NVML_ERROR_NOT_SUPPORTED;
     if (!corr_rows || !unc_rows || !is_pending || !failure_occurred)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *corr_rows = *unc_rows = *is_pending = *failure_occurred = 0;
+    if (nvml_has_instances(device))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *corr_rows = atomic_load(&device->page->repair[SIM_REPAIR_CORRECTED]);
+    *unc_rows = atomic_load(&device->page->repair[SIM_REPAIR_UNCORRECTED]);
+    *is_pending = atomic_load(&device->page->repair[SIM_REPAIR_PENDING]);
+    *failure_occurred = atomic_load(&device->page->repair[SIM_REPAIR_FAILED]);
     return NVML_SUCCESS;
 }
 

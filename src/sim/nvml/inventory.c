@@ -139,12 +139,16 @@ static nvmlReturn_t enter_retiring(nvmlDevice_t device, const void *out) {
 
 nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause,
                                        unsigned int *page_count, unsigned long long *addresses) {
-    (void) addresses;
     NVML_TRY(enter_retiring(device, page_count));
     if ((unsigned int) cause > NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *page_count = 0;
-    return NVML_SUCCESS;
+    bool uncorrected = cause == NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR;
+    unsigned int room = *page_count;
+    *page_count = atomic_load(
+        &device->page->repair[uncorrected ? SIM_REPAIR_UNCORRECTED : SIM_REPAIR_CORRECTED]);
+    for (unsigned int i = 0; addresses && i < room && i < *page_count; i++)
+        addresses[i] = (2ull * i + uncorrected) << 12;
+    return !addresses || room < *page_count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause,
@@ -158,7 +162,9 @@ nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device,
                                                     nvmlEnableState_t *is_pending) {
     nvmlReturn_t r = enter_retiring(device, is_pending);
     if (r == NVML_SUCCESS)
-        *is_pending = NVML_FEATURE_DISABLED;
+        *is_pending = atomic_load(&device->page->repair[SIM_REPAIR_PENDING])
+                          ? NVML_FEATURE_ENABLED
+                          : NVML_FEATURE_DISABLED;
     return r;
 }
 
@@ -169,7 +175,15 @@ nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
         return NVML_ERROR_NOT_SUPPORTED;
     if (!values)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *values = (nvmlRowRemapperHistogramValues_t){.max = 640};
+    unsigned int none = atomic_load(&device->page->repair[SIM_REPAIR_EXHAUSTED]);
+    unsigned int remapped = atomic_load(&device->page->repair[SIM_REPAIR_CORRECTED]) +
+                            atomic_load(&device->page->repair[SIM_REPAIR_UNCORRECTED]);
+    if (none == 0)
+        none = atomic_load(&device->page->repair[SIM_REPAIR_FAILED]);
+    if (remapped > SIM_BANKS - none) /* one of each bank */
+        remapped = SIM_BANKS - none;
+    *values = (nvmlRowRemapperHistogramValues_t){
+        .max = SIM_BANKS - none - remapped, .high = remapped, .none = none};
     return NVML_SUCCESS;
 }
 

@@ -24,17 +24,22 @@ static nvmlReturn_t enter_link(nvmlDevice_t device, unsigned int link, const voi
     return link < device->page->nvlink_max ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* The same, and something is at its other end. */
+/* Something is at its other end, and it is up. */
+static bool is_active(nvmlDevice_t device, unsigned int link) {
+    return link < device->page->nvlinks && !(atomic_load(&device->page->links_down) >> link & 1);
+}
+
+/* The same, and it is active. */
 static nvmlReturn_t enter_active_link(nvmlDevice_t device, unsigned int link, const void *out) {
     nvmlReturn_t r = enter_link(device, link, out);
-    return r == NVML_SUCCESS && link >= device->page->nvlinks ? NVML_ERROR_NOT_SUPPORTED : r;
+    return r == NVML_SUCCESS && !is_active(device, link) ? NVML_ERROR_NOT_SUPPORTED : r;
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
-                                      nvmlEnableState_t *is_active) {
-    nvmlReturn_t r = enter_link(device, link, is_active);
+                                      nvmlEnableState_t *state) {
+    nvmlReturn_t r = enter_link(device, link, state);
     if (r == NVML_SUCCESS)
-        *is_active = link < device->page->nvlinks ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+        *state = is_active(device, link) ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return r;
 }
 

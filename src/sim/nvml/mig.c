@@ -40,6 +40,8 @@ static nvmlReturn_t status_of(int r) {
         return NVML_ERROR_INSUFFICIENT_RESOURCES;
     case -EBUSY:
         return NVML_ERROR_IN_USE;
+    case -ERESTART:
+        return NVML_ERROR_RESET_REQUIRED;
     case -ENOENT:
         return NVML_ERROR_NOT_FOUND;
     case -EOPNOTSUPP:
@@ -90,6 +92,13 @@ nvmlReturn_t nvml_may_aggregate(nvmlDevice_t device) {
         client_mig(nvml_client(), device->page->minor, SIM_MIG_LIST, SIM_CAP_MONITOR, 0, &a));
 }
 
+bool nvml_has_instances(nvmlDevice_t device) {
+    struct sim_mig_entry list[ENTRIES_MAX];
+    unsigned int n = 0;
+    return atomic_load(&device->page->mig) && fetch_entries(device, 0, list, &n) == NVML_SUCCESS &&
+           n > 0;
+}
+
 /* -- mode ------------------------------------------------------------------------------------ */
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current_mode,
@@ -98,7 +107,8 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current_mod
     NVML_TRY(enter_card(device, NULL, &n));
     if (!current_mode || !pending_mode)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *current_mode = *pending_mode = atomic_load(&device->page->mig);
+    *current_mode = atomic_load(&device->page->mig);
+    *pending_mode = atomic_load(&device->page->mig_pending);
     return NVML_SUCCESS;
 }
 
@@ -110,7 +120,7 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode,
         return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t r = change_division(device, SIM_MIG_MODE, mode, 0, NULL);
     *activation_status = r;
-    return r == NVML_ERROR_IN_USE ? NVML_SUCCESS : r;
+    return r == NVML_ERROR_IN_USE || r == NVML_ERROR_RESET_REQUIRED ? NVML_SUCCESS : r;
 }
 
 /* -- profiles -------------------------------------------------------------------------------- */

@@ -20,6 +20,23 @@ nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t *branch_i
     return nvml_put_string(branch_info->branch, length, text);
 }
 
+/* It came with driver 550. */
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device,
+                                             nvmlEccSramErrorStatus_v1_t *status) {
+    unsigned int driver = 0;
+    NVML_TRY(nvml_enter(device));
+    (void) sscanf(nvml_client()->host->driver, "%u", &driver);
+    if (driver < 550)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    NVML_CHECK_VERSION(status, nvmlEccSramErrorStatus_v1_t, 1);
+    if (!device->page->ecc || device->page->architecture < NVML_DEVICE_ARCH_AMPERE)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *status = (nvmlEccSramErrorStatus_v1_t){.version = status->version,
+                                            .bThresholdExceeded =
+                                                atomic_load(&device->page->sram_exceeded)};
+    return NVML_SUCCESS;
+}
+
 /* Of units in a rack, and of cards that were left out on purpose, there are none. */
 static nvmlReturn_t report_none(unsigned int *count) {
     NVML_TRY(nvml_ready());

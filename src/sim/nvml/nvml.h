@@ -56,6 +56,9 @@ nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
  * monitor's capability: NO_PERMISSION for others. SUCCESS for a device that is not divided. */
 nvmlReturn_t nvml_may_aggregate(nvmlDevice_t device);
 
+/* Whether the card is divided and has GPU instances. */
+bool nvml_has_instances(nvmlDevice_t device);
+
 /* One request about a device; the daemon's answer as an NVML result. */
 nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
                           struct client_answer *answer);

@@ -179,5 +179,5 @@ nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterTy
         return NVML_ERROR_NOT_SUPPORTED;
     if ((unsigned int) counter_type > NVML_AGGREGATE_ECC)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return write_setting(device, SIM_SETTING_ECC_COUNTS, 0);
+    return write_setting(device, SIM_SETTING_ECC_COUNTS, counter_type);
 }

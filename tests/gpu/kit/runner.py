@@ -143,7 +143,10 @@ def sweep(keep=()):
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 pass
-        time.sleep(0.01)
+        try:
+            time.sleep(0.01)
+        except OSError:     # refused by the kernel: the loop goes on without a pause
+            pass
 
 
 def kill_group(process):

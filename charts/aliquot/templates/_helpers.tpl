@@ -1,0 +1,136 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{- define "aliquot.name" -}}
+{{- .Values.nameOverride | default "aliquot" -}}
+{{- end -}}
+
+{{- /* "policies" or "webhook". Without an API server, helm knows the groups of its libraries and no kinds, unless
+--api-versions names them: there the version says which kinds there are. */}}
+{{- define "aliquot.admission" -}}
+{{- $apis := .Capabilities.APIVersions -}}
+{{- $has := $apis.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- if not ($apis.Has "v1/Pod") -}}
+  {{- $has = or $has (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if eq .Values.admission.mode "auto" -}}
+  {{- ternary "policies" "webhook" $has -}}
+{{- else -}}
+  {{- .Values.admission.mode -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The reference of an image; takes root, and image with what differs from .Values.image. */}}
+{{- define "aliquot.image" -}}
+{{- $registry := .image.registry | default .root.Values.image.registry -}}
+{{- $name := ternary (printf "%s/%s" $registry .image.repository) .image.repository (ne $registry "") -}}
+{{- if .image.digest -}}
+  {{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+  {{- printf "%s:%s" $name (.image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The labels of nodes with GPUs, one of which is enough. */}}
+{{- define "aliquot.gpuLabels" -}}
+{{- /* Node feature discovery: display and 3D controllers of NVIDIA, with the class of the device or without. */}}
+- {key: feature.node.kubernetes.io/pci-10de.present, operator: In, values: ["true"]}
+- {key: feature.node.kubernetes.io/pci-0300_10de.present, operator: In, values: ["true"]}
+- {key: feature.node.kubernetes.io/pci-0302_10de.present, operator: In, values: ["true"]}
+{{- /* GPU feature discovery and NVIDIA's operator. */}}
+- {key: nvidia.com/gpu.present, operator: In, values: ["true"]}
+{{- /* GKE, EKS, AKS. */}}
+- {key: cloud.google.com/gke-accelerator, operator: Exists}
+- {key: k8s.amazonaws.com/accelerator, operator: Exists}
+- {key: kubernetes.azure.com/accelerator, operator: In, values: [nvidia]}
+- {key: accelerator, operator: In, values: [nvidia]}
+{{- end -}}
+
+{{- /* The label nvidia-device-enable, by which gpu-manager's nodes are chosen, keeps the agent off a node. */}}
+{{- define "aliquot.agent.affinity" -}}
+{{- if .Values.agent.affinity -}}
+{{- toYaml .Values.agent.affinity -}}
+{{- else -}}
+{{- $enabled := dict "key" "nvidia-device-enable" "operator" "NotIn" "values" (list "disable") -}}
+{{- $terms := list -}}
+{{- if .Values.agent.gpuNodesOnly -}}
+  {{- range include "aliquot.gpuLabels" . | fromYamlArray -}}
+    {{- $terms = append $terms (dict "matchExpressions" (list . $enabled)) -}}
+  {{- end -}}
+{{- else -}}
+  {{- $terms = list (dict "matchExpressions" (list $enabled)) -}}
+{{- end -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      {{- toYaml $terms | nindent 6 }}
+{{- end -}}
+{{- end -}}
+
+{{- /* kube-scheduler's tag is the API server's version without what a provider appends, v1.33.5 of v1.33.5-eks-3025e55. */}}
+{{- define "aliquot.kubeScheduler.image" -}}
+{{- $given := .Values.scheduler.kubeScheduler.image -}}
+{{- $tag := $given.tag | default (regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version) -}}
+{{- include "aliquot.image" (dict "root" . "image" (merge (dict "tag" $tag) $given)) -}}
+{{- end -}}
+
+{{- /* The value of the label is "" by kubeadm, "true" by k3s and RKE2. A pair with a kube-scheduler runs on any node. */}}
+{{- define "aliquot.scheduler.affinity" -}}
+{{- if .Values.scheduler.affinity -}}
+{{- toYaml .Values.scheduler.affinity -}}
+{{- else if eq .Values.scheduler.mode "extender" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - key: node-role.kubernetes.io/control-plane
+            operator: Exists
+{{- end -}}
+{{- end -}}
+
+{{- /* Both containers read the configuration when they start: a change of it starts new ones. */}}
+{{- define "aliquot.scheduler.annotations" -}}
+{{- $annotations := .Values.scheduler.podAnnotations -}}
+{{- if eq .Values.scheduler.mode "own" -}}
+  {{- $checksum := include (print .Template.BasePath "/kube-scheduler.yaml") . | sha256sum -}}
+  {{- $annotations = merge (dict "checksum/configuration" $checksum) $annotations -}}
+{{- end -}}
+{{- with $annotations -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
+{{- /* The defaults of a rolling update are refused beside another type. */}}
+{{- define "aliquot.updateStrategy" -}}
+{{- if has .type (list "OnDelete" "Recreate") -}}
+type: {{ .type }}
+{{- else -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Arguments of the agent that are not the same everywhere. */}}
+{{- define "aliquot.agent.options" -}}
+{{- $agent := .Values.agent -}}
+{{- $rules := list -}}
+{{- range $namespace, $reaction := $agent.overuseRules -}}
+  {{- $rules = append $rules (printf "%s=%s" $namespace $reaction) -}}
+{{- end -}}
+{{- $options := list
+  (list "driver-root" .Values.driver.root)
+  (list "dev-root" .Values.driver.devRoot)
+  (list "cdi-dir" (ternary "" .Values.cdi.dir (eq .Values.cdi.dir "/var/run/cdi")))
+  (list "kubelet-dir" (ternary "" .Values.kubelet.dir (eq .Values.kubelet.dir "/var/lib/kubelet")))
+  (list "on-overuse" $agent.onOveruse)
+  (list "on-escape" $agent.onEscape)
+  (list "overuse-rules" (join "," $rules))
+  (list "driver-limits" $agent.driverLimits)
+  (list "memory-scaling" (toString $agent.memoryScaling))
+  (list "config-map" $agent.configMap)
+  (list "mig-strategy" $agent.migStrategy)
+  (list "mps-cards" $agent.mpsCards)
+  (list "mps-dir" $agent.mpsDir)
+-}}
+{{- $arguments := list -}}
+{{- range $options -}}
+  {{- if last . -}}{{- $arguments = append $arguments (printf "--%s=%s" (first .) (last .)) -}}{{- end -}}
+{{- end -}}
+{{- with concat $arguments $agent.extraArgs -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* MIG instances on demand: follows the orders of aliquot-scheduler on cards in MIG mode, and
+ * reports what these can have (status.mig of their GPU objects). */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "agent/agent.h"
+#include "agent/config/card_config.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "mig/order.h"
+
+#define RETRY_MS 10000
+
+struct dynamic_card {
+    struct dynamic_card *next;
+    char uuid[GPU_UUID_MAX];
+    struct agent *agent;
+    struct mig_order order;
+    bool ordered;     /* `order` is what the API server has */
+    bool malformed;   /* it cannot be read, which was logged */
+    bool known;       /* `report` is of a reading of the card */
+    bool unread;      /* the last job has not read it: `report` may be out of date */
+    bool wanted;      /* the card is to be given out by order */
+    uint64_t layout;  /* hash of the instances, by the snapshot of that reading */
+    uint64_t read_of; /* the same, while the card is being read */
+    uint64_t read_at; /* loop time */
+    struct mig_report report;
+    struct mig_job job;
+    char cause[ERR_TEXT_MAX]; /* why it failed; "": it did not */
+    bool refused;             /* the order cannot be carried out on the card as it is */
+    uint64_t serial;          /* of the order that it carries out */
+    uint64_t failed_serial;   /* of an order that failed */
+    uint64_t retry_at;        /* loop time */
+};
+
+static struct dynamic_card *find_card(const struct agent *a, const char *uuid) {
+    struct dynamic_card *c;
+
+    LL_FOREACH(a->dynamic, c)
+        if (strcmp(c->uuid, uuid) == 0)
+            return c;
+    return NULL;
+}
+
+static struct dynamic_card *get_card(struct agent *a, const char *uuid) {
+    struct dynamic_card *c = find_card(a, uuid);
+
+    if (c || !(c = calloc(1, sizeof(*c))))
+        return c;
+    text_copy(c->uuid, sizeof(c->uuid), uuid);
+    c->agent = a;
+    LL_APPEND(a->dynamic, c);
+    return c;
+}
+
+/* ---- what the snapshot says ---- */
+
+/* kubelet gives out instances of all profiles with the strategy `mixed` only, the scheduler those
+ * of cards in mode `share`. */
+static bool is_dynamic(const struct agent *a, const struct gpu_snapshot *s,
+                       const struct gpu_device *d, bool *ret_shares) {
+    enum config_mode mode = config_card_mode(a->node_config, s, d);
+
+    *ret_shares = mode == CONFIG_MODE_SHARE;
+    return a->node_config->mig_dynamic && d->kind == GPU_CARD && d->divided &&
+           (*ret_shares ||
+            (mode == CONFIG_MODE_MIG && a->whole_rows.strategy == MIG_STRATEGY_MIXED));
+}
+
+static bool is_held(const struct agent *a, const char *uuid) {
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        if (slot_has_device(slot, uuid))
+            return true;
+    return false;
+}
+
+/* Changes with the instances, and with those that containers have. */
+static uint64_t hash_layout(const struct agent *a, const struct gpu_snapshot *s, const char *uuid) {
+    uint64_t hash = HASH_START;
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (strcmp(s->devices[i].parent, uuid) == 0)
+            hash = hash_text(hash_text(hash, s->devices[i].uuid),
+                             is_held(a, s->devices[i].uuid) ? "held" : "");
+    return hash;
+}
+
+/* Whether a container has one of the MIG devices of the GPU instance. */
+static bool is_instance_held(const struct agent *a, const struct gpu_snapshot *s, const char *card,
+                             uint32_t gi) {
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+
+        if (strcmp(d->parent, card) == 0 && d->mig.gi == gi && is_held(a, d->uuid))
+            return true;
+    }
+    return false;
+}
+
+/* What was in use when the card was read and is of no container: its end is in no snapshot. */
+static bool has_other_use(const struct agent *a, const struct gpu_snapshot *s,
+                          const struct dynamic_card *c) {
+    for (uint32_t k = 0; k < c->report.card.ninstances; k++)
+        if (c->report.card.instances[k].in_use &&
+            !is_instance_held(a, s, c->uuid, c->report.card.instances[k].id))
+            return true;
+    return false;
+}
+
+/* ---- jobs ---- */
+
+static void on_card(struct mig_job *job, const struct gpu_mig_card *card) {
+    struct dynamic_card *c = job->userdata;
+
+    if (card->status < 0)
+        text_copy(c->cause, sizeof(c->cause), card->error);
+    else if (card->result.pending)
+        text_copy(c->cause, sizeof(c->cause), card->result.reason);
+    else if (!card->known)
+        text_copy(c->cause, sizeof(c->cause), "the card could not be read after its change");
+    c->unread = !card->known;
+    c->refused = card->known && c->cause[0] && card->status != -ECANCELED;
+    if (c->unread)
+        return;
+    c->report.card = card->card;
+    c->known = true;
+    c->layout = c->read_of;
+    c->read_at = uv_now(c->agent->loop);
+}
+
+/* What was to be made and is not there has failed for that cause. */
+static void add_failures(struct dynamic_card *c, const struct mig_edit *edit, const char *cause) {
+    struct mig_report *report = &c->report;
+
+    for (uint32_t i = 0; i < edit->nmake && report->nfailures < MIG_ORDER_MAX; i++) {
+        struct mig_failure *f = &report->failures[report->nfailures];
+
+        if (mig_edit_find(&report->card, &edit->make[i]))
+            continue;
+        *f = (struct mig_failure){.place = edit->make[i]};
+        text_copy(f->cause, sizeof(f->cause), cause);
+        report->nfailures++;
+    }
+}
+
+static void on_done(struct mig_job *job, int status, const char *error) {
+    struct dynamic_card *c = job->userdata;
+    struct agent *a = c->agent;
+
+    if (status < 0)
+        text_copy(c->cause, sizeof(c->cause), error);
+    if (c->cause[0]) {
+        log_warn("GPU %s: MIG instances: %s", c->uuid, c->cause);
+        c->retry_at = uv_now(a->loop) + RETRY_MS;
+    }
+    /* What else has failed passes: another process divides cards, the child was killed. */
+    if (c->refused && job->order.kind == GPU_MIG_EDIT) {
+        c->report.nfailures = 0;
+        add_failures(c, &job->order.edit, c->cause);
+        c->report.observed = c->failed_serial = c->serial;
+    }
+    if (!a->closing)
+        (void) gpu_monitor_poll(a->shares.monitor);
+}
+
+static void submit(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c,
+                   uint32_t kind, const struct mig_edit *edit) {
+    c->job = (struct mig_job){.on_card = on_card, .on_done = on_done, .userdata = c};
+    c->job.order.kind = kind;
+    text_copy(c->job.order.card, sizeof(c->job.order.card), c->uuid);
+    if (edit)
+        c->job.order.edit = *edit;
+    c->cause[0] = 0;
+    c->unread = true;
+    c->refused = false;
+    c->serial = c->order.serial;
+    c->read_of = hash_layout(a, s, c->uuid);
+    mig_executor_submit(a->mig, &c->job);
+}
+
+/* The instances of an order that failed are not tried again until the order is another one. */
+static void follow(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c) {
+    struct mig_report report = c->report;
+    struct mig_edit edit;
+
+    if (!c->ordered || c->failed_serial == c->order.serial)
+        return;
+    if (mig_order_edit(&c->order, &report, &edit)) {
+        submit(a, s, c, GPU_MIG_EDIT, &edit);
+        return;
+    }
+    c->report.nfailures = report.nfailures;
+    memcpy(c->report.failures, report.failures, sizeof(report.failures));
+    c->report.observed = c->order.serial;
+}
+
+static void work(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c) {
+    const struct gpu_device *d = gpu_find(s, c->uuid);
+
+    if (!d || d->saved || d->released || !d->healthy || c->job.submitted ||
+        uv_now(a->loop) < c->retry_at)
+        return;
+    if (!c->known || c->unread || c->layout != hash_layout(a, s, c->uuid) ||
+        (has_other_use(a, s, c) && uv_now(a->loop) - c->read_at >= RETRY_MS))
+        submit(a, s, c, GPU_MIG_READ, NULL);
+    else
+        follow(a, s, c);
+}
+
+void card_dynamic_update(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+    struct dynamic_card *c;
+
+    LL_FOREACH(a->dynamic, c)
+        c->wanted = false;
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        bool shares;
+
+        if (is_dynamic(a, s, d, &shares) && (c = get_card(a, d->uuid))) {
+            c->wanted = true;
+            c->report.shares = shares;
+            work(a, s, c);
+        }
+    }
+    a->dynamic_known = true;
+}
+
+/* ---- GPU objects ---- */
+
+void card_dynamic_object(struct json object, void *userdata) {
+    struct agent *a = userdata;
+    const char *uuid = json_string_or(JSON_PATH(object, "spec", "uuid"), "");
+    const char *text =
+        json_string_or(JSON_PATH(object, "metadata", "annotations", MIG_ORDER_ANNOTATION), "");
+    struct dynamic_card *c = find_card(a, uuid);
+    struct mig_order order;
+    struct err err;
+    int r;
+
+    /* Most GPU objects are of no card in MIG mode, and have no order. */
+    if (!c && (!text[0] || !(c = get_card(a, uuid))))
+        return;
+    r = mig_order_parse(text, strlen(text), &order, &err);
+    if (r < 0 && !c->malformed)
+        log_warn("GPU %s: %s: the annotation is ignored", uuid, err.text);
+    c->malformed = r < 0;
+    c->ordered = r >= 0;
+    if (r >= 0)
+        c->order = order;
+    if (c->wanted)
+        work(a, gpu_monitor_snapshot(a->shares.monitor), c);
+}
+
+bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_report **ret) {
+    const struct agent *a = userdata;
+    const struct dynamic_card *c = find_card(a, uuid);
+    bool wanted = c && c->wanted;
+
+    *ret = wanted && c->known ? &c->report : NULL;
+    return a->dynamic_known && (!wanted || c->known);
+}
+
+void card_dynamic_done(struct agent *a) {
+    struct dynamic_card *c, *next;
+
+    LL_FOREACH_SAFE(a->dynamic, c, next)
+        free(c);
+    a->dynamic = NULL;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Checks of the nodes: agents, what they report, other plugins, clocks. */
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cluster/pod_ready.h"
+#include "cli/doctor/doctor.h"
+
+#define CLOCK_AHEAD_S 10  /* of a node's clock, beyond that of the API server */
+#define CLOCK_BEHIND_S 60 /* kubelet renews its Lease each 10 s, by its own clock */
+
+/* ---- agents ---- */
+
+/* Labels of nodes with GPUs, of NFD, GFD, GKE, EKS and AKS. NULL: any value. */
+static const struct {
+    const char *label, *value;
+} gpu_labels[] = {
+    {"nvidia.com/gpu.present", "true"},
+    {"feature.node.kubernetes.io/pci-10de.present", "true"},
+    {"feature.node.kubernetes.io/pci-0302_10de.present", "true"},
+    {"cloud.google.com/gke-accelerator", NULL},
+    {"k8s.amazonaws.com/accelerator", NULL},
+    {"kubernetes.azure.com/accelerator", "nvidia"},
+};
+
+static bool has_gpus(struct json node) {
+    struct json labels = JSON_PATH(node, "metadata", "labels");
+
+    for (size_t i = 0; i < sizeof(gpu_labels) / sizeof(gpu_labels[0]); i++) {
+        const char *value = json_string(json_get(labels, gpu_labels[i].label));
+
+        if (value && (!gpu_labels[i].value || strcmp(value, gpu_labels[i].value) == 0))
+            return true;
+    }
+    return false;
+}
+
+static bool is_left_out(struct json node) {
+    return json_is_string(json_get(JSON_PATH(node, "metadata", "labels"), "nvidia-device-enable"),
+                          "disable");
+}
+
+static const char *name_of(struct json object) {
+    return json_string_or(JSON_PATH(object, "metadata", "name"), "");
+}
+
+static bool is_agent(struct json pod) {
+    return json_is_string(json_get(JSON_PATH(pod, "metadata", "labels"), "app.kubernetes.io/name"),
+                          "aliquot-agent");
+}
+
+/* The agent's pod on the node; invalid: none. */
+static struct json find_agent(const struct doctor *d, const char *node) {
+    struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
+    struct json pod;
+
+    while (json_next(&it, NULL, &pod))
+        if (is_agent(pod) && json_is_string(JSON_PATH(pod, "spec", "nodeName"), node))
+            return pod;
+    return (struct json){0};
+}
+
+void doctor_check_agents(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
+    unsigned agents = 0, missing = 0;
+    struct json node;
+
+    if (!json_valid(d->evidence.nodes.root) || !json_valid(d->evidence.pods.root)) {
+        const struct doctor_doc *unread =
+            json_valid(d->evidence.nodes.root) ? &d->evidence.pods : &d->evidence.nodes;
+
+        doctor_find_unread(d, unread);
+        return;
+    }
+    while (json_next(&it, NULL, &node)) {
+        struct json agent = find_agent(d, name_of(node));
+
+        agents += json_valid(agent);
+        if (json_valid(agent) ? pod_is_ready(agent) : !has_gpus(node) || is_left_out(node))
+            continue;
+        missing++;
+        doctor_find(d, DOCTOR_WRONG,
+                    json_valid(agent) ? "kubectl -n <namespace of Aliquot> logs <its pod>"
+                                      : "look at the nodeSelector and the tolerations of the "
+                                        "DaemonSet aliquot-agent",
+                    json_valid(agent) ? "the agent on node %s is not ready"
+                                      : "node %s has GPUs and no agent",
+                    name_of(node));
+    }
+    if (agents == 0 && missing == 0)
+        doctor_find(d, DOCTOR_WRONG, "install Aliquot: docs/install.md",
+                    "there is no agent in namespace %s", d->evidence.system);
+    else if (missing == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "agents that are ready: %u", agents);
+}
+
+/* ---- what agents report ---- */
+
+/* Of a node as a whole; an Event of a pod is its own matter, but for the runtime's. */
+static bool is_of_node(struct json event) {
+    const char *by = json_string_or(json_get(event, "reportingComponent"), "");
+
+    return strcmp(by, "aliquot-agent") == 0 &&
+           (json_is_string(JSON_PATH(event, "involvedObject", "kind"), "Node") ||
+            json_is_string(json_get(event, "reason"), "ContainerRuntimeWithoutCDI"));
+}
+
+static unsigned find_events(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.events.root, "items"));
+    struct json event;
+    unsigned n = 0;
+
+    for (; json_next(&it, NULL, &event);) {
+        if (!is_of_node(event))
+            continue;
+        n++;
+        doctor_find(d, DOCTOR_WRONG, "the message names the remedy; docs/failure-modes.md",
+                    "%s %s: %s: %s", json_string_or(JSON_PATH(event, "involvedObject", "kind"), ""),
+                    json_string_or(JSON_PATH(event, "involvedObject", "name"), ""),
+                    json_string_or(json_get(event, "reason"), ""),
+                    json_string_or(json_get(event, "message"), ""));
+    }
+    return n;
+}
+
+static unsigned find_conditions(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
+    struct json node;
+    unsigned n = 0;
+
+    while (json_next(&it, NULL, &node)) {
+        struct json gpus = json_find(JSON_PATH(node, "status", "conditions"), "type", "GPUHealthy");
+
+        if (!json_valid(gpus) || json_is_string(json_get(gpus, "status"), "True"))
+            continue;
+        n++;
+        doctor_find(d, DOCTOR_WRONG, "kubectl get gpus; docs/failure-modes.md", "node %s: %s",
+                    name_of(node), json_string_or(json_get(gpus, "message"), ""));
+    }
+    return n;
+}
+
+void doctor_check_nodes(struct doctor *d) {
+    unsigned n = find_conditions(d) + find_events(d);
+
+    if (!json_valid(d->evidence.events.root))
+        doctor_find_unread(d, &d->evidence.events);
+    else if (n == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "no card is unhealthy, and no agent has a problem");
+}
+
+/* ---- other plugins ---- */
+
+/* Parts of the names of images. */
+static const char *const plugins[] = {"k8s-device-plugin", "gpushare-plugin", "gpu-manager",
+                                      "projecthami/hami", "vgpu-device-plugin"};
+
+static const char *other_plugin(struct json daemonset) {
+    struct json_iter it = json_iter(JSON_PATH(daemonset, "spec", "template", "spec", "containers"));
+    struct json container;
+
+    while (json_next(&it, NULL, &container)) {
+        const char *image = json_string_or(json_get(container, "image"), "");
+
+        for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
+            if (strstr(image, plugins[i]))
+                return image;
+    }
+    return NULL;
+}
+
+void doctor_check_plugins(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.daemonsets.root, "items"));
+    struct json daemonset;
+    unsigned n = 0;
+
+    while (json_next(&it, NULL, &daemonset)) {
+        const char *image = other_plugin(daemonset);
+        uint64_t pods = 0;
+
+        (void) json_u64(JSON_PATH(daemonset, "status", "desiredNumberScheduled"), &pods);
+        if (!image || pods == 0)
+            continue;
+        n++;
+        doctor_find(
+            d, DOCTOR_UNSURE,
+            "keep it off the nodes of Aliquot: both would give the same cards; docs/dialects.md",
+            "DaemonSet %s/%s (%s) runs on %u nodes",
+            json_string_or(JSON_PATH(daemonset, "metadata", "namespace"), ""), name_of(daemonset),
+            image, (unsigned) pods);
+    }
+    if (!json_valid(d->evidence.daemonsets.root))
+        doctor_find_unread(d, &d->evidence.daemonsets);
+    else if (n == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "no DaemonSet of another device plugin for GPUs");
+}
+
+/* ---- clocks ---- */
+
+static bool read_time(struct json v, time_t *ret) {
+    const char *text = json_string_or(v, "");
+    struct tm tm = {0};
+
+    if (!strptime(text, "%Y-%m-%dT%H:%M:%S", &tm))
+        return false;
+    *ret = timegm(&tm);
+    return true;
+}
+
+void doctor_check_clocks(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.leases.root, "items"));
+    struct json lease;
+    time_t server, renewed;
+    unsigned wrong = 0;
+
+    /* The API server's clock, in what it would have made. */
+    if (!read_time(JSON_PATH(d->evidence.share.root, "metadata", "creationTimestamp"), &server) ||
+        !json_valid(d->evidence.leases.root)) {
+        doctor_find_unread(d, json_valid(d->evidence.leases.root) ? &d->evidence.share
+                                                                  : &d->evidence.leases);
+        return;
+    }
+    while (json_next(&it, NULL, &lease)) {
+        if (!json_valid(find_agent(d, name_of(lease))) ||
+            !read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed))
+            continue;
+        if (renewed <= server + CLOCK_AHEAD_S && renewed >= server - CLOCK_BEHIND_S)
+            continue;
+        wrong++;
+        doctor_find(d, DOCTOR_WRONG, "synchronize the clocks; a node that is gone is behind, too",
+                    "the clock of node %s is %ld s %s that of the API server", name_of(lease),
+                    labs((long) (renewed - server)), renewed > server ? "ahead of" : "behind");
+    }
+    if (wrong == 0)
+        doctor_find(d, DOCTOR_OK, NULL,
+                    "the clocks of the agents' nodes agree with the API server's");
+}

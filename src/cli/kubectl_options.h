@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Options that kubectl has, too. */
+
+#include "base/opt.h"
+
+extern struct kubectl_options {
+    const char *context, *kubeconfig; /* NULL: as kubectl finds them */
+} kubectl_options;
+
+/* Rows of struct opt for every command that calls kubectl. */
+#define KUBECTL_OPTIONS                                                                            \
+    {"context",  0,                                                                                \
+     "NAME",     "the context of the kubeconfig to use",                                           \
+     opt_string, &kubectl_options.context},                                                        \
+    {                                                                                              \
+        "kubeconfig", 0, "FILE", "the kubeconfig to use", opt_string, &kubectl_options.kubeconfig  \
+    }
+
+/* Parser of an option -A: const char **, the namespace of an option -n, becomes NULL. */
+int kubectl_all_namespaces(const char *value, void *target, struct err *err);

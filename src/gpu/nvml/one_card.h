@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One card in a process of its own, which makes some calls of NVML for it and ends: a call that
+ * hangs holds up nothing else, and the end of the process closes the card. */
+
+#include "gpu/nvml/nvml.h"
+
+/* Loads the library and finds the card. The process ends with the agent. Negative: it cannot be
+ * done, and the reason is on standard output. */
+int one_card_open(struct nvml *n, const char *library, const char *uuid, nvmlDevice_t *ret);
+
+/* Prints "CALL: reason", and returns the exit status for it. */
+int one_card_fail(const struct nvml *n, const char *call, nvmlReturn_t code);

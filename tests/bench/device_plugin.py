@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device plugin as kubelet sees it: the list that ListAndWatch streams, and Allocate."""
+
+import contextlib
+import pathlib
+import re
+import socket
+import struct
+import threading
+import time
+
+import grpc_raw
+from cluster import api as kube
+
+DIRECTORY = "/var/lib/kubelet/device-plugins"
+
+
+NAME = re.compile(r"(?:aliquot-)?(.*?)(-[0-9a-f]{8})?(?:-[0-9a-f]+-\d+)?\.sock")
+
+
+def find(world, name, timeout=30):
+    """The newest socket of the plugin of a resource (its name without the domain): of the agent, whose sockets have the
+    name, or its beginning and a hash, or of NVIDIA's plugin."""
+    directory = pathlib.Path(world.node_path(DIRECTORY))
+
+    def found():
+        seen = [(path, NAME.fullmatch(path.name)) for path in directory.iterdir()]
+        return sorted((path for path, m in seen if m and (m[1] == name or m[2] and name.startswith(m[1]))),
+                      key=lambda path: path.stat().st_mtime)
+    return str(world.until(found, timeout, f"a socket of the plugin of {name}")[-1])
+
+
+def fields(data):
+    """(number, content) of each length-delimited field of a protobuf message."""
+    at = 0
+    while at < len(data):
+        tag, at = data[at], at + 1
+        assert tag & 7 == 2, f"wire type {tag & 7}"
+        size = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        yield tag >> 3, data[at:at + size]
+        at += size
+
+
+def devices(response):
+    """{ID: whether it is healthy} of a ListAndWatchResponse."""
+    found = {}
+    for number, device in fields(response):
+        if number == 1:
+            parts = dict((n, content) for n, content in fields(device) if n in (1, 2))
+            found[parts[1].decode()] = parts.get(2) == b"Healthy"
+    return found
+
+
+class Watch(threading.Thread):
+    """The lists that a plugin streams, each with the moment of its arrival."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.channel = grpc_raw.Channel(path)
+        self.channel.socket.settimeout(None)
+        self.changed = threading.Condition()
+        self.lists = []         # [(perf_counter_ns, {ID: healthy})]
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError, ValueError):      # the end of the connection
+            for body in self.channel.stream(b"/v1beta1.DevicePlugin/ListAndWatch"):
+                now, seen = time.perf_counter_ns(), devices(body)
+                with self.changed:
+                    self.lists.append((now, seen))
+                    self.changed.notify_all()
+
+    def wait(self, check, since=0, timeout=30):
+        """The moment at which the first list arrived, not before `since`, for which check({ID: healthy}) is true."""
+        deadline = time.monotonic() + timeout
+        with self.changed:
+            done = 0
+            while True:
+                for when, seen in self.lists[done:]:
+                    if when >= since and check(seen):
+                        return when
+                done = len(self.lists)
+                if not self.changed.wait(max(0, deadline - time.monotonic())):
+                    raise kube.Timeout(f"no such list of devices within {timeout} s")
+
+    def last(self):
+        with self.changed:
+            return self.lists[-1][1] if self.lists else {}
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.channel.socket.shutdown(socket.SHUT_RDWR)
+        self.join()
+        self.channel.close()
+
+
+class Allocations(threading.Thread):
+    """Allocate for the same IDs, again and again, with a pause between."""
+
+    PAUSE = 0.005
+
+    def __init__(self, path, ids):
+        super().__init__(daemon=True)
+        self.channel = grpc_raw.Channel(path)
+        self.request = grpc_raw.field(1, b"".join(grpc_raw.field(1, i.encode()) for i in ids))
+        self.times = []         # ns
+        self.failure = None     # after which nothing is called
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            while not self.ended.wait(self.PAUSE):
+                begun = time.perf_counter_ns()
+                reply = self.channel.call(b"/v1beta1.DevicePlugin/Allocate", self.request)
+                self.times.append(time.perf_counter_ns() - begun)
+                assert reply, "an empty answer to Allocate"
+        except Exception as failure:    # noqa: BLE001  (raised by close())
+            self.failure = failure
+
+    def close(self):
+        """The times of all calls, which have succeeded."""
+        self.ended.set()
+        self.join()
+        self.channel.close()
+        if self.failure:
+            raise self.failure
+        return self.times

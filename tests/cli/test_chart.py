@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""charts/aliquot by the real helm, without a cluster: it renders the objects of the directories below deploy/, each value has
+its effect, and what is no value is refused by name."""
+
+import functools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TOP / "tests"))
+
+from cluster import binaries                            # noqa: E402  (the path comes first)
+from test_manifests import PROJECTS                     # noqa: E402
+
+CHART = TOP / "charts/aliquot"
+# What the directories have, which know no release.
+AS_DIRECTORIES = ["--namespace", "aliquot-system", "--set", "image.tag=dev,crds.keep=false,namespace.create=true"]
+CONFIGURATION = "aliquot-kube-scheduler-configuration"
+# Directory, version of the API server, mode of the scheduler.
+DIRECTORIES = [("base", "v1.36.3", "extender"), ("webhook", "v1.35.0", "extender"),
+               ("own-scheduler", "v1.36.3", "own"), ("own-scheduler-webhook", "v1.35.0", "own")]
+
+
+@pytest.fixture(scope="session")
+def programs():
+    binaries.ensure(toolsets=(*binaries.TOOLSETS, binaries.HELM))
+    return {name: binaries.find(name) for name in ("helm", "kubectl")}
+
+
+@pytest.fixture(scope="session")
+def helm(programs, tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+
+    @functools.cache
+    def run(*arguments):
+        return subprocess.run([programs["helm"], *map(str, arguments)], env={"HOME": str(home)}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm):
+    """The objects that the chart makes with these arguments of `helm template`."""
+    def run(*arguments):
+        made = helm("template", "aliquot", CHART, *arguments)
+        assert made.returncode == 0, made.stderr
+        return objects(made.stdout)
+    return run
+
+
+def identity(one):
+    return one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+
+def objects(text):
+    found = [one for one in yaml.safe_load_all(text) if one]
+    named = {identity(one): one for one in found}
+    assert len(named) == len(found)
+    return named
+
+
+def of_directory(programs, directory):
+    made = subprocess.run([programs["kubectl"], "kustomize", directory], check=True, stdout=subprocess.PIPE, text=True)
+    return objects(made.stdout)
+
+
+def plain(node):
+    """Without empty lines in texts: kustomize adds one where a line of a folded text is indented more than the first."""
+    if isinstance(node, dict):
+        return {key: plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [plain(value) for value in node]
+    return re.sub(r"\n+", "\n", node) if isinstance(node, str) else node
+
+
+def read_files(one):
+    """The object with the YAML in a ConfigMap as data: comments differ."""
+    data = {key: yaml.safe_load(value) if key.endswith(".yaml") else value for key, value in one.get("data", {}).items()}
+    return plain({**one, "data": data} if data else one)
+
+
+def check_equal(render, programs, directory, base, row, *settings):
+    """Object by object, and the file for kube-scheduler, which the chart has in a ConfigMap."""
+    _, version, mode = row
+    made = render(*AS_DIRECTORIES, "--kube-version", version, "--set", f"scheduler.mode={mode}", *settings)
+    rendered = {name: read_files(one) for name, one in made.items()}
+    wanted = {name: read_files(one) for name, one in of_directory(programs, directory).items()}
+    if mode == "own":   # it starts new containers when the configuration changes
+        deployment = rendered["Deployment", "aliquot-system", "aliquot-scheduler"]
+        assert deployment["spec"]["template"]["metadata"].pop("annotations").keys() == {"checksum/configuration"}
+    else:
+        (configuration,) = rendered.pop(("ConfigMap", "aliquot-system", CONFIGURATION))["data"].values()
+        assert configuration == yaml.safe_load((base / "kube-scheduler-configuration.yaml").read_text())
+    assert rendered.keys() == wanted.keys()
+    for name, one in wanted.items():
+        assert rendered[name] == one, name
+
+
+def test_lint(helm):
+    made = helm("lint", "--strict", CHART)
+    assert made.returncode == 0 and "[WARNING]" not in made.stdout, made.stdout
+
+
+@pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
+def test_the_directories_are_what_the_chart_makes(row, programs, render):
+    check_equal(render, programs, TOP / "deploy" / row[0], TOP / "deploy/base", row)
+
+
+@pytest.mark.parametrize("names", [*PROJECTS, ",".join(PROJECTS), "nvidia.com/mig-1g.10gb"])
+def test_dialects_are_left_as_scripts_manifests_leaves_them(names, programs, render, tmp_path):
+    subprocess.run([TOP / "scripts/manifests", "--served-elsewhere", names, tmp_path], check=True)
+    for row in DIRECTORIES:
+        check_equal(render, programs, tmp_path / row[0], tmp_path / "base", row, "--set", f"dialects.servedElsewhere={{{names}}}")
+
+
+@pytest.mark.parametrize("mode, version, policies", [
+    ("auto", "v1.36.3", True), ("auto", "v1.35.9", False), ("auto", "v1.36.0-gke.1829001", True),
+    ("policies", "v1.35.9", True), ("webhook", "v1.36.3", False)])
+def test_admission(mode, version, policies, render):
+    kinds = {kind for kind, _, _ in render("--kube-version", version, "--set", f"admission.mode={mode}")}
+    assert ("MutatingAdmissionPolicy" in kinds) == policies
+    assert ("MutatingWebhookConfiguration" in kinds) == (not policies)
+
+
+@pytest.mark.parametrize("apis, policies", [
+    ("v1/Pod", False), ("v1/Pod,admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", True)])
+def test_what_the_api_server_has_decides(apis, policies, render):
+    """Not its version: an API can be switched off."""
+    kinds = {kind for kind, _, _ in render("--kube-version", "v1.36.3", "--api-versions", apis)}
+    assert ("MutatingAdmissionPolicy" in kinds) == policies
+
+
+@pytest.mark.parametrize("version", ["v1.33.5-eks-3025e55", "v1.34.1-gke.1829001", "v1.33.4+k3s1", "v1.30.0"])
+def test_versions_of_providers_are_accepted(version, render):
+    assert render("--kube-version", version)
+
+
+@pytest.mark.parametrize("version, tag", [("v1.33.5-eks-3025e55", "v1.33.5"), ("v1.34.1-gke.1829001", "v1.34.1"),
+                                          ("v1.33.4+k3s1", "v1.33.4"), ("v1.36.3", "v1.36.3")])
+def test_kube_scheduler_is_of_the_servers_version(version, tag, render):
+    made = render("--kube-version", version, "--set", "scheduler.mode=own")[("Deployment", "default", "aliquot-scheduler")]
+    assert made["spec"]["template"]["spec"]["containers"][1]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_a_change_of_the_configuration_starts_new_containers(render):
+    template = [render("--set", f"scheduler.mode=own,scheduler.takeOver={{{names}}}")[("Deployment", "default", "aliquot-scheduler")]
+                ["spec"]["template"] for names in ("gpu-scheduler", "volcano")]
+    assert template[0] != template[1]
+
+
+def test_older_versions_are_refused(helm):
+    made = helm("template", CHART, "--kube-version", "v1.29.9")
+    assert made.returncode != 0 and "kubeVersion: >=1.30.0-0" in made.stderr, made.stderr
+
+
+@pytest.mark.parametrize("setting, reason", [
+    ("imgae.tag=x", "imgae"), ("agent.gpuNodeOnly=true", "gpuNodeOnly"), ("agent.gpuNodesOnly=1", "/agent/gpuNodesOnly"),
+    ("admission.mode=polices", "/admission/mode"), ("scheduler.mode=both", "/scheduler/mode"),
+    ("scheduler.replicas=0", "/scheduler/replicas"), ("webhook.port=0", "/webhook/port"),
+    ("kubelet.dir=var/lib/kubelet", "/kubelet/dir"), ("cdi.dir=", "/cdi/dir"), ("driver.root=~/driver", "/driver/root"),
+    ("image.tag=a b", "/image/tag"), ("agent.image.digest=sha256:12", "/agent/image/digest"),
+    ("image.pullPolicy=Sometimes", "/image/pullPolicy"), ("imagePullSecrets={a}", "/imagePullSecrets/0"),
+    ("agent.tolerations[0].operater=Exists", "operater"), ("agent.resources.request.cpu=1", "request"),
+    ("agent.updateStrategy.rollingUpdate.maxUnavailble=1", "maxUnavailble"), ("agent.affinity.nodeAfinity.a=b", "nodeAfinity"),
+    ("agent.overuseRules.a=kill", "/agent/overuseRules/a"), ("webhook.port=9401", "/webhook/port"),
+    ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
+    ("agent.onOveruse=kill", "/agent/onOveruse"), ("agent.memoryScaling=half", "/agent/memoryScaling"),
+    ("agent.memoryScaling=0.5", "/agent/memoryScaling"), ("agent.extraArgs={verbose}", "/agent/extraArgs/0"),
+    ("nameOverride=My_Name", "/nameOverride"), ("scheduler.takeOver={default-scheduler}", "/scheduler/takeOver/0"),
+    ("dialects.servedElsewhere={nvidia.com/none}", "nvidia.com/none is no resource that Aliquot serves"),
+    ("dialects.servedElsewhere={elasticgpu.io/gpu-core}", "elasticgpu.io/gpu-core cannot be left to others"),
+])
+def test_what_is_no_value_is_refused_by_name(setting, reason, helm):
+    made = helm("template", CHART, "--set", setting)
+    assert made.returncode != 0 and (reason if " " in reason else f"'{reason}'") in made.stderr, made.stderr
+    assert not made.stdout
+
+
+# A value other than the default, and what then is in the manifests.
+EFFECTS = {
+    "nameOverride": ("mine", "name: mine-agent\n"),
+    "image.registry": ("example.com/team", "image: example.com/team/aliquot-scheduler:"),
+    "image.tag": ("v9", "image: aliquot-agent:v9"),
+    "image.pullPolicy": ("Always", "imagePullPolicy: Always"),
+    "imagePullSecrets": ([{"name": "login"}], "- name: login"),
+    "crds.keep": (True, "helm.sh/resource-policy: keep"),
+    "namespace.create": (True, "kind: Namespace\n"),
+    "admission.mode": ("webhook", "kind: MutatingWebhookConfiguration"),
+    "dialects.servedElsewhere": (["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"],
+                                 "- --served-elsewhere=nvidia.com/gpu,nvidia.com/mig-1g.10gb\n"),
+    "driver.root": ("/home/kubernetes/bin/nvidia", "- --driver-root=/home/kubernetes/bin/nvidia\n"),
+    "driver.devRoot": ("/run/nvidia/driver", "- --dev-root=/run/nvidia/driver\n"),
+    "cdi.dir": ("/etc/cdi", "- --cdi-dir=/etc/cdi\n"),
+    "kubelet.dir": ("/data/kubelet", "path: /data/kubelet/pod-resources\n"),
+    "agent.image.registry": ("example.com", "image: example.com/aliquot-agent:"),
+    "agent.image.repository": ("gpu/agent", "image: gpu/agent:"),
+    "agent.image.tag": ("v9", "image: aliquot-agent:v9"),
+    "agent.image.digest": ("sha256:" + "a" * 64, f"image: aliquot-agent@sha256:{'a' * 64}\n"),
+    "agent.image.pullPolicy": ("Never", "imagePullPolicy: Never"),
+    "agent.gpuNodesOnly": (True, "key: cloud.google.com/gke-accelerator"),
+    "agent.nodeSelector": ({"pool": "gpu"}, "pool: gpu\n"),
+    "agent.affinity": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}, "preferredDuringScheduling"),
+    "agent.tolerations": ([{"key": "mine", "operator": "Exists"}], "- key: mine\n"),
+    "agent.resources": ({"requests": {"cpu": "77m"}}, "cpu: 77m\n"),
+    "agent.priorityClassName": ("mine", "priorityClassName: mine\n"),
+    "agent.podAnnotations": ({"team": "a"}, "team: a\n"),
+    "agent.updateStrategy": ({"type": "OnDelete"}, "type: OnDelete\n"),
+    "agent.onOveruse": ("stop", "- --on-overuse=stop\n"),
+    "agent.onEscape": ("stop", "- --on-escape=stop\n"),
+    "agent.overuseRules": ({"a": "stop", "b": "report"}, "- --overuse-rules=a=stop,b=report\n"),
+    "agent.driverLimits": ("required", "- --driver-limits=required\n"),
+    "agent.hookDir": ("/opt/aliquot", "- --hook-dir=/opt/aliquot\n"),
+    "agent.memoryScaling": (1.5, "- --memory-scaling=1.5\n"),
+    "agent.configMap": ("nodes", "- --config-map=nodes\n"),
+    "agent.migStrategy": ("mixed", "- --mig-strategy=mixed\n"),
+    "agent.mpsCards": ("all", "- --mps-cards=all\n"),
+    "agent.mpsDir": ("/run/nvidia/mps", "- --mps-dir=/run/nvidia/mps\n"),
+    "agent.extraArgs": (["--log=debug"], "- --log=debug\n"),
+    "scheduler.mode": ("own", "  - name: kube-scheduler\n"),
+    "scheduler.takeOver": (["hami-scheduler"], '\n      - schedulerName: "hami-scheduler"\n'),
+    "scheduler.kubeScheduler.image.registry": ("example.com", "image: example.com/kube-scheduler:"),
+    "scheduler.kubeScheduler.image.repository": ("mirror/kube-scheduler", "image: registry.k8s.io/mirror/kube-scheduler:"),
+    "scheduler.kubeScheduler.image.tag": ("v1.30.1", "image: registry.k8s.io/kube-scheduler:v1.30.1\n"),
+    "scheduler.kubeScheduler.image.digest": ("sha256:" + "c" * 64, f"kube-scheduler@sha256:{'c' * 64}\n"),
+    "scheduler.kubeScheduler.image.pullPolicy": ("Always", "imagePullPolicy: Always"),
+    "scheduler.kubeScheduler.resources": ({"requests": {"cpu": "777m"}}, "cpu: 777m\n"),
+    "scheduler.image.registry": ("example.com", "image: example.com/aliquot-scheduler:"),
+    "scheduler.image.repository": ("gpu/scheduler", "image: gpu/scheduler:"),
+    "scheduler.image.tag": ("v9", "image: aliquot-scheduler:v9"),
+    "scheduler.image.digest": ("sha256:" + "b" * 64, f"image: aliquot-scheduler@sha256:{'b' * 64}\n"),
+    "scheduler.image.pullPolicy": ("Never", "imagePullPolicy: Never"),
+    "scheduler.replicas": (3, "replicas: 3\n"),
+    "scheduler.nodeSelector": ({"pool": "control"}, "pool: control\n"),
+    "scheduler.affinity": ({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}, "podAntiAffinity:"),
+    "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], "- key: mine\n"),
+    "scheduler.resources": ({"limits": {"memory": "777Mi"}}, "memory: 777Mi\n"),
+    "scheduler.priorityClassName": ("mine", "priorityClassName: mine\n"),
+    "scheduler.podAnnotations": ({"team": "a"}, "team: a\n"),
+    "scheduler.updateStrategy": ({"type": "Recreate"}, "type: Recreate\n"),
+    "scheduler.extraArgs": (["--placement-policy=esc"], "- --placement-policy=esc\n"),
+    "webhook.port": (8443, "- --webhook-listen=:8443\n"),
+}
+# The default says the same; what the sample is compared with has another value.
+OTHERWISE = {"crds.keep": False}
+# Without which the value has no effect.
+OWN = {"scheduler.mode": "own"}
+BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "scheduler.takeOver": OWN,
+           **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}
+
+
+def leaves(node, path=()):
+    """The values of values.yaml that are documented there one by one."""
+    known = {tuple(name.split(".")) for name in EFFECTS}
+    for key, value in node.items():
+        if (*path, key) not in known and isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield ".".join((*path, key))
+
+
+def test_each_value_has_its_effect_tested():
+    assert set(leaves(yaml.safe_load((CHART / "values.yaml").read_text()))) == EFFECTS.keys()
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_value_has_its_effect(name, helm):
+    def rendered(**settings):
+        given = [f"{key}={json.dumps(value)}" for key, value in {**BESIDES.get(name, {}), **settings}.items()]
+        made = helm("template", CHART, *(word for one in given for word in ("--set-json", one)))
+        assert made.returncode == 0, made.stderr
+        return made.stdout
+    value, text = EFFECTS[name]
+    assert text in rendered(**{name: value})
+    assert text not in rendered(**({name: OTHERWISE[name]} if name in OTHERWISE else {}))
+
+
+def test_any_namespace(render):
+    for _, version, mode in DIRECTORIES:
+        rendered = render("--namespace", "gpus", "--kube-version", version, "--set", f"scheduler.mode={mode}")
+        assert {namespace for _, namespace, _ in rendered} == {"", "gpus", "kube-system"}
+        assert "aliquot-system" not in json.dumps(list(rendered.values()))
+
+
+def test_agents_only_where_gpus_are(render):
+    """Each label alone is enough, and the label that keeps agents off holds beside each."""
+    made = render("--set", "agent.gpuNodesOnly=true")[("DaemonSet", "default", "aliquot-agent")]
+    required = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+    assert {term[0]["key"] for term in terms} >= {
+        "feature.node.kubernetes.io/pci-0302_10de.present", "nvidia.com/gpu.present", "cloud.google.com/gke-accelerator",
+        "k8s.amazonaws.com/accelerator", "kubernetes.azure.com/accelerator"}
+    assert all(term[1:] == [{"key": "nvidia-device-enable", "operator": "NotIn", "values": ["disable"]}] for term in terms)
+
+
+@pytest.mark.parametrize("file", sorted(CHART.glob("values-*.yaml")), ids=lambda file: file.name)
+def test_files_of_values(file, helm, render):
+    """Each of them is accepted, and has a section in the page about them."""
+    assert helm("lint", "--strict", CHART, "--values", file).returncode == 0
+    assert render("--values", file)
+    assert re.search(rf"^## .*\n(?:(?!## ).*\n)*.*{re.escape(file.name)}", (TOP / "docs/install-clusters.md").read_text(), re.M)
+
+
+def test_values_are_up_to_date():
+    """values.yaml and the table of docs/values.md are what the schema says."""
+    made = subprocess.run([TOP / "scripts/values", "--check"], stdout=subprocess.PIPE, text=True)
+    assert (made.returncode, made.stdout) == (0, "")

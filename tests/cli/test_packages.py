@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian and the RPM package of command line, simulator and library: installed, used and removed in a root that has
+nothing but what they depend on. Needs dpkg-dev, patchelf and rpm, and Debian's archive."""
+
+import hashlib
+import os
+import re
+import subprocess
+
+import pytest
+
+from conftest import TOP
+
+pytestmark = [pytest.mark.foreign, pytest.mark.long]
+
+GLIBC = ["libc6", "busybox-static"]
+DEBIAN = [*GLIBC, "libgcc-s1", "libstdc++6", "libsimdjson14", "libyaml-0-2"]
+DATABASES = ("var/lib/dpkg/", "var/lib/rpm/", "var/log/")
+
+
+def run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def release(build, tmp_path_factory):
+    """Packages of the build under test, made twice."""
+    made = []
+    for name in ("one", "two"):
+        out = tmp_path_factory.mktemp(name)
+        run(TOP / "scripts/make-packages", "--build", build, "--out", out, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+        made.append({path.suffix[1:]: path for path in out.iterdir()})
+    return made
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    where = tmp_path_factory.mktemp("archives")
+    run("apt-get", "-q", "-q", "-o", "APT::Sandbox::User=root", "download", *DEBIAN, cwd=where)
+    return {path.name.split("_")[0]: path for path in where.iterdir()}
+
+
+def make_root(root, archives, names):
+    """Debian packages, unpacked, with a database that lists them as installed."""
+    for directory in ("var/lib/dpkg/info", "var/lib/dpkg/updates", "usr/bin", "usr/lib", "usr/share/doc", "dev", "proc",
+                      "tmp", "var/lib/rpm"):
+        (root / directory).mkdir(parents=True)
+    (root / "bin").symlink_to("usr/bin")
+    (root / "lib").symlink_to("usr/lib")
+    (root / "usr/lib64").mkdir()
+    (root / "lib64").symlink_to("usr/lib64")
+    status = ""
+    for name in names:
+        run("sh", "-euc", 'dpkg-deb --fsys-tarfile "$0" | tar -x --keep-directory-symlink -C "$1"', archives[name], root)
+        (root / f"var/lib/dpkg/info/{name}.list").write_text("/.\n")
+        status += run("dpkg-deb", "-f", archives[name]) + "Status: install ok installed\n\n"
+    (root / "var/lib/dpkg/status").write_text(status)
+    return root
+
+
+def tree(root):
+    """What is there, but for the databases of the package managers."""
+    found = {}
+    for directory, directories, names in os.walk(root):
+        for name in (*directories, *names):
+            path = os.path.join(directory, name)
+            place = os.path.relpath(path, root)
+            if not f"{place}/".startswith(DATABASES):
+                found[place] = os.readlink(path) if os.path.islink(path) else os.path.isfile(path) and hashlib.sha256(
+                    open(path, "rb").read()).hexdigest()
+    return found
+
+
+def inside(root, *command):
+    return run("bwrap", "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--clearenv",
+               "--setenv", "PATH", "/usr/bin", *command)
+
+
+def use(root, build):
+    assert "Shares GPUs" in inside(root, "aliquot", "--help")
+    assert "Machines: a100x4-nvlink" in inside(root, "aliquot", "sim", "--help")
+    tenant = ["--ro-bind", build / "tests/workloads/cuda-share", "/tmp/cuda-share"]
+    seen = inside(root, *tenant, "aliquot", "sim", "--gpus", "2", "--model", "H100", "--", "/tmp/cuda-share")
+    limited = inside(root, *tenant, "aliquot", "sim", "--", "aliquot", "run", "--memory", "4Gi", "--", "/tmp/cuda-share")
+    assert str(4 << 30) not in seen and str(4 << 30) in limited
+    inside(root, "kubectl-aliquot", "--help")
+
+
+def test_packages_are_the_same_bytes_each_time(release):
+    one, two = release
+    assert sorted(one) == sorted(two) == ["deb", "rpm"]
+    assert [kind for kind in one if one[kind].read_bytes() != two[kind].read_bytes()] == []
+
+
+def test_debian_package_is_installed_used_and_removed(release, archives, build, tmp_path):
+    package = release[0]["deb"]
+    root = make_root(tmp_path / "root", archives, DEBIAN)
+    before = tree(root)
+    dpkg = ["dpkg", f"--root={root}", "--log=/dev/null", "--force-script-chrootless"]
+    run(*dpkg, "--install", package)
+    use(root, build)
+    run(*dpkg, "--purge", "aliquot")
+    assert tree(root) == before
+
+
+def test_debian_package_names_what_it_needs(release, archives, tmp_path):
+    root = make_root(tmp_path / "root", archives, GLIBC)
+    done = subprocess.run(["dpkg", f"--root={root}", "--log=/dev/null", "--install", release[0]["deb"]],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode != 0 and "aliquot depends on libsimdjson14" in done.stdout
+
+
+def test_rpm_package_is_installed_used_and_removed(release, archives, build, tmp_path):
+    """It needs glibc and nothing else, so the root has no database that could tell."""
+    package = release[0]["rpm"]
+    needed = run("rpm", "-qp", "--requires", package).split("\n")
+    assert all(re.match(r"$|rpmlib\(|(libc|libm|ld-linux-[\w-]+)\.so\.|rtld\(", one) for one in needed), needed
+    provided = run("rpm", "-qp", "--provides", package).splitlines()
+    assert provided and all(re.match(r"aliquot(\(.*\))? = ", one) for one in provided), provided     # and no libcuda.so.1
+    root = make_root(tmp_path / "root", archives, GLIBC)
+    before = tree(root)
+    rpm = ["rpm", f"--root={root}", "--dbpath=/var/lib/rpm"]
+    run(*rpm, "--initdb")
+    run(*rpm, "--install", "--nodeps", package)
+    use(root, build)
+    run(*rpm, "--erase", "aliquot")
+    assert tree(root) == before

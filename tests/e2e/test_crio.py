@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares under CRI-O with conmon and runc, in place of containerd."""
+
+import secrets
+
+import kit
+import pytest
+from cluster import aliquot
+from cluster.cluster import Cluster
+from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
+
+pytestmark = [pytest.mark.foreign, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    with Cluster("crio-" + secrets.token_hex(2), runtime="crio") as cluster:
+        cluster.up()
+        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe"])
+        installed = kit.World(cluster, build)
+        installed.wait_tokens(60)
+        yield installed
+        installed.wait_cleared()
+
+
+def limited(space, seen, limit):
+    check_view(space, seen)
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(limit - GiB) == 0
+        assert tenant.alloc(GiB) == OUT_OF_MEMORY
+
+
+def test_the_runtime_is_cri_o(world):
+    assert "cri-o://" in world.cluster.kubectl("get", "nodes", "-o", "wide")
+
+
+def test_a_share_is_limited_and_kept_when_its_container_restarts(world, space):
+    seen = space.start(pod("share", container(core=30, memory=2 * GiB)))
+    limited(space, seen, 2 * GiB)
+    (status,) = seen["status"]["containerStatuses"]
+    world.cluster.on_node(["runc", "--root", "/run/runc", "kill", status["containerID"].partition("://")[2], "KILL"])
+    again = space.wait("share", lambda s: kit.is_running(s) and s["status"]["containerStatuses"][0]["restartCount"] == 1)
+    limited(space, again, 2 * GiB)
+    assert kit.assignment_of(again) == kit.assignment_of(seen)
+
+
+def test_kubelet_restarts(world, space):
+    before = space.start(pod("before", container(core=10, memory=2 * GiB)))
+    world.cluster.restart("kubelet")
+    limited(space, space.start(pod("after", container(core=10, memory=3 * GiB))), 3 * GiB)
+    limited(space, before, 2 * GiB)

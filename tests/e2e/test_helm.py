@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""charts/aliquot by the real helm on real clusters, in both modes of the scheduler and in a namespace of another name than that
+of deploy/: install, upgrade to the webhook, rollback to the policies, uninstall, and install again over the CRDs that stay."""
+
+import json
+import secrets
+import time
+
+import kit
+import pytest
+from cluster import aliquot, binaries, images
+from cluster import api as kube
+from cluster.cluster import REPOSITORY, Cluster
+from kit import OUT_OF_MEMORY, SLOT, GiB, check_view, container, pod
+
+CHART = f"{REPOSITORY}/charts/aliquot"
+RELEASE = "aliquot"
+NAMESPACE = "gpus"
+WAIT = "90s"
+PLACE = ["--namespace", NAMESPACE, "--wait", "--timeout", WAIT]
+CRD = "customresourcedefinition"
+
+
+class Helm:
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.mode = "own" if cluster.stock_scheduler else "extender"
+
+    def __call__(self, verb, *arguments):
+        return self.cluster.on_node(["helm", verb, *arguments], check=True).stdout
+
+    def install(self, *settings):
+        self("install", RELEASE, CHART, *PLACE, "--create-namespace", "--set", f"image.tag=dev,scheduler.mode={self.mode}", *settings)
+
+    def upgrade(self, *settings):
+        self("upgrade", RELEASE, CHART, *PLACE, "--reuse-values", *settings)
+
+    def names(self):
+        """kind/name of every object of the release that is there, with its namespace."""
+        manifest = f"{self.cluster.state}/manifest.yaml"
+        with open(manifest, "w") as file:
+            file.write(self("get", "manifest", RELEASE, "--namespace", NAMESPACE))
+        return Objects(self.cluster, manifest)
+
+
+class Objects:
+    """The objects of a manifest, which outlives its release."""
+
+    def __init__(self, cluster, manifest):
+        self.cluster, self.manifest = cluster, manifest
+
+    def left(self):
+        seen = self.cluster.kubectl("get", "-f", self.manifest, "--ignore-not-found", "-o", "json")
+        listed = json.loads(seen) if seen.strip() else {"items": []}
+        return sorted(f'{one["kind"].lower()}/{one["metadata"]["name"]}' for one in listed.get("items", [listed]))
+
+
+@pytest.fixture(scope="module")
+def world(build, request):
+    """A cluster with images and a driver, and nothing of Aliquot installed; for a mode of the scheduler."""
+    binaries.ensure(toolsets=(binaries.HELM,))
+    with Cluster("chart-" + secrets.token_hex(2), stock_scheduler=request.param == "own") as cluster:
+        cluster.up()
+        aliquot.start_simulator(cluster, str(build), gpus=2)
+        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        if cluster.stock_scheduler:
+            cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(f"{REPOSITORY}/deploy/own-scheduler"),
+                                                     f"{cluster.state}/images"))
+        yield kit.World(cluster, build)
+
+
+@pytest.fixture
+def helm(world):
+    return Helm(world.cluster)
+
+
+def limited(space, seen, limit):
+    """The share of a running pod is what its Binding says, and its limit holds."""
+    check_view(space, seen)
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(limit - GiB) == 0
+        assert tenant.alloc(GiB) == OUT_OF_MEMORY
+
+
+def unharmed(space, before):
+    """The pod is the same one, with the same container, and so is its share."""
+    now = space.get(before["metadata"]["name"])
+    assert now["metadata"]["uid"] == before["metadata"]["uid"]
+    (old,), (new,) = (seen["status"]["containerStatuses"] for seen in (before, now))
+    assert (new["containerID"], new["restartCount"]) == (old["containerID"], 0) and new["ready"]
+    assert kit.assignment_of(now) == kit.assignment_of(before)
+    limited(space, now, 2 * GiB)
+
+
+def judged_by(world):
+    """The kinds of objects by which pods are judged."""
+    api = "/apis/admissionregistration.k8s.io/v1/"
+    kinds = {"mutatingadmissionpolicies": "aliquot-slot", "mutatingwebhookconfigurations": RELEASE}
+    return {kind for kind, name in kinds.items() if world.api.exists(f"{api}{kind}/{name}")}
+
+
+def start_other_dialect(space, name):
+    """A pod whose request only admission completes. The API server follows a change of policies within a second, and the
+    webhook takes its certificate to the API server when it starts."""
+    body = pod(name, container(resources={"aliyun.com/gpu-mem": "3"}))
+
+    def judged():
+        tried = space.api.create(space.path, body, dryRun="All")
+        return SLOT in tried["spec"]["containers"][0]["resources"]["limits"]
+    space.world.until(judged, kit.START, f"admission of pod {name}")
+    seen = space.start(body)
+    limited(space, seen, 3 * GiB)
+    space.delete(name, grace=0)
+
+
+@pytest.mark.parametrize("world", ["extender", "own"], indirect=True)
+def test_install_upgrade_rollback_uninstall(world, helm):
+    begun = time.monotonic()
+    helm.install()
+    installed = time.monotonic()
+    with kit.temporary_space(world) as space:
+        first = space.start(pod("first", container(core=30, memory=2 * GiB)))
+        assert (first["spec"]["schedulerName"] == "default-scheduler") == (helm.mode == "extender")
+        print(f"{helm.mode}: helm install --wait {installed - begun:.1f} s, to the first shared pod running {time.monotonic() - begun:.1f} s")
+        limited(space, first, 2 * GiB)
+        assert judged_by(world) == {"mutatingadmissionpolicies"}
+        assert "first" in world.aliquot("gpus", "--system", NAMESPACE)
+
+        begun = time.monotonic()
+        helm.upgrade("--set", "admission.mode=webhook,agent.podAnnotations.example=changed")
+        print(f"helm upgrade --wait {time.monotonic() - begun:.1f} s")
+        unharmed(space, first)
+        assert judged_by(world) == {"mutatingwebhookconfigurations"}
+        start_other_dialect(space, "by-webhook")
+
+        begun = time.monotonic()
+        helm("rollback", RELEASE, "1", *PLACE)
+        print(f"helm rollback --wait {time.monotonic() - begun:.1f} s")
+        unharmed(space, first)
+        assert judged_by(world) == {"mutatingadmissionpolicies"}
+        start_other_dialect(space, "by-policies")
+    objects = helm.names()
+    assert len(objects.left()) > 40
+    helm("uninstall", RELEASE, *PLACE)
+    left = objects.left()
+    assert left and all(name.startswith(CRD) for name in left), left
+
+
+@pytest.mark.parametrize("world", ["own"], indirect=True)
+def test_install_over_what_was_kept_and_take_it_away(world, helm):
+    """The CRDs are the release's again, upgraded, and go when they are not to be kept."""
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/elasticgpuquotas.elasticgpu.io"
+    world.api.patch(crd, {"spec": {"names": {"shortNames": ["outdated"]}}})
+    helm.install("--set", "crds.keep=false")
+    assert world.api.get(crd)["spec"]["names"].get("shortNames") != ["outdated"]
+    aliquot.wait_gpus(world.cluster, 2)
+    objects = helm.names()
+    helm("uninstall", RELEASE, *PLACE)
+    world.until(lambda: not objects.left(), kit.START, "no object of the release left")
+
+
+@pytest.mark.parametrize("world", ["extender"], indirect=True)
+def test_objects_of_kubectl_become_the_releases(world, helm):
+    """With --take-ownership, and without a restart of pods; CRDs that another release has left as well."""
+    aliquot.apply(world.cluster)
+    with kit.temporary_space(world) as space:
+        before = space.start(pod("before", container(core=30, memory=2 * GiB)))
+        place = ["--namespace", kit.SYSTEM, "--wait", "--timeout", WAIT]
+        helm("install", RELEASE, CHART, *place, "--take-ownership", "--set", "image.tag=dev")
+        unharmed(space, before)
+    helm("uninstall", RELEASE, *place)
+
+
+@pytest.mark.parametrize("world", ["own"], indirect=True)
+def test_a_value_that_is_none_changes_nothing(world):
+    """It is refused before anything is applied."""
+    before = world.api.get(kube.core("namespaces"))["items"]
+    made = world.cluster.on_node(["helm", "install", RELEASE, CHART, "--namespace", "other", "--create-namespace", "--set",
+                                  "imgae.tag=dev"], check=False)
+    assert made.returncode != 0 and "imgae" in made.stderr
+    assert [n["metadata"]["name"] for n in world.api.get(kube.core("namespaces"))["items"]] == [n["metadata"]["name"] for n in before]

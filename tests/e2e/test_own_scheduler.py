@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/own-scheduler: Aliquot brings its own kube-scheduler, in the pods' network, and the cluster's own one is stock. Good
+days, forgery, the end of the leader, who may do what, and what users and operators are told."""
+
+import base64
+import json
+import re
+import secrets
+
+import kit
+import pytest
+from cluster import aliquot
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import SYSTEM, GiB, check_no_share_twice, check_view, container, pod
+from test_forgery import (by_binding, forger, mallory, no_policies, refused,  # noqa: F401 (fixtures, and run here)
+                          test_admission_closes, test_bound_by_somebody_else, whole_card)
+from test_good_days import test_memory_alone_is_limited, test_three_pods_share_one_card  # noqa: F401
+
+OWN, STOCK = "aliquot-scheduler", "default-scheduler"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/aliquot-system/leases"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/aliquot-system/deployments"
+TOKEN = "/run/secrets/kubernetes.io/serviceaccount/token"     # seen from outside, where the link /var/run leads elsewhere
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    with Cluster("own-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
+        cluster.up()
+        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe"])
+        installed = kit.World(cluster, build)
+        installed.wait_tokens(60)
+        installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
+        yield installed
+        installed.wait_cleared()
+
+
+def named(world, *containers, **spec):
+    """The scheduler of a pod as it would be stored."""
+    made = world.api.create(kube.pods("default"), pod("not-stored", *containers, **spec), dryRun="All")
+    return made["spec"]["schedulerName"]
+
+
+def placed_by(space, name):
+    """The scheduler that says where it has put the pod."""
+    selector = f"involvedObject.name={name},reason=Scheduled"
+    for _, event in space.api.watch(kube.core("events", space.name), kit.START, fieldSelector=selector):
+        return event.get("reportingComponent") or event["source"]["component"]
+
+
+def half(name):
+    return pod(name, container(core=50, memory=40 * GiB))
+
+
+def pairs(world):
+    return [p for p in world.scheduler.pods() if kit.condition(p, "Ready").get("status") == "True"]
+
+
+def test_who_is_sent_where(world):
+    share = container(core=10)
+    assert named(world, share) == named(world, container("plain"), share) == OWN
+    assert named(world, init=[container("first", core=10)]) == OWN
+    assert named(world, share, schedulerName=STOCK) == OWN      # the API server writes that name where a pod has none
+    assert named(world, container(), annotations={"gpu-fraction": "0.5"}) == OWN
+    assert named(world, container(), annotations={"egpuc.elasticgpu.io/main": "claim"}) == OWN
+    assert named(world, container()) == named(world, container(resources={"nvidia.com/gpu": "0"})) == STOCK
+    assert named(world, share, schedulerName="elsewhere") == "elsewhere"
+
+
+def test_both_schedulers_place_pods_on_the_same_node(world, space):
+    bodies = [pod("share", container(core=30, memory=8 * GiB)), pod("plain"), pod("plain-by-name", schedulerName=OWN)]
+    share, plain, by_name = space.start_all(bodies)
+    check_view(space, share)
+    assert share["spec"]["nodeName"] == plain["spec"]["nodeName"] == by_name["spec"]["nodeName"]
+    assert [placed_by(space, name) for name in ("share", "plain", "plain-by-name")] == [OWN, STOCK, OWN]
+    assert not kit.assignment_of(plain) and not kit.assignment_of(by_name)
+
+
+def account(world, seen, name):
+    """The API as a container of that pod uses it, by the token that it finds, and whose that is."""
+    (status,) = [s for s in seen["status"]["containerStatuses"] if s["name"] == name]
+    pid = re.search(rf'^{status["containerID"].partition("://")[2]}\s+(\d+)', world.ctr("tasks", "ls"), re.M)[1]
+    token = world.cluster.on_node(["cat", f"/proc/{pid}/root{TOKEN}"]).stdout
+    payload = token.split(".")[1]
+    return world.api.with_token(token), json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
+
+
+def may(api, verb, resource, name="", subresource="", group=""):
+    asked = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {
+            "namespace": SYSTEM, "verb": verb, "resource": resource, "name": name, "subresource": subresource, "group": group}}})
+    return asked["status"]["allowed"]
+
+
+@pytest.mark.parametrize("what, kube_scheduler, extender", [
+    (("get", "secrets", "aliquot-signing"), False, True),
+    (("create", "pods", "", "binding"), True, True),
+    (("create", "pods", "", "eviction"), False, True),
+    (("get", "secrets", "aliquot-scheduler-token"), False, False),
+    (("list", "secrets"), False, False),
+    (("update", "leases", "aliquot-scheduler", "", "coordination.k8s.io"), False, True),
+    (("update", "leases", "aliquot-kube-scheduler", "", "coordination.k8s.io"), True, False),
+    (("patch", "gpus", "", "", "elasticgpu.io"), False, True),
+    (("delete", "pods"), True, False),      # its preemption; Aliquot evicts
+])
+def test_each_container_has_its_own_rights(world, what, kube_scheduler, extender):
+    seen = pairs(world)[0]
+    for name, user, allowed in (("kube-scheduler", "aliquot-kube-scheduler", kube_scheduler),
+                                ("scheduler", "aliquot-scheduler", extender)):
+        api, subject = account(world, seen, name)
+        assert subject == f"system:serviceaccount:{SYSTEM}:{user}"
+        assert may(api, *what) == allowed, (name, what)
+
+
+def test_a_pod_of_another_scheduler_is_told(world, space):
+    space.create(pod("pod", container(core=10), schedulerName="elsewhere"))
+    assert "names the scheduler elsewhere, which does not ask Aliquot" in space.event("pod", "ForeignScheduler")
+    assert "It names the scheduler elsewhere, which does not ask Aliquot.\n" \
+        in world.aliquot("explain", "pod", "-n", space.name)
+    space.start(pod("later", container(core=10)))
+    (event,) = space.api.get(kube.core("events", space.name), fieldSelector="reason=ForeignScheduler")["items"]
+    assert event["count"] == 1 and not space.get("pod")["spec"].get("nodeName")
+
+
+def holder(world, lease):
+    """The pod that holds it; kube-scheduler writes an identity of its own behind its host's name."""
+    return (world.api.get(f"{LEASES}/{lease}")["spec"].get("holderIdentity") or "").partition("_")[0]
+
+
+def test_the_leader_ends(world, space):
+    """The other pair takes over, and no share is given twice."""
+    kept = [space.start(half("kept"))]
+    leader = holder(world, "aliquot-kube-scheduler")
+    assert leader == holder(world, "aliquot-scheduler")
+    world.api.delete(kube.pods(SYSTEM, leader), gracePeriodSeconds=0)
+    kept += space.start_all([half(f"pod-{i}") for i in range(3)], 60)
+    check_no_share_twice(kept)
+    for seen in kept:
+        check_view(space, seen)
+    space.create(half("excess"))
+    space.unschedulable("excess")
+    assert leader != holder(world, "aliquot-kube-scheduler") == holder(world, "aliquot-scheduler")
+    world.until(lambda: len(pairs(world)) == 2, 60, "two replicas again")
+
+
+def test_the_signature_closes(world, space, mallory, no_policies, forger):  # noqa: F811 (fixtures)
+    by_binding(world, space, mallory, "pod", lambda uid: forger(uid, whole_card(world)))
+    refused(world, space, "pod")
+
+
+def test_a_kube_scheduler_that_does_not_suit_is_told(world):
+    """After an upgrade of the cluster; here it is the image that changes."""
+    server = world.api.get("/version")
+    deployment = world.api.get(f"{DEPLOYMENTS}/aliquot-scheduler")
+    image = deployment["spec"]["template"]["spec"]["containers"][1]["image"]
+    newer = f'{image.rpartition(":")[0]}:v{server["major"]}.{int(server["minor"].strip("+")) + 1}.0'
+    world.ctr("images", "tag", image, newer)
+    world.cluster.kubectl("-n", SYSTEM, "set", "image", "deployment/aliquot-scheduler", f"kube-scheduler={newer}")
+    for _, event in world.api.watch(kube.core("events", SYSTEM), 90, fieldSelector="reason=KubeSchedulerVersionSkew"):
+        assert "is newer than the API server" in event["message"], event["message"]
+        assert f'set the tag of its image to {server["gitVersion"]}' in event["message"]
+        break

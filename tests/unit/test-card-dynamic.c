@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* MIG instances on demand, with a clock, a snapshot and an executor of the test: when a card is
+ * read and changed, and what follows where that fails. */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/agent.h"
+#include "base/text.h"
+#include "mig/order.h"
+
+#define CARD "GPU-00000000-0000-0000-0000-000000000000"
+#define RETRY_MS 10000
+
+static struct world {
+    struct agent agent;
+    struct node_config config;
+    struct gpu_snapshot snapshot;
+    uint64_t now;
+    struct mig_job *job; /* submitted */
+    unsigned jobs, polls;
+} w;
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop);
+const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
+int __wrap_gpu_monitor_poll(struct gpu_monitor *m);
+void __wrap_mig_executor_submit(struct mig_executor *x, struct mig_job *job);
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop) {
+    (void) loop;
+    return w.now;
+}
+
+const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
+    (void) m;
+    return &w.snapshot;
+}
+
+int __wrap_gpu_monitor_poll(struct gpu_monitor *m) {
+    (void) m;
+    w.polls++;
+    return 0;
+}
+
+void __wrap_mig_executor_submit(struct mig_executor *x, struct mig_job *job) {
+    (void) x;
+    assert_null(w.job);
+    job->submitted = true;
+    w.job = job;
+    w.jobs++;
+}
+
+static const struct mig_report *reported(void) {
+    const struct mig_report *report;
+
+    return card_dynamic_report(CARD, &w.agent, &report) ? report : NULL;
+}
+
+/* One card in MIG mode without instances, which is given out by order. */
+static int set_up(void **state) {
+    struct gpu_device *d = &w.snapshot.devices[0];
+
+    (void) state;
+    memset(&w, 0, sizeof(w));
+    w.now = 1000000;
+    w.config.mig_dynamic = true;
+    w.agent.node_config = &w.config;
+    w.agent.whole_rows.strategy = MIG_STRATEGY_MIXED;
+    w.snapshot.ndevices = 1;
+    d->kind = GPU_CARD;
+    d->divided = true;
+    d->healthy = true;
+    text_copy(d->uuid, sizeof(d->uuid), CARD);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void) state;
+    card_dynamic_done(&w.agent);
+    return 0;
+}
+
+/* A card of one profile, of which one instance has room. */
+static struct gpu_mig_card card(void) {
+    struct gpu_mig_card ret = {.known = 1};
+
+    ret.card.capable = ret.card.enabled = true;
+    ret.card.nprofiles = 1;
+    ret.card.profiles[0] = (struct mig_card_profile){.most = 1, .starts = 1, .size = 8};
+    assert_int_equal(mig_name_parse("7g.80gb", &ret.card.profiles[0].name, NULL), 0);
+    return ret;
+}
+
+/* The job ends; the next snapshot follows. */
+static void end(const struct gpu_mig_card *c, int status, const char *error) {
+    struct mig_job *job = w.job;
+    unsigned polls = w.polls;
+
+    assert_non_null(job);
+    w.job = NULL;
+    if (c)
+        job->on_card(job, c);
+    job->submitted = false;
+    job->on_done(job, status, error);
+    assert_int_equal(w.polls, polls + 1);
+    card_dynamic_update(&w.agent);
+}
+
+static void expect_job(uint32_t kind) {
+    card_dynamic_update(&w.agent);
+    assert_non_null(w.job);
+    assert_int_equal(w.job->order.kind, kind);
+}
+
+/* No job before the time of the retry, however many snapshots come; then this one. */
+static void expect_retry(uint32_t kind) {
+    assert_null(w.job);
+    w.now += RETRY_MS - 1;
+    card_dynamic_update(&w.agent);
+    assert_null(w.job);
+    w.now += 1;
+    expect_job(kind);
+}
+
+static void a_card_that_cannot_be_read_is_read_again_later(void **state) {
+    static const struct gpu_mig_card malformed = {.status = -EBADMSG, .error = "no checkpoint"};
+    static const struct gpu_mig_card unread = {.status = 0};
+    const struct gpu_mig_card read = card();
+
+    (void) state;
+    expect_job(GPU_MIG_READ);
+    end(&malformed, 0, "");
+    expect_retry(GPU_MIG_READ);
+    end(&unread, 0, "");
+    expect_retry(GPU_MIG_READ);
+    assert_null(reported());
+    end(&read, 0, "");
+    assert_null(w.job);
+    assert_non_null(reported());
+    assert_int_equal(w.jobs, 3);
+}
+
+/* The scheduler orders the only instance that has room, for a pod. */
+static void give_order(void) {
+    static const char text[] =
+        "{\"spec\":{\"uuid\":\"" CARD "\"},\"metadata\":{\"annotations\":{\"" MIG_ORDER_ANNOTATION
+        "\":\"{\\\"serial\\\":5,\\\"instances\\\":[{\\\"profile\\\":\\\"7g.80gb\\\",\\\"start\\\":"
+        "0,"
+        "\\\"for\\\":\\\"pod\\\"}]}\"}}}";
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json object;
+    struct err err;
+
+    assert_int_equal(json_open(text, sizeof(text) - 1, &parser, &object, &err), 0);
+    card_dynamic_object(object, &w.agent);
+}
+
+/* No answer of the driver about the card is in these ends: its child was killed, another process
+ * divides cards. The order is carried out later, on the card as it is then. */
+static void an_order_outlives_its_child(void **state) {
+    static const int ends[] = {-EIO, -ETIMEDOUT, -EBUSY};
+    const struct gpu_mig_card read = card();
+    struct gpu_mig_card canceled = read;
+
+    (void) state;
+    give_order();
+    expect_job(GPU_MIG_READ);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        end(&read, 0, "");
+        expect_job(GPU_MIG_EDIT);
+        end(NULL, ends[i], "it has ended");
+        assert_int_equal(reported()->observed, 0);
+        expect_retry(GPU_MIG_READ);
+    }
+    end(&read, 0, "");
+    canceled.status = -ECANCELED;
+    end(&canceled, -ECANCELED, "the agent withdraws too many devices");
+    assert_int_equal(reported()->observed, 0);
+    expect_retry(GPU_MIG_EDIT);
+}
+
+static void an_order_that_the_driver_refuses_is_reported(void **state) {
+    struct gpu_mig_card c = card();
+
+    (void) state;
+    give_order();
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    expect_job(GPU_MIG_EDIT);
+    c.status = -EIO;
+    text_copy(c.error, sizeof(c.error), "Insufficient Resources");
+    end(&c, 0, "");
+    assert_int_equal(reported()->observed, 5);
+    assert_int_equal(reported()->nfailures, 1);
+    assert_string_equal(reported()->failures[0].cause, "Insufficient Resources");
+    w.now += RETRY_MS;
+    card_dynamic_update(&w.agent);
+    assert_null(w.job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_card_that_cannot_be_read_is_read_again_later, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_order_outlives_its_child, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_order_that_the_driver_refuses_is_reported, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests_name("card-dynamic", tests, NULL, NULL);
+}
