@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "agent/cluster/keys.h"
 #include "agent/cluster/pods.h"
 #include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/kubelet.h"
@@ -24,7 +25,7 @@
 
 #define OURS "elasticgpu.io/gpu-core"
 #define TEXT(s) ((char *) (uintptr_t) (s))
-#define TIMEOUT_MS 10000
+#define TIMEOUT_MS 60000
 
 static struct world {
     struct shares shares;
@@ -34,6 +35,10 @@ static struct world {
     struct slot_whole whole;
     struct gpu_snapshot snapshot;
     struct pod_entry pod; /* of which the agent knows; without a name: none */
+    bool pods_unsynced;
+    struct signing_key *key; /* of the scheduler */
+    struct signing_verifier *verifier;
+    char signature[SIGNATURE_TEXT_MAX];
     unsigned events;
     char reason[64], message[256], container[64];
     uint8_t list[4096];
@@ -46,6 +51,8 @@ size_t __wrap_kubelet_find(const struct kubelet *k, const char *resource);
 const struct plugin *__wrap_kubelet_plugin(const struct kubelet *k, size_t i);
 const struct pod_entry *__wrap_pods_find_named(const struct pods *p, const char *namespace,
                                                const char *name);
+bool __wrap_pods_synced(const struct pods *p);
+const struct signing_verifier *__wrap_keys_verifier(const struct keys *k);
 const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
 void __wrap_pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                                  const char *uid, const char *container, const char *reason,
@@ -65,6 +72,16 @@ const struct pod_entry *__wrap_pods_find_named(const struct pods *p, const char 
                                                const char *name) {
     (void) p, (void) namespace;
     return strcmp(w.pod.pod.name, name) == 0 ? &w.pod : NULL;
+}
+
+bool __wrap_pods_synced(const struct pods *p) {
+    (void) p;
+    return !w.pods_unsynced;
+}
+
+const struct signing_verifier *__wrap_keys_verifier(const struct keys *k) {
+    (void) k;
+    return w.verifier;
 }
 
 const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
@@ -160,6 +177,8 @@ static int setup(void **state) {
 static int teardown(void **state) {
     (void) state;
     HASH_CLEAR(hh, w.shares.slots.slots);
+    w.key = signing_key_free(w.key);
+    w.verifier = signing_verifier_free(w.verifier);
     buf_done(&w.check.cpus);
     buf_done(&w.check.others);
     return 0;
@@ -248,12 +267,14 @@ static void test_no_list(void **state) {
 
 /* ---- other plugins ---- */
 
+static const struct listed others_job = {.namespace = "batch",
+                                         .pod = "job",
+                                         .container = "main",
+                                         .resource = "nvidia.com/gpu",
+                                         .id = "GPU-1"};
+
 static void test_devices_of_other_plugins(void **state) {
-    struct listed l = {.namespace = "batch",
-                       .pod = "job",
-                       .container = "main",
-                       .resource = "nvidia.com/gpu",
-                       .id = "GPU-1"};
+    struct listed l = others_job;
     const struct cross_check_other *o;
 
     (void) state;
@@ -280,32 +301,63 @@ static void test_devices_of_other_plugins(void **state) {
     assert_int_equal(w.check.others.len, 0);
 }
 
+/* The pod, with an assignment of the card that is signed for the pod with `uid` and for `node`. */
+static void assign(const char *card, const char *uid, const char *node) {
+    static char text[256];
+
+    if (!w.key) {
+        _cleanup_buf_ struct buf pem = BUF_INIT(4096);
+
+        assert_int_equal(signing_key_generate(&w.key, NULL), 0);
+        assert_int_equal(signing_key_public(w.key, &pem, NULL), 0);
+        assert_int_equal(signing_verifier_load(pem.data, pem.len, &w.verifier, NULL), 0);
+    }
+    (void) snprintf(text, sizeof(text),
+                    "{\"v\":1,\"node\":\"node-a\",\"containers\":{\"main\":[{\"index\":0,"
+                    "\"uuid\":\"%s\",\"core\":100,\"memory\":1073741824}]}}",
+                    card);
+    assert_int_equal(assignment_sign(w.key, uid, node, text, w.signature, NULL), 0);
+    w.shares.pods = (void *) &w;
+    w.shares.options.node_name = "node-a";
+    (void) snprintf(w.pod.pod.name, sizeof(w.pod.pod.name), "job");
+    (void) snprintf(w.pod.pod.uid, sizeof(w.pod.pod.uid), "uid-job");
+    w.pod.pod.assignment = text;
+    w.pod.pod.signature = w.signature;
+}
+
 /* It requests nvidia.com/gpu, which both aliquot-scheduler and that plugin serve. */
 static void test_a_pod_that_has_the_card_from_both(void **state) {
-    struct listed l = {.namespace = "batch",
-                       .pod = "job",
-                       .container = "main",
-                       .resource = "nvidia.com/gpu",
-                       .id = "GPU-1"};
-
     (void) state;
-    w.shares.pods = (void *) &w;
-    (void) snprintf(w.pod.pod.name, sizeof(w.pod.pod.name), "job");
-    w.pod.pod.assignment = TEXT("{\"main\":[{\"uuid\":\"GPU-2\"}]}");
-    take(&l);
+    assign("GPU-12", "uid-job", "node-a");
+    take(&others_job);
     assert_non_null(cross_check_other(&w.check, "GPU-1"));
-    w.pod.pod.assignment = TEXT("{\"main\":[{\"uuid\":\"GPU-1\"}]}");
-    take(&l);
+    assign("GPU-1", "uid-job", "node-a");
+    take(&others_job);
     assert_null(cross_check_other(&w.check, "GPU-1"));
+}
+
+/* A tenant can write the annotation where no policy keeps it from that. */
+static void test_an_assignment_that_the_scheduler_has_not_signed(void **state) {
+    (void) state;
+    assign("GPU-1", "uid-job", "node-a");
+    w.pod.pod.signature = NULL;
+    take(&others_job);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
+    assign("GPU-1", "uid-other", "node-a");
+    take(&others_job);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
+    assign("GPU-1", "uid-job", "node-b");
+    take(&others_job);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
+    assign("GPU-1", "uid-job", "node-a");
+    w.verifier = signing_verifier_free(w.verifier);
+    take(&others_job);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
 }
 
 /* Its device stays given until the pod has ended. */
 static void test_a_pod_that_a_new_kubelet_does_not_list_yet(void **state) {
-    struct listed l = {.namespace = "batch",
-                       .pod = "job",
-                       .container = "main",
-                       .resource = "nvidia.com/gpu",
-                       .id = "GPU-1"};
+    struct listed l = others_job;
 
     (void) state;
     w.shares.pods = (void *) &w;
@@ -578,6 +630,31 @@ static void test_over_the_socket(void **state) {
     end();
 }
 
+static void wait_failed(uint64_t times) {
+    while (w.check.failed < times)
+        (void) uv_run(&api.loop, UV_RUN_ONCE);
+}
+
+/* The card is not offered while the pod is there, nor kept for ever. */
+static void test_a_pod_that_ends_while_lists_fail(void **state) {
+    (void) state;
+    begin(NULL);
+    cross_check_start(&w.check, &api.loop, api.dir);
+    w.shares.pods = (void *) &w;
+    (void) snprintf(w.pod.pod.name, sizeof(w.pod.pod.name), "job");
+    take(&others_job);
+    wait_failed(1);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
+    w.pod.pod.finished = w.pods_unsynced = true;
+    wait_failed(2);
+    assert_non_null(cross_check_other(&w.check, "GPU-1"));
+    w.pods_unsynced = false;
+    wait_failed(3);
+    assert_null(cross_check_other(&w.check, "GPU-1"));
+    serve(1);
+    end();
+}
+
 static void first_list(const char *second, size_t methods) {
     begin(second);
     serve(methods);
@@ -615,9 +692,11 @@ int main(void) {
         T(test_cpus_of_an_instance),
         T(test_devices_of_other_plugins),
         T(test_a_pod_that_has_the_card_from_both),
+        T(test_an_assignment_that_the_scheduler_has_not_signed),
         T(test_a_pod_that_a_new_kubelet_does_not_list_yet),
         T(test_own_devices_of_a_former_resource),
         T(test_over_the_socket),
+        T(test_a_pod_that_ends_while_lists_fail),
         T(test_a_kubelet_without_allocatable),
         T(test_one_numa_node),
         T(test_free_cpus),

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/cluster/keys.h"
 #include "agent/cluster/pods.h"
 #include "agent/kubelet/kubelet.h"
+#include "agent/shares/grant.h"
 #include "agent/shares/shares.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -135,7 +137,8 @@ static bool is_assigned(const struct cross_check *c, const pod_resources *pod, c
     const struct pod_entry *e =
         c->shares->pods ? pods_find_named(c->shares->pods, pod->namespace_, pod->name) : NULL;
 
-    return e && e->pod.assignment && strstr(e->pod.assignment, uuid);
+    return e && grant_assigns(keys_verifier(c->shares->keys), c->shares->options.node_name, &e->pod,
+                              uuid);
 }
 
 /* Whether the pod has it from the agent, too: beside the other plugin, or by a resource that the
@@ -189,15 +192,20 @@ static bool lists_pod(const pod_list *list, const struct cross_check_other *o) {
     return false;
 }
 
+static bool has_ended(const struct cross_check *c, const struct cross_check_other *o) {
+    const struct pod_entry *e = pods_find_named(c->shares->pods, o->namespace, o->pod);
+
+    return !e || e->pod.finished;
+}
+
 /* A kubelet that has just started lists no pods at first. */
 static void keep_unlisted(struct cross_check *c, const pod_list *list, const struct buf *before) {
     const struct cross_check_other *others = (const void *) before->data;
 
     for (size_t i = 0; c->shares->pods && i < before->len / sizeof(*others); i++) {
         const struct cross_check_other *o = &others[i];
-        const struct pod_entry *e = pods_find_named(c->shares->pods, o->namespace, o->pod);
 
-        if (e && !e->pod.finished && !lists_pod(list, o))
+        if (!has_ended(c, o) && !lists_pod(list, o))
             buf_append(&c->others, o, sizeof(*o));
     }
 }
@@ -213,6 +221,24 @@ static void collect_others(struct cross_check *c, const pod_list *list) {
             note_others_of(c, pod, pod->containers[k]);
     }
     keep_unlisted(c, list, &before);
+}
+
+/* Without lists the API server says which pods have ended; while it is silent too, none has. */
+static void drop_ended(struct cross_check *c) {
+    struct cross_check_other *others = (void *) c->others.data;
+    size_t count = c->others.len / sizeof(*others), kept = 0;
+
+    if (!c->shares->pods || !pods_synced(c->shares->pods))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (!has_ended(c, &others[i]))
+            others[kept++] = others[i];
+        else
+            log_info("GPU %s is free again: pod %s/%s, which had it as %s, has ended by the API "
+                     "server; kubelet's podresources API does not answer",
+                     others[i].uuid, others[i].namespace, others[i].pod, others[i].resource);
+    }
+    c->others.len = kept * sizeof(*others);
 }
 
 const struct cross_check_other *cross_check_other(const struct cross_check *c, const char *uuid) {
@@ -367,6 +393,7 @@ static void fail(struct cross_check *c, const char *why) {
     if (!c->failing)
         log_warn("kubelet's podresources API does not answer (%s): %s", c->socket, why);
     c->failing = true;
+    drop_ended(c);
     ask_again(c);
 }
 

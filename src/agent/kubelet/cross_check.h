@@ -79,7 +79,8 @@ int cross_check_take_allocatable(struct cross_check *c, const uint8_t *answer, s
  * or containers have none for themselves. NULL: kubelet has not answered yet. */
 const struct node_cpus *cross_check_node_cpus(const struct cross_check *c);
 
-/* What another device plugin has given of a device, by the last list; NULL: nothing. */
+/* What another device plugin has given of a device, by the last list; NULL: nothing. While lists
+ * fail it stays given until the API server says that the pod has ended. */
 const struct cross_check_other *cross_check_other(const struct cross_check *c, const char *uuid);
 
 /* Nothing is called back afterwards. */

@@ -106,3 +106,20 @@ enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const
         slot_grant_done(&g);
     return v;
 }
+
+static bool names_device(const struct assignment *a, const char *uuid) {
+    for (uint32_t i = 0; i < a->ncontainers; i++)
+        for (uint32_t k = 0; k < a->containers[i].ndevices; k++)
+            if (strcmp(a->containers[i].devices[k].uuid, uuid) == 0)
+                return true;
+    return false;
+}
+
+bool grant_assigns(const struct signing_verifier *keys, const char *node, const struct pod *pod,
+                   const char *uuid) {
+    _cleanup_(assignment_done) struct assignment a = {0};
+
+    return keys && pod->assignment && pod->signature &&
+           assignment_verify(keys, pod->uid, node, pod->assignment, pod->signature, NULL) == 0 &&
+           assignment_parse(pod->assignment, &a, NULL) == 0 && names_device(&a, uuid);
+}

@@ -31,3 +31,8 @@ enum verdict {
  * (owned by the caller), else `why` has the reason and a remedy. */
 enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
                          struct slot_grant *ret, struct err *why);
+
+/* Whether the pod has an assignment that aliquot-scheduler has signed for it and `node`, and that
+ * names the device. `keys` NULL: none is known to be signed. */
+bool grant_assigns(const struct signing_verifier *keys, const char *node, const struct pod *pod,
+                   const char *uuid);
