@@ -255,6 +255,16 @@ static void test_set_healthy(void **state) {
     assert_false(health_cards_order(&w.cards, "GPU-nowhere", HEALTH_ORDER_RESET, "x"));
 }
 
+/* For a MIG configuration. Nothing is told of an order that no user gave. */
+static void test_reset_by_the_agent(void **state) {
+    (void) state;
+    poll_all();
+    assert_true(health_cards_reset(&w.cards, "GPU-1"));
+    assert_true(health_card_is_to_be_reset(health_cards_find(&w.cards, "GPU-1")));
+    assert_int_equal(health_cards_find(&w.cards, "GPU-1")->health.ordered, HEALTH_ORDERED_NONE);
+    assert_false(health_cards_reset(&w.cards, "GPU-nowhere"));
+}
+
 /* Ten thousand, of which as many kinds are counted as there is room for. */
 static void test_storm(void **state) {
     const struct health_card *card;
@@ -639,6 +649,7 @@ int main(void) {
         T(test_log),
         T(test_last_xid),
         T(test_set_healthy),
+        T(test_reset_by_the_agent),
         T(test_storm),
         T(test_suspicion_and_orders),
         T(test_no_answer),

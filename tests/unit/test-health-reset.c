@@ -348,6 +348,37 @@ static void test_end_of_an_order(void **state) {
     expect_ordered(HEALTH_ORDERED_DONE, "");
 }
 
+/* A reset for a MIG configuration tells nothing of the user's order before it, and ends one that is
+ * still awaited. */
+static void test_a_reset_of_the_agent_is_no_order(void **state) {
+    (void) state;
+    start_healthy();
+    order(HEALTH_ORDER_RESET_BY_AGENT);
+    expect_work(HEALTH_RESET);
+    done(HEALTH_RESET, "no");
+    expect_ordered(HEALTH_ORDERED_NONE, "");
+    order(HEALTH_ORDER_RESET);
+    done(HEALTH_RESET, "in use");
+    expect_ordered(HEALTH_ORDERED_FAILED, "reset failed: in use");
+    order(HEALTH_ORDER_RESET_BY_AGENT);
+    expect_work(HEALTH_RESET);
+    expect_ordered(HEALTH_ORDERED_FAILED, "reset failed: in use");
+    done(HEALTH_RESET, NULL);
+    done(HEALTH_PROBE, NULL);
+    poll_after(SECOND);
+    expect_ordered(HEALTH_ORDERED_FAILED, "reset failed: in use");
+    w.reading.holders = 1;
+    poll_after(SECOND);
+    order(HEALTH_ORDER_RESET);
+    order(HEALTH_ORDER_RESET_BY_AGENT);
+    w.reading.holders = 0;
+    poll_after(SECOND);
+    done(HEALTH_RESET, NULL);
+    done(HEALTH_PROBE, NULL);
+    poll_after(SECOND);
+    expect_ordered(HEALTH_ORDERED_DONE, "");
+}
+
 /* A reset by policy, and a probe without a reset, are not the order's. */
 static void test_end_of_no_order(void **state) {
     (void) state;
@@ -439,6 +470,7 @@ int main(void) {
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_reset_by_order),
         cmocka_unit_test(test_end_of_an_order),
+        cmocka_unit_test(test_a_reset_of_the_agent_is_no_order),
         cmocka_unit_test(test_end_of_no_order),
         cmocka_unit_test(test_order_during_a_probe),
         cmocka_unit_test(test_order_for_a_vgpu),

@@ -392,7 +392,7 @@ bool health_cards_order(struct health_cards *c, const char *uuid, enum health_or
 bool health_cards_reset(struct health_cards *c, const char *uuid) {
     struct health_card *card = find(c, uuid);
 
-    return card && take_order(c, card, HEALTH_ORDER_RESET, "by order");
+    return card && take_order(c, card, HEALTH_ORDER_RESET_BY_AGENT, "");
 }
 
 bool health_card_is_to_be_reset(const struct health_card *card) {

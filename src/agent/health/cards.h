@@ -116,8 +116,8 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x);
 bool health_cards_order(struct health_cards *c, const char *uuid, enum health_order order,
                         const char *text);
 
-/* Has the card reset when it is idle, as HEALTH_ORDER_RESET does. Returns whether a state has
- * changed. */
+/* Has the card reset when it is idle, as HEALTH_ORDER_RESET does; what is told of the order that a
+ * user has given is left. Returns whether a state has changed. */
 bool health_cards_reset(struct health_cards *c, const char *uuid);
 
 /* Whether a reset is ordered, runs, or is being proved. */

@@ -512,8 +512,10 @@ void health_take_order(struct health *h, const struct health_options *o, enum he
                        const char *origin, uint64_t now) {
     switch (order) {
     case HEALTH_ORDER_RESET:
+    case HEALTH_ORDER_RESET_BY_AGENT:
         h->reset_ordered = true;
-        h->ordered = HEALTH_ORDERED_AWAITED;
+        if (order == HEALTH_ORDER_RESET)
+            h->ordered = HEALTH_ORDERED_AWAITED;
         check_order(h);
         break;
     case HEALTH_ORDER_SET_HEALTHY:

@@ -167,11 +167,12 @@ void health_set_problem(struct health *h, const struct health_options *o, enum h
                         const char *text, uint64_t now);
 
 enum health_order {
-    HEALTH_ORDER_UNCORDON, /* ends cordon, drain and release */
-    HEALTH_ORDER_CORDON,   /* no new pods */
-    HEALTH_ORDER_DRAIN,    /* and its pods are evicted */
-    HEALTH_ORDER_RELEASE,  /* no process of the agent uses it */
-    HEALTH_ORDER_RESET,    /* as soon as it has no shares; no effect where there is none */
+    HEALTH_ORDER_UNCORDON,       /* ends cordon, drain and release */
+    HEALTH_ORDER_CORDON,         /* no new pods */
+    HEALTH_ORDER_DRAIN,          /* and its pods are evicted */
+    HEALTH_ORDER_RELEASE,        /* no process of the agent uses it */
+    HEALTH_ORDER_RESET,          /* as soon as it has no shares; no effect where there is none */
+    HEALTH_ORDER_RESET_BY_AGENT, /* the same, of the agent's own: `ordered` is not its end */
     /* What is over, and flapping, is forgotten; links that are down are no longer expected. */
     HEALTH_ORDER_SET_HEALTHY,
 };
