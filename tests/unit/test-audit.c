@@ -36,7 +36,6 @@
 #include "base/file.h"
 #include "base/proc.h"
 #include "gpu/driver/driver.h"
-#include "model/scaling.h"
 #include "share/limits.h"
 
 #define MIB ((uint64_t) 1 << 20)
@@ -332,10 +331,55 @@ static void trace_and_end(pid_t child) {
     assert_int_equal(write(counted[1], bytes, sizeof(bytes)), sizeof(bytes));
 }
 
+static int64_t cpu_ns(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void look(pid_t pid) {
+    assert_false(procfs_is_ending(pid));
+    assert_false(process_has_ended(pid));
+}
+
+/* What the two looks must not do. */
+static void read_all_threads(pid_t pid) {
+    char path[300], text[1024];
+    struct dirent *e;
+    DIR *tasks;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    tasks = opendir(path);
+    assert_non_null(tasks);
+    while ((e = readdir(tasks))) {
+        int fd;
+
+        (void) snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", pid, e->d_name);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        (void) !read(fd, text, sizeof(text));
+        (void) close(fd);
+    }
+    (void) closedir(tasks);
+}
+
+/* The least of ten, which a busy machine extends least. */
+static int64_t cost_of(void (*what)(pid_t pid), pid_t pid) {
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < 10; i++) {
+        int64_t from = cpu_ns(), took;
+
+        what(pid);
+        took = cpu_ns() - from;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
 /* A tracer keeps threads that have ended in the list, as many as it likes. They neither make a look
  * at the process long, nor hide the thread that lives. */
 static void threads_that_are_kept_do_not_extend_a_look(void **state) {
-    struct timespec from, to;
     int ready[2];
     pid_t child;
     char c;
@@ -350,13 +394,7 @@ static void threads_that_are_kept_do_not_extend_a_look(void **state) {
     trace_and_end(child);
     while (!is_zombie(child))
         (void) usleep(1000);
-    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-    for (int i = 0; i < 10; i++) {
-        assert_false(procfs_is_ending(child));
-        assert_false(process_has_ended(child));
-    }
-    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-    assert_true((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec < 20 * 5000000);
+    assert_true(2 * cost_of(look, child) < cost_of(read_all_threads, child));
     (void) kill(child, SIGKILL);
     while (waitpid(-1, NULL, __WALL) > 0)
         ;
@@ -464,7 +502,7 @@ static void only_containers_are_ended(void **state) {
     /* This process is in no such container. */
     assert_int_equal(container_stops_begin(&st.stops, getpid(), &id, "nonce", ""), 0);
     assert_int_equal(container_stops_begin(&st.stops, getpid(), &id, "nonce", ""), 0);
-    stopping_run(&st, 10000);
+    stopping_run(&st, 60000);
     assert_false(st.timed_out);
     assert_int_equal(st.stopped, 0);
     stopping_end(&st);
@@ -521,10 +559,14 @@ static void wait_for_group(pid_t pid, struct cgroup_id *ret) {
     assert_string_equal(ret->container_id, ID64);
 }
 
+#define LATE_MS 1000 /* as long, and it is told that a container does not end */
+
 static void end_child(const char *group, enum kind kind, const char *host_root) {
     pid_t child = start_in_group(group, NULL, kind);
     struct stopping st;
     struct cgroup_id id;
+    uint64_t begun;
+    pid_t ended;
     int status;
 
     wait_for_group(child, &id);
@@ -532,13 +574,17 @@ static void end_child(const char *group, enum kind kind, const char *host_root) 
         (void) usleep(1000);
     stopping_begin(&st);
     assert_int_equal(container_stops_begin(&st.stops, child, &id, "nonce", host_root), 0);
-    stopping_run(&st, 10000);
+    begun = uv_now(&st.loop);
+    stopping_run(&st, 60000);
     assert_false(st.timed_out);
     assert_int_equal(st.stopped, 1);
-    assert_int_equal(st.late, 0);
+    assert_true(st.late == 0 || uv_now(&st.loop) - begun >= LATE_MS); /* on a busy machine */
     stopping_end(&st);
-    /* "Stopped" was told of nothing that lives. */
-    assert_int_equal(waitpid(child, &status, WNOHANG), child);
+    /* "Stopped" was told of nothing that lives. A thread that has ended keeps the process from its
+     * parent until the kernel lets go of it. */
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0)
+        assert_true(process_has_ended(child));
+    assert_int_equal(ended, child);
     assert_true(kind == LEADERLESS || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
     while (rmdir(group) < 0)
         assert_int_equal(errno, EBUSY);
@@ -575,14 +621,16 @@ static void end_frozen_child(const char *group) {
     print_to(freezer, "freezer.state", "FROZEN");
     stopping_begin(&st);
     assert_int_equal(container_stops_begin(&st.stops, child, &id, "nonce", "/nowhere"), 0);
-    stopping_run(&st, 3500);
+    while (st.late == 0 && st.stops.list)
+        stopping_run(&st, 100);
+    stopping_run(&st, 2000);
     assert_true(st.timed_out);
     assert_int_equal(st.stopped, 0);
     assert_int_equal(st.late, 1); /* told once */
     assert_int_equal(st.late_alive, 1);
     assert_int_equal(st.late_pid, (uint32_t) child);
     print_to(freezer, "freezer.state", "THAWED");
-    stopping_run(&st, 10000);
+    stopping_run(&st, 60000);
     assert_false(st.timed_out);
     assert_int_equal(st.stopped, 1);
     stopping_end(&st);
@@ -671,69 +719,6 @@ static void what_mps_is_told(void **state) {
     assert_int_equal(dir_remove(root, NULL), 0);
 }
 
-/* ---- oversubscription ---- */
-
-static void factors(void **state) {
-    uint32_t f = 0;
-
-    (void) state;
-    assert_int_equal(scaling_parse("1", &f), 0);
-    assert_int_equal(f, 1000);
-    assert_int_equal(scaling_parse("1.5", &f), 0);
-    assert_int_equal(f, 1500);
-    assert_int_equal(scaling_parse("2.125", &f), 0);
-    assert_int_equal(f, 2125);
-    assert_int_equal(scaling_parse("16", &f), 0);
-    static const char *const bad[] = {"",     "0",  "0.5",    "16.001", "1.", ".5",
-                                      "1.5x", "-2", "1.2345", "1000",   " 1", "1,5"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(scaling_parse(bad[i], &f), -EINVAL);
-}
-
-/* Whatever is allocated to pods, their physical parts together fit on the card. */
-static void physical_parts_fit(void **state) {
-    const uint64_t card = 80 * GIB - 12345;
-    unsigned int seed = 4;
-
-    (void) state;
-    for (int round = 0; round < 2000; round++) {
-        uint64_t capacity = scaling_capacity(card, 1000 + (uint32_t) rand_r(&seed) % 4000);
-        uint64_t charged = 0, physical = 0;
-
-        for (int pod = 0; pod < 64; pod++) {
-            uint64_t bytes = ((uint64_t) rand_r(&seed) << 6) + 1;
-            uint32_t factor =
-                (uint32_t) rand_r(&seed) % 3 == 0 ? 1000 + (uint32_t) rand_r(&seed) % 4000 : 0;
-            uint64_t part = scaling_physical(bytes, card, capacity, factor);
-            uint64_t charge = scaling_charge(bytes, part, card, capacity);
-
-            assert_true(part <= bytes && part > 0 && charge >= bytes);
-            if (factor == 1000)
-                assert_true(part == bytes);
-            if (charged + charge > capacity)
-                break;
-            charged += charge;
-            physical += part;
-        }
-        assert_true(physical <= card);
-    }
-}
-
-static void nothing_changes_without_scaling(void **state) {
-    (void) state;
-    assert_true(scaling_capacity(80 * GIB, 1000) == 80 * GIB);
-    assert_true(scaling_capacity(80 * GIB, 2000) == 160 * GIB);
-    assert_true(scaling_capacity(UINT64_MAX / 2, 16000) <= INT64_MAX);
-    assert_true(scaling_physical(GIB, 80 * GIB, 80 * GIB, 4000) == GIB);
-    assert_true(scaling_charge(GIB, GIB, 80 * GIB, 80 * GIB) == GIB);
-    /* At a factor of 2 the physical part is half; with a setting of 1 it is all, at twice the
-     * charge. */
-    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 0) == 10 * GIB);
-    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 4000) == 10 * GIB);
-    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 1000) == 20 * GIB);
-    assert_true(scaling_charge(20 * GIB, 20 * GIB, 80 * GIB, 160 * GIB) == 40 * GIB);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overhead_needs_two_samples),
@@ -751,9 +736,6 @@ int main(void) {
         cmocka_unit_test(only_containers_are_ended),
         cmocka_unit_test(a_container_is_ended),
         cmocka_unit_test(what_mps_is_told),
-        cmocka_unit_test(factors),
-        cmocka_unit_test(physical_parts_fit),
-        cmocka_unit_test(nothing_changes_without_scaling),
     };
 
     return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
