@@ -316,7 +316,7 @@ class Exporter:
 
 def settled(before, expected):
     "The figures follow a death."
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while check(before) != expected:
         assert time.monotonic() < end, (check(before), expected)
 

@@ -11,7 +11,7 @@ GIB = 1 << 30
 CONTEXT = 416 << 20  # what a context costs on an A100
 
 
-def wait_until(condition, seconds=15, what="condition"):
+def wait_until(condition, seconds=60, what="condition"):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"

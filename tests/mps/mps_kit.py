@@ -90,7 +90,7 @@ class Agent:
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
         self.process.stdin.flush()
 
-    def wait_for(self, pattern, seconds=20):
+    def wait_for(self, pattern, seconds=60):
         """The next state that matches."""
         seen = []
         end = time.monotonic() + seconds
@@ -139,7 +139,7 @@ class World:
     def pipe(self):
         return self.card / "pipe"
 
-    def agent(self, *lines, selinux="/nowhere", deadline_ms=5000, interval_ms=60000, state_dir=None):
+    def agent(self, *lines, selinux="/nowhere", deadline_ms=60000, interval_ms=60000, state_dir=None):
         self.agents.append(Agent(self, selinux, deadline_ms, interval_ms, state_dir))
         self.agents[-1].tell(*lines)
         return self.agents[-1]

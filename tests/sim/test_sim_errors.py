@@ -160,14 +160,14 @@ def test_the_agent_on_remapped_rows(node, agent_of):  # noqa: F811
     agent = agent_of(node)
     node.inject("ecc", "uncorrected", 3, "--gpu", 0)
     node.inject("remap", "uncorrectable", "--gpu", 0)
-    wait_until(lambda: dcgm(agent, "ROW_REMAP_PENDING") == 1, 10, "the agent has read it")
+    wait_until(lambda: dcgm(agent, "ROW_REMAP_PENDING") == 1, what="the agent has read it")
     assert (dcgm(agent, "ECC_DBE_VOL_TOTAL"), dcgm(agent, "UNCORRECTABLE_REMAPPED_ROWS")) == (3, 1)
     assert dcgm(agent, "RETIRED_DBE") is None and dcgm(agent, "ROW_REMAP_PENDING", 1) == 0
     assert agent.state(0) == "Healthy"
     node.inject("remap", "failure", "--gpu", 0)
     agent.wait(0, "Unhealthy")
     node.inject("reset", "--gpu", 0, "--force")
-    wait_until(lambda: dcgm(agent, "ECC_DBE_VOL_TOTAL") == 0, 10, "the agent has read it")
+    wait_until(lambda: dcgm(agent, "ECC_DBE_VOL_TOTAL") == 0, what="the agent has read it")
     wait_until(lambda: agent.reason(0) == "a row of the memory could not be remapped: the card has to be replaced", 10,
                agent.reason(0))
     assert dcgm(agent, "ROW_REMAP_FAILURE") == 1 and agent.state(1) == "Healthy"
@@ -210,8 +210,8 @@ def test_the_agent_shows_banks_and_the_threshold(node_of, agent_of, tmp_path):  
     assert dcgm(agent, "BANKS_REMAP_ROWS_AVAIL_MAX") == 640 and dcgm(agent, "THRESHOLD_SRM") == 0
     node.inject("remap", "exhausted", "--gpu", 0)
     node.inject("sram-threshold", "--gpu", 0)
-    wait_until(lambda: (dcgm(agent, "BANKS_REMAP_ROWS_AVAIL_NONE"), dcgm(agent, "THRESHOLD_SRM")) == (1, 1), 10,
-               "the agent has read it")
+    wait_until(lambda: (dcgm(agent, "BANKS_REMAP_ROWS_AVAIL_NONE"), dcgm(agent, "THRESHOLD_SRM")) == (1, 1),
+               what="the agent has read it")
     assert agent.state(0) == "Healthy"
 
 

@@ -11,7 +11,7 @@ import tempfile
 import urllib.request
 
 import pytest
-from sim_kit import wait_until
+from sim_kit import HANG, wait_until
 from test_sim_agent import start_agent
 
 
@@ -55,7 +55,7 @@ class Agent:
     def reason(self, card):
         return {gpu["index"]: gpu["reason"] for gpu in json.loads(self.get("/usage"))["gpus"]}[card]
 
-    def wait(self, card, state, seconds=15):
+    def wait(self, card, state, seconds=HANG):
         wait_until(lambda: self.state(card) == state, seconds, f"card {card} is {state}")
 
 
@@ -95,7 +95,7 @@ def test_a_driver_that_reports_no_recovery_action(node_of, agent_of):
     agent.wait(0, "Unhealthy")
     assert agent.reason(0).startswith("XID 48")
     node.inject("reset", "--gpu", 0, "--force")
-    agent.wait(0, "Healthy", 30)
+    agent.wait(0, "Healthy")
 
 
 def test_the_kernel_log(node, agent_of):
@@ -110,11 +110,11 @@ def test_the_kernel_log(node, agent_of):
     (pci,) = re.findall(r'gpu="1".*?pci_bus_id="0*([0-9a-fA-F:]+)\.0"', agent.get("/metrics"))[:1]
     where = "0000:" + ":".join(pci.split(":")[-2:]).lower()
     write(1, f"NVRM: Xid (PCI:{where}): 63, pid=7, Row Remapper")
-    wait_until(lambda: agent.xids(1) == {63: 1}, 10, "the XID is counted")
+    wait_until(lambda: agent.xids(1) == {63: 1}, what="the XID is counted")
     assert agent.state(1) == "Healthy"
     write(2, f"NVRM: Xid (PCI:{where}): 79, by a program", priority=12)
     write(3, f"NVRM: Xid (PCI:{where}): 79, pid=7, GPU has fallen off the bus.")
-    wait_until(lambda: agent.xids(1) == {63: 1, 79: 1}, 10, "the XID is counted")
+    wait_until(lambda: agent.xids(1) == {63: 1, 79: 1}, what="the XID is counted")
     agent.wait(1, "Healthy")
     assert agent.xids(0) == {}
     os.close(end)
@@ -137,7 +137,7 @@ def test_a_killed_agent_remembers(node_of, agent_of):
     assert agent.reason(0) == reason
     holder.kill()
     victim.kill()
-    agent.wait(0, "Healthy", 30)
+    agent.wait(0, "Healthy")
 
 
 def instances(agent):
@@ -159,7 +159,7 @@ def test_an_xid_of_an_instance(node_of, agent_of):
         return {uuid for uuid, state in agent.states().items() if state != "Healthy"}
 
     def wait_unhealthy(*uuids):
-        wait_until(lambda: unhealthy() == set(uuids), 15, f"exactly {uuids} are unhealthy, not {unhealthy()}")
+        wait_until(lambda: unhealthy() == set(uuids), what=f"exactly {uuids} are unhealthy, not {unhealthy()}")
 
     wait_unhealthy()
     node.inject("xid", 48, "--gpu", 0, "--gi", first[0][0], "--ci", first[0][1])
@@ -172,7 +172,7 @@ def test_an_xid_of_an_instance(node_of, agent_of):
     text = f"NVRM: Xid (PCI:{where} GPU-I:{third[0][0]:02}): 119, pid=7, timeout"
     os.write(end, f"3,1,1,-;{text}\n".encode())
     counted = re.compile(rf'^aliquot_gpu_xid_total{{.*uuid="{third[1]}",xid="119"}} 1$', re.M)
-    wait_until(lambda: counted.search(agent.get("/metrics")), 10, "the XID is counted for that instance")
+    wait_until(lambda: counted.search(agent.get("/metrics")), what="the XID is counted for that instance")
     assert agent.xids(0) and agent.state(0) == "Healthy"
     os.close(end)
     os.close(other)
@@ -189,5 +189,5 @@ def test_an_xid_of_no_instance(node_of):
 def test_no_checks_by_order(node, agent_of):
     agent = agent_of(node, env={"DP_DISABLE_HEALTHCHECKS": "all"})
     node.inject("xid", 154, "--gpu", 1)
-    wait_until(lambda: agent.xids(1) == {154: 1}, 10, "the XID is counted")
+    wait_until(lambda: agent.xids(1) == {154: 1}, what="the XID is counted")
     assert agent.state(1) == "Healthy"

@@ -43,7 +43,7 @@ class World:
         return next(line["persistence"] for line in self.node.show() if line.get("gpu") == str(card))
 
     def wait_reason(self, card, *parts):
-        wait_until(lambda: all(part in self.agent.reason(card) for part in parts), 20, f"reason has {parts}")
+        wait_until(lambda: all(part in self.agent.reason(card) for part in parts), what=f"reason has {parts}")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_reset_heals(node, world_of):
     w = world_of(node, f"{{policy: idle, command: {command(by_inject(node, 1))}}}")
     assert "in use by another client" in node.inject("reset", "--gpu", 1, expect=1)  # as long as nothing is let go
     node.inject("xid", 48, "--gpu", 1)
-    wait_until(lambda: w.resets(1) == {"succeeded": 1}, 20, "the card is reset")
+    wait_until(lambda: w.resets(1) == {"succeeded": 1}, what="the card is reset")
     w.agent.wait(1, "Healthy")
     assert w.agent.reason(1) == ""
     assert w.persistence(1) == w.persistence(0) == "on"
@@ -121,7 +121,7 @@ def test_a_card_in_use(node, world_of):
     w.wait_reason(1, "; reset failed: exit status 1: ", "in use by another client")
     holder.kill()
     holder.wait()
-    w.agent.wait(1, "Healthy", 20)
+    w.agent.wait(1, "Healthy")
     assert w.resets(1) == {"failed": 1, "succeeded": 1}
 
 
@@ -148,7 +148,7 @@ exec {ALIQUOT} sim inject --dir {node.dir} reset --gpu "$gpu"
     smi.chmod(0o755)
     w = world_of(node, "{policy: idle}")
     node.inject("xid", 48, "--gpu", 1)
-    wait_until(lambda: w.resets(1) == {"succeeded": 1}, 20, "the card is reset")
+    wait_until(lambda: w.resets(1) == {"succeeded": 1}, what="the card is reset")
     uuid = next(line["uuid"] for line in node.show() if line.get("gpu") == "1")
     assert (node.dir / "arguments").read_text() == f"--gpu-reset -i {uuid}\n"
     libraries = (node.dir / "libraries").read_text().split()
@@ -164,7 +164,7 @@ def test_killed_while_the_command_runs(node, world_of):
     script = f"echo >> {node.dir}/runs; while [ ! -e {node.dir}/go ]; do sleep 0.05; done; " + by_inject(node, 1)
     w = world_of(node, f"{{policy: idle, command: {command(script)}}}")
     node.inject("xid", 48, "--gpu", 1)
-    wait_until((node.dir / "runs").exists, 10, "the command runs")
+    wait_until((node.dir / "runs").exists, what="the command runs")
     assert w.agent.state(1) == "Resetting"
     w.agent.kill()
     assert w.persistence(1) == "off"
@@ -197,7 +197,7 @@ def test_killed_before_the_command(node, world_of):
     node.inject("hang", "nvmlDeviceSetPersistenceMode", "--gpu", 1)
     node.inject("xid", 48, "--gpu", 1)
     saved = w.path / "state/health.json"
-    wait_until(lambda: '"persistent":1' in saved.read_text(), 10, "the mode is on record")
+    wait_until(lambda: '"persistent":1' in saved.read_text(), what="the mode is on record")
     w.agent.kill()
     node.inject("release")
     w.agent.start()
@@ -229,10 +229,10 @@ def test_persistence_is_restored_later(node, world_of):
               f"{ALIQUOT} sim inject --dir {node.dir} hang nvmlDeviceSetPersistenceMode --gpu 1")
     w = world_of(node, f"{{policy: idle, command: {command(script)}}}")
     node.inject("xid", 48, "--gpu", 1)
-    w.agent.wait(1, "Healthy", 30)
+    w.agent.wait(1, "Healthy")
     assert w.persistence(1) == "off"
     node.inject("release")
-    wait_until(lambda: w.persistence(1) == "on", 30, "it is restored")
+    wait_until(lambda: w.persistence(1) == "on", what="it is restored")
     assert w.resets(1) == {"succeeded": 1}
 
 
@@ -242,7 +242,7 @@ def test_killed_after_the_command(node, world_of):
               f"{ALIQUOT} sim inject --dir {node.dir} hang nvmlDeviceSetPersistenceMode --gpu 1; echo >> {node.dir}/runs")
     w = world_of(node, f"{{policy: idle, command: {command(script)}}}")
     node.inject("xid", 48, "--gpu", 1)
-    wait_until((node.dir / "runs").exists, 20, "the command has run")
+    wait_until((node.dir / "runs").exists, what="the command has run")
     assert w.agent.state(1) == "Resetting"
     w.agent.kill()
     assert w.persistence(1) == "off"

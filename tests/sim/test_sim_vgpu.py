@@ -52,10 +52,10 @@ def test_the_agent_shows_the_licence(guest, agent_of):  # noqa: F811
     agent = agent_of(node)
     assert licences(agent) == ["1", "0"] and agent.state(1) == "Healthy"
     node.inject("licence", "expired", "--gpu", 0)
-    wait_until(lambda: licences(agent) == ["0", "0"], 10, "the agent has read it")
+    wait_until(lambda: licences(agent) == ["0", "0"], what="the agent has read it")
     assert agent.state(0) == "Healthy"
     node.inject("licence", "licensed", "--gpu", 0)
-    wait_until(lambda: licences(agent) == ["1", "0"], 10, "the agent has read it")
+    wait_until(lambda: licences(agent) == ["1", "0"], what="the agent has read it")
 
 
 def records(node):

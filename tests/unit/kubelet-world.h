@@ -24,7 +24,7 @@
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"
 
-#define TIMEOUT_MS 10000
+#define TIMEOUT_MS 60000
 
 struct fixture {
     uv_loop_t loop;

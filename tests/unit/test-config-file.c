@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "base/file.h"
 
-#define TIMEOUT_MS 10000
+#define TIMEOUT_MS 60000
 #define IN_FORCE_MS 2000 /* within which a change has to take effect */
 #define SCALING(factor)                                                                            \
     "version: v1\naliquot: {cards: [{devices: all, memoryScaling: " factor "}]}\n"

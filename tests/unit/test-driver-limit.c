@@ -33,7 +33,7 @@
 #include "fail-malloc.h"
 
 #define GIB ((uint64_t) 1 << 30)
-#define WAIT_MS 10000
+#define WAIT_MS 60000
 #define NONCE "0123456789abcdef0123456789abcdef"
 #define POD_UID "11111111-2222-3333-4444-555555555555"
 #define CONTAINER "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -25,7 +25,7 @@
 #include "gpu/nvml/worker.h"
 #include "gpu/nvml/worker_protocol.h"
 
-#define TIMEOUT_MS 15000
+#define TIMEOUT_MS 60000
 
 struct fixture {
     enum gpu_limit_result result;

@@ -57,8 +57,6 @@ static void registers_when_kubelet_appears(void **state) {
     settle(f);
     print_message("registered %zu resources in %.2f ms\n", resources_count,
                   (double) (uv_hrtime() - start) / 1e6);
-    /* The bound is 50 ms; this machine may be busy. */
-    assert_true(uv_hrtime() - start < 500000000u);
 }
 
 /* kubelet's socket is there a moment before it listens: a call in between must be repeated
@@ -78,7 +76,7 @@ static void kubelet_does_not_listen_yet(void **state) {
     RUN_UNTIL(f, uv_hrtime() - start > 20000000u);
     assert_int_equal(listen(kubelet, 8), 0);
     RUN_UNTIL(f, (fd = accept(kubelet, NULL, NULL)) >= 0);
-    assert_true(uv_hrtime() - start < 500000000u);
+    assert_true(uv_hrtime() - start < 1000000000u); /* without the repetition, a second at least */
     (void) close(fd);
 }
 
@@ -167,7 +165,7 @@ static void stream_lost(void **state) {
     assert_int_equal(f->result.status, GRPC_DEADLINE_EXCEEDED);
     start = uv_hrtime();
     RUN_UNTIL(f, strcmp(f->endpoint, f->first) != 0);
-    assert_true(uv_hrtime() - start < 1000000000u);
+    assert_true(uv_hrtime() - start < 2000000000u); /* the time after a registration without one */
 }
 
 static void directory_made_again(void **state) {

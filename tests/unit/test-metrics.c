@@ -31,7 +31,7 @@
 #include "metrics-page.h"
 
 #define CARDS 3
-#define TIMEOUT_MS 15000u
+#define TIMEOUT_MS 60000u
 
 static const char *own_dir; /* of this program */
 

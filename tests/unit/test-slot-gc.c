@@ -31,7 +31,7 @@
 
 #define NONCE "00000000000000000000000000000001"
 #define OTHER "00000000000000000000000000000002"
-#define TIMEOUT_MS 10000
+#define TIMEOUT_MS 60000
 
 struct fixture {
     struct shares shares;

@@ -170,7 +170,7 @@ static void list(struct kube_reflector *r, bool whole) {
 /* ---- the stored signing keys ---- */
 
 #define PAIRS 2
-#define WAIT_MS 10000 /* for what comes with the next tick */
+#define WAIT_MS 60000 /* for what comes with the next tick */
 
 static struct pair {
     struct signing_key *key;

@@ -27,6 +27,7 @@
 #define GIB ((uint64_t) 1 << 30)
 #define GONE 0x3ffffffe /* above every PID that the kernel gives */
 
+static uint64_t now_ms;
 static struct gpu_process process;
 static struct audit a;
 static struct shares shares;
@@ -34,6 +35,13 @@ static uv_loop_t loop;
 
 static holder_scan_done scan_done; /* of the look under way; NULL: there is none */
 static char dir[64];
+
+uint64_t __wrap_uv_now(const uv_loop_t *l);
+
+uint64_t __wrap_uv_now(const uv_loop_t *l) {
+    (void) l;
+    return now_ms;
+}
 
 struct holder_scan *holder_scan_start(uv_loop_t *l, const char *program, const char *nodes,
                                       holder_scan_done done, void *userdata) {
@@ -53,6 +61,7 @@ static int setup(void **state) {
     memset(&shares, 0, sizeof(shares));
     a.shares = &shares;
     scan_done = NULL;
+    now_ms = 1000000;
     assert_int_equal(uv_loop_init(&loop), 0);
     shares.loop = &loop;
     a.initial_pids = true;
@@ -78,8 +87,7 @@ static int teardown(void **state) {
 }
 
 static uint64_t poll_after(unsigned ms) {
-    (void) usleep(ms * 1000);
-    uv_update_time(&loop);
+    now_ms += ms;
     polls++;
     usage_update(&a);
     return a.audits[0].memory.bytes;
@@ -122,14 +130,11 @@ static void a_process_that_ends(void **state) {
     if (child == 0)
         _exit(0);
     assert_int_equal(waitid(P_PID, (id_t) child, &info, WEXITED | WNOWAIT), 0);
-    uv_update_time(&loop);
     assert_false(card_audit_has_ended(&a, 0, (uint32_t) child));
-    (void) usleep(ENDED_MS * 1000);
-    uv_update_time(&loop);
+    now_ms += ENDED_MS;
     assert_true(card_audit_has_ended(&a, 0, (uint32_t) child));
     assert_false(card_audit_has_ended(&a, 0, (uint32_t) getpid()));
-    (void) usleep(3100 * 1000);
-    uv_update_time(&loop);
+    now_ms += 3100;
     assert_false(card_audit_has_ended(&a, 0, (uint32_t) child));
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
