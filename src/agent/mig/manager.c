@@ -258,17 +258,6 @@ static const char *name_of(const char *config) {
     return strlen(config) < MIG_CONFIG_NAME_MAX ? config : "(a name that is too long)";
 }
 
-void mig_manager_want(struct mig_manager *m, const char *config, bool dynamic) {
-    bool restore = m->dynamic && !dynamic; /* what was made and destroyed on demand */
-
-    config = name_of(config);
-    m->dynamic = dynamic;
-    if (strcmp(m->wanted, config) == 0 && m->wish > 0 && !restore)
-        return;
-    text_copy(m->wanted, sizeof(m->wanted), config);
-    start_wish(m);
-}
-
 static uint64_t hash_file(uint64_t hash, const char *path) {
     struct stat st;
 
@@ -283,17 +272,35 @@ static uint64_t hash_files(const struct mig_manager *m) {
     return hash_file(hash_file(HASH_START, m->options.file), m->options.hooks);
 }
 
-/* Returns whether a wish has begun anew with it. */
-static bool follow_files(struct mig_manager *m) {
+/* Returns whether they are others than before: nothing is applied of these. */
+static bool see_files(struct mig_manager *m) {
     uint64_t files = hash_files(m);
     bool other = files != m->files;
 
     m->files = files;
-    if (!other || m->wish == 0 || !m->wanted[0])
+    if (other)
+        m->applied[0] = 0;
+    return other;
+}
+
+/* Returns whether a wish has begun anew with it. */
+static bool follow_files(struct mig_manager *m) {
+    if (!see_files(m) || m->wish == 0 || !m->wanted[0])
         return false;
-    m->applied[0] = 0;
     start_wish(m);
     return true;
+}
+
+void mig_manager_want(struct mig_manager *m, const char *config, bool dynamic) {
+    bool restore = m->dynamic && !dynamic; /* what was made and destroyed on demand */
+    bool other = see_files(m);
+
+    config = name_of(config);
+    m->dynamic = dynamic;
+    if (strcmp(m->wanted, config) == 0 && m->wish > 0 && !restore && !(other && config[0]))
+        return;
+    text_copy(m->wanted, sizeof(m->wanted), config);
+    start_wish(m);
 }
 
 void mig_manager_see_file(struct mig_manager *m) {
