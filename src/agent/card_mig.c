@@ -265,6 +265,8 @@ void card_mig_update(struct agent *a) {
         return;
     gpu_monitor_status(a->shares.monitor, &status);
     mig_executor_update(a->mig, status.polls);
+    if (a->mig_source)
+        mig_source_pass(a->mig_source, uv_now(a->loop));
     decide(a);
     if (status.complete)
         mig_manager_update(a->mig_manager, hash_division(gpu_monitor_snapshot(a->shares.monitor)));

@@ -28,6 +28,7 @@ static struct world {
     void *userdata[MIG_SOURCE_MAPS_MAX];
     char watched[MIG_SOURCE_MAPS_MAX][512];
     unsigned reflectors, stopped, files;
+    bool refused;
     struct json_parser *parser;
     struct mig_source *source;
     char dir[64], file[128], trouble[ERR_TEXT_MAX];
@@ -39,6 +40,7 @@ int __wrap_kube_reflector_start(struct kube_client *client,
                                 struct kube_reflector **ret, struct err *err);
 void __wrap_kube_reflector_stop(struct kube_reflector *r);
 void __wrap_kube_reflector_relist(struct kube_reflector *r);
+bool __wrap_kube_reflector_is_refused(const struct kube_reflector *r);
 bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r);
 
 int __wrap_kube_reflector_start(struct kube_client *client,
@@ -67,6 +69,11 @@ void __wrap_kube_reflector_relist(struct kube_reflector *r) {
 bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
     (void) r;
     return true;
+}
+
+bool __wrap_kube_reflector_is_refused(const struct kube_reflector *r) {
+    (void) r;
+    return w.refused;
 }
 
 static void on_file(void *userdata) {
@@ -250,6 +257,49 @@ static void a_right_is_missing(void **state) {
     expect("custom", 1);
 }
 
+/* The cards take pods after a time, and the configurations apply with the right. */
+static void a_right_stays_missing(void **state) {
+    (void) state;
+    start("operator/custom,b");
+    w.handlers[0].on_trouble("cannot list configmaps: 503", 1000, w.userdata[0]);
+    mig_source_pass(w.source, 1000);
+    mig_source_pass(w.source, 1000 + 2 * MIG_SOURCE_REFUSED_MS);
+    assert_false(mig_source_is_known(w.source)); /* the API server is away */
+    w.refused = true;
+    w.handlers[0].on_trouble("cannot list configmaps: 403", 1000, w.userdata[0]);
+    mig_source_pass(w.source, 200000);
+    mig_source_pass(w.source, 200000 + MIG_SOURCE_REFUSED_MS - 1);
+    assert_false(mig_source_is_known(w.source));
+    w.refused = false;
+    mig_source_pass(w.source, 300000);
+    w.refused = true;
+    mig_source_pass(w.source, 300001);
+    mig_source_pass(w.source, 300000 + MIG_SOURCE_REFUSED_MS);
+    assert_false(mig_source_is_known(w.source));
+    mig_source_pass(w.source, 300001 + MIG_SOURCE_REFUSED_MS);
+    assert_true(mig_source_is_known(w.source));
+    assert_string_equal(w.trouble,
+                        "the agent has no right to list and watch ConfigMap operator/custom, and "
+                        "the cards take pods as they are (cannot list configmaps: 403)");
+    assert_string_equal(mig_source_missing(w.source), w.trouble);
+    w.handlers[0].on_trouble("cannot list configmaps: 403 again", 1000, w.userdata[0]);
+    assert_non_null(strstr(w.trouble, "no right"));
+    list(0, DATA("custom"));
+    expect("custom", 1);
+}
+
+/* What was read for other names is not what these have. */
+static void another_list_has_another_file(void **state) {
+    (void) state;
+    start("m");
+    list(0, DATA("before"));
+    mig_source_stop(w.source);
+    start("m,other");
+    assert_false(mig_source_is_known(w.source));
+    list(0, DATA("before"));
+    expect("before", 2);
+}
+
 static void the_file_outlives_the_agent(void **state) {
     (void) state;
     start("m");
@@ -271,6 +321,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_cannot_be_used_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_first_that_exists_applies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_right_is_missing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_right_stays_missing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_list_has_another_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_file_outlives_the_agent, set_up, tear_down),
     };
 

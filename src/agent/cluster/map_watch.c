@@ -135,6 +135,10 @@ const char *map_watch_trouble(const struct map_watch *w) {
     return w->listed ? "" : w->trouble;
 }
 
+bool map_watch_is_refused(const struct map_watch *w) {
+    return !w->listed && kube_reflector_is_refused(w->reflector);
+}
+
 const struct map_entries *map_watch_entries(const struct map_watch *w) {
     return w->listed && w->exists ? &w->entries : NULL;
 }

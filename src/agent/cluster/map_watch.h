@@ -31,6 +31,9 @@ bool map_watch_is_known(const struct map_watch *w);
 /* Why that is not known; "": no request has failed yet. */
 const char *map_watch_trouble(const struct map_watch *w);
 
+/* Whether the last request was refused for lack of a right. */
+bool map_watch_is_refused(const struct map_watch *w);
+
 /* NULL: there is no such ConfigMap, or it is not known. Valid until the next change. */
 const struct map_entries *map_watch_entries(const struct map_watch *w);
 

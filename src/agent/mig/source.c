@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/cluster/map_watch.h"
 #include "base/buf.h"
@@ -17,13 +16,15 @@
 
 #define MAP_NAMESPACE_MAX 63
 #define MAP_NAME_MAX 253
+#define FILE_SIZE_MAX (YAML_SIZE_MAX + 2048) /* with its head */
 
 struct mig_source {
     struct mig_source_options options;
     struct map_watch *maps[MIG_SOURCE_MAPS_MAX];
     size_t n;
     bool has_file;
-    bool decided; /* the ConfigMaps were read: which one applies, or that none does */
+    bool decided;        /* the ConfigMaps were read: which one applies, or that none does */
+    uint64_t refused_ms; /* loop time since which the one to be known is refused; 0: it is not */
     char trouble[ERR_TEXT_MAX];
 };
 
@@ -88,11 +89,38 @@ int mig_source_check(const char *maps, struct err *err) {
 
 /* ---- the text ---- */
 
-static bool is_in_file(const struct mig_source *s, const char *text) {
+/* The file begins with the list for which it was read: another list can have another text. */
+static void put_head(const struct mig_source_options *o, struct buf *ret) {
+    buf_printf(ret, "# --mig-config-map=%s, of namespace %s\n", o->maps, o->namespace);
+}
+
+static bool is_of_list(const struct mig_source_options *o) {
+    _cleanup_buf_ struct buf head = BUF_INIT(0), text = BUF_INIT(0);
+
+    put_head(o, &head);
+    return buf_error(&head) == 0 && file_read(o->file, FILE_SIZE_MAX, &text, NULL) >= 0 &&
+           strncmp(buf_str(&text), buf_str(&head), head.len) == 0;
+}
+
+static bool is_in_file(const struct mig_source *s, const struct buf *text) {
     _cleanup_buf_ struct buf old = BUF_INIT(0);
 
-    return s->has_file && file_read(s->options.file, YAML_SIZE_MAX, &old, NULL) >= 0 &&
-           strcmp(buf_str(&old), text) == 0;
+    return s->has_file && file_read(s->options.file, FILE_SIZE_MAX, &old, NULL) >= 0 &&
+           strcmp(buf_str(&old), buf_str(text)) == 0;
+}
+
+static int write_file(const struct mig_source *s, const char *text, struct err *err) {
+    _cleanup_buf_ struct buf all = BUF_INIT(0);
+    int r;
+
+    put_head(&s->options, &all);
+    buf_puts(&all, text);
+    if (buf_error(&all) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    if (is_in_file(s, &all))
+        return 0;
+    r = file_replace(s->options.file, buf_str(&all), all.len, 0644, err);
+    return r < 0 ? r : 1;
 }
 
 static int check_text(const char *text, struct err *err) {
@@ -123,10 +151,7 @@ static int take(struct mig_source *s, const struct map_watch *map, struct err *e
     r = check_text(text, err);
     if (r < 0)
         return err_wrap(err, "ConfigMap %s, entry " MIG_SOURCE_KEY, map_watch_name(map));
-    if (is_in_file(s, text))
-        return 0;
-    r = file_replace(s->options.file, text, strlen(text), 0644, err);
-    return r < 0 ? r : 1;
+    return write_file(s, text, err);
 }
 
 /* ---- the choice ---- */
@@ -149,17 +174,23 @@ static int missing(const struct mig_source *s, struct err *err) {
     return r;
 }
 
-/* One that is not known yet can be the one. */
-static void choose(void *userdata) {
-    struct mig_source *s = userdata;
-    struct err err;
+/* The number of the first one that exists, or is not known yet and can be the one. */
+static size_t first(const struct mig_source *s) {
     size_t i = 0;
-    int r;
 
     while (i < s->n && map_watch_is_known(s->maps[i]) && !map_watch_entries(s->maps[i]))
         i++;
+    return i;
+}
+
+static void choose(void *userdata) {
+    struct mig_source *s = userdata;
+    struct err err;
+    size_t i = first(s);
+    int r;
+
     if (i < s->n && !map_watch_is_known(s->maps[i])) {
-        if (map_watch_trouble(s->maps[i])[0])
+        if (map_watch_trouble(s->maps[i])[0] && !s->decided)
             tell(s, map_watch_trouble(s->maps[i]));
         return;
     }
@@ -191,7 +222,7 @@ int mig_source_start(struct kube_client *client, const struct mig_source_options
     if (!s)
         return err_set(err, ENOMEM, "out of memory");
     s->options = *options;
-    s->has_file = access(options->file, R_OK) == 0;
+    s->has_file = is_of_list(options);
     for (int i = 0; i < n; i++) {
         int r =
             map_watch_start(client, names[i].namespace, names[i].name, choose, s, &s->maps[i], err);
@@ -204,6 +235,26 @@ int mig_source_start(struct kube_client *client, const struct mig_source_options
     }
     *ret = s;
     return 0;
+}
+
+void mig_source_pass(struct mig_source *s, uint64_t now_ms) {
+    size_t i = first(s);
+    struct err err;
+
+    if (mig_source_is_known(s) || i == s->n || !map_watch_is_refused(s->maps[i])) {
+        s->refused_ms = 0;
+        return;
+    }
+    if (s->refused_ms == 0)
+        s->refused_ms = now_ms;
+    if (now_ms - s->refused_ms < MIG_SOURCE_REFUSED_MS)
+        return;
+    s->decided = true;
+    (void) err_set(&err, EACCES,
+                   "the agent has no right to list and watch ConfigMap %s, and the cards take pods "
+                   "as they are (%s)",
+                   map_watch_name(s->maps[i]), map_watch_trouble(s->maps[i]));
+    tell(s, err.text);
 }
 
 bool mig_source_is_known(const struct mig_source *s) {

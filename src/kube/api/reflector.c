@@ -45,6 +45,7 @@ struct kube_reflector {
     char *more;                  /* the next page's token */
     bool unpaged;                /* pages expired on us: ask for everything at once */
     bool listed;                 /* a full list was delivered at least once */
+    bool refused;                /* the last list: 403 */
     bool absent;                 /* the server does not know the collection */
     unsigned failures;           /* in a row */
     uint64_t list_began;         /* loop time at which the first page was requested */
@@ -182,6 +183,7 @@ static void on_list(const struct kube_response *response, void *userdata) {
     reflector->list = NULL;
     reflector->busy++;
     reflector->absent = false;
+    reflector->refused = response->status == 403;
     if (response->status >= 200 && response->status < 300) {
         take_page(reflector, response->body);
     } else if (response->status == 404 && reflector->may_be_absent) {
@@ -420,6 +422,10 @@ void kube_reflector_relist(struct kube_reflector *reflector) {
 
 uint64_t kube_reflector_list_began(const struct kube_reflector *reflector) {
     return reflector->list_began;
+}
+
+bool kube_reflector_is_refused(const struct kube_reflector *reflector) {
+    return reflector->refused;
 }
 
 bool kube_reflector_is_synced(const struct kube_reflector *reflector) {

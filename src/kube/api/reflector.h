@@ -64,5 +64,8 @@ void kube_reflector_relist(struct kube_reflector *reflector);
  * delivered, which shows all that was written before. */
 uint64_t kube_reflector_list_began(const struct kube_reflector *reflector);
 
+/* Whether the last list was refused for lack of a right (403). */
+bool kube_reflector_is_refused(const struct kube_reflector *reflector);
+
 /* Whether a full list has been delivered and the watch is not known to be broken. */
 bool kube_reflector_is_synced(const struct kube_reflector *reflector);
