@@ -150,6 +150,22 @@ static void test_whose_cpus(void **state) {
     expect(w, "b", "1", NEAR_0, false);
 }
 
+/* kubelet gives a pod without cards CPUs anywhere; those of the others are seen already. */
+static void test_cpus_of_others_that_the_agent_has_not_seen(void **state) {
+    struct world *w = *state;
+    show_cards(w, true);
+    show_cpus(w, "0=8/8,1=8/8");
+    run(w, "a", "4", NEAR_0, false);
+    show_cpus(w, "0=4/8,1=8/8");
+    show(w, "load", false, "4", "n");
+    expect(w, "b", "4", NEAR_0, false);
+    show_cpus(w, "0=4/8,1=4/8");
+    run(w, "b", "4", NEAR_0, false);
+    expect(w, "c", "4", NEAR_1, false);
+    show(w, "more", false, "2", "n");
+    expect(w, "c", "4", NEAR_1, false);
+}
+
 /* The same while the agent has not seen them. */
 static void test_own_cpus_that_the_agent_has_not_seen(void **state) {
     struct world *w = *state;
@@ -229,6 +245,7 @@ int main(void) {
         T(test_cards_on_one_numa_node),
         T(test_cpus_that_the_agent_has_not_seen),
         T(test_whose_cpus),
+        T(test_cpus_of_others_that_the_agent_has_not_seen),
         T(test_own_cpus_that_the_agent_has_not_seen),
         T(test_of_two_nodes),
         T(test_pods_of_two_classes),

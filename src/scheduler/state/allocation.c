@@ -36,6 +36,7 @@ void state_pod_attach(struct state_pod *pod, struct state_node *node,
     pod->allocations = allocations;
     pod->nallocations = nallocations;
     DL_APPEND(node->pods, pod);
+    pod->came = ++node->arrivals;
     node->used = state_room_add(node->used, pod->room);
     state_learn_start(node->state, pod);
     space_take(pod);

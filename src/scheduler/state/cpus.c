@@ -35,17 +35,31 @@ static void take(uint16_t *free, uint32_t *left, uint32_t amount) {
     *free = amount < *free ? (uint16_t) (*free - amount) : 0;
 }
 
-/* The agent has not seen the CPUs of the pods that came last. They are where their cards are. */
+static void take_of(const struct state_pod *pod, struct node_cpus *cpus, uint32_t *left) {
+    int numa = pod->nallocations > 0 ? numa_of(pod->node, pod->allocations[0].device.uuid) : -1;
+    uint16_t unknown = 0;
+    take(numa >= 0 && numa < NODE_CPUS_NUMA_NODES ? &cpus->free[numa] : &unknown, left,
+         pod->room.exclusive);
+}
+
+/* The agent has not seen the CPUs of the pods that came last. They are where their cards are; those
+ * of a pod without cards can be anywhere. */
 static void take_unseen(const struct state_node *node, const struct state_pod *without,
                         struct node_cpus *cpus) {
     uint32_t own = without && without->node == node ? without->room.exclusive : 0;
     uint32_t seen = node_cpus_taken(cpus), all = node->used.exclusive - own;
     uint32_t left = all > seen ? all - seen : 0;
     const struct state_pod *pod = node->pods ? node->pods->prev : NULL; /* the last one */
-    for (; pod && left > 0; pod = pod == node->pods ? NULL : pod->prev) {
-        int numa = pod->nallocations > 0 ? numa_of(node, pod->allocations[0].device.uuid) : -1;
-        if (pod != without && numa >= 0 && numa < NODE_CPUS_NUMA_NODES)
-            take(&cpus->free[numa], &left, pod->room.exclusive);
+    const struct state_load *load = node->loads ? node->loads->prev : NULL;
+    while (left > 0 && (pod || load)) {
+        if (load && (!pod || load->came > pod->came)) {
+            left -= load->room.exclusive < left ? load->room.exclusive : left;
+            load = load == node->loads ? NULL : load->prev;
+        } else {
+            if (pod != without)
+                take_of(pod, cpus, &left);
+            pod = pod == node->pods ? NULL : pod->prev;
+        }
     }
 }
 

@@ -45,6 +45,7 @@ int state_load_seen(struct state *s, const struct pod *seen, struct state_node *
         load->room = seen->room;
         node->used = state_room_add(node->used, load->room);
         DL_APPEND(node->loads, load);
+        load->came = ++node->arrivals;
         state_learn_load(s, load);
         if (node->ncards > 0)
             state_touch(node);

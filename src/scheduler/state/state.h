@@ -100,6 +100,7 @@ struct state_pod {
     uint64_t audited_ms;           /* when the API server was last asked about it */
     struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */
+    uint64_t came;                 /* to the node: a later one has a higher number */
     enum request_problem problem;
     struct dialect_pair mixed; /* of REQUEST_MIXED_DIALECTS */
     uint32_t ncontainers;
@@ -241,6 +242,7 @@ struct state_node {
     enum place_reason apart_absence; /* see state_node_apart_absence() */
     struct state_pod *pods;          /* pods with an allocation here */
     struct state_load *loads;        /* the others on it */
+    uint64_t arrivals;               /* of both, so far */
     struct state_reserved *reserved;
     struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
     struct node_cpus cpus;           /* as the agent has reported them */
@@ -255,6 +257,7 @@ struct state_load {
     UT_hash_handle hh;
     struct state_load *prev, *next; /* among those of the node */
     struct state_node *node;
+    uint64_t came; /* see struct state_pod */
     struct cpu_memory room;
     int64_t created;
     bool listed;
