@@ -416,7 +416,8 @@ static int start_files(struct agent *a, struct err *err) {
     r = library_install(a->config.library, a->shares.options.state_dir, a->shares.slots.bounded,
                         SELINUX_INTERFACE, &a->shares.library, err);
     if (r == 0)
-        r = cdi_guard_install(a->shares.options.state_dir, &a->shares.guard, err);
+        r = cdi_guard_install(a->shares.options.state_dir, a->shares.options.cdi_dir,
+                              &a->shares.guard, err);
     if (r == 0)
         r = slot_store_load(&a->shares.slots, a->shares.options.state_dir, on_bad_slot, a, err);
     if (r == 0)

@@ -199,7 +199,7 @@ static void allocate_names_are_unique(void **state) {
         assert_int_equal(f->result.status, GRPC_OK);
         m = deviceplugin__allocate_response__unpack(NULL, f->result.size, f->reply);
         assert_int_equal(m->n_container_responses, 1);
-        assert_int_equal(m->container_responses[0]->n_cdi_devices, 1);
+        assert_int_equal(m->container_responses[0]->n_cdi_devices, 2);
         assert_true(nonce_of_cdi_name(m->container_responses[0]->cdi_devices[0]->name, nonce));
         assert_string_not_equal(nonce, first);
         (void) snprintf(first, sizeof(first), "%s", nonce);
@@ -225,6 +225,8 @@ static void allocate_guards_against_a_runtime_without_cdi(void **state) {
     assert_string_equal(mount->container_path, "/sys/class/mem/aliquot");
     assert_string_equal(mount->host_path, GUARD);
     assert_true(mount->read_only);
+    /* An agent without the guard, which starts the container again, writes the share's file only. */
+    assert_string_equal(m->container_responses[0]->cdi_devices[1]->name, "elasticgpu.io/guard=cdi");
     deviceplugin__allocate_response__free_unpacked(m, NULL);
 }
 

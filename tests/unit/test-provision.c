@@ -152,15 +152,22 @@ static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *r
 static void the_guard_lets_a_container_with_its_edits_start(void **state) {
     _cleanup_buf_ struct buf cdi = BUF_INIT(1 << 20);
     struct fixture *f = *state;
-    char want[400], below[400];
+    _cleanup_buf_ struct buf device = BUF_INIT(1 << 20);
+    char want[400], below[400], guard[400];
     struct err why;
 
-    assert_int_equal(cdi_guard_install(f->dir, &f->shares.guard, NULL), 0);
+    assert_int_equal(cdi_guard_install(f->dir, f->cdi, &f->shares.guard, NULL), 0);
+    (void) snprintf(guard, sizeof(guard), "%s/elasticgpu.io-guard.json", f->cdi);
+    assert_int_equal(unlink(guard), 0);
     assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_cdi(f, N1, &cdi);
+    /* And as a device of its own: an agent without the guard leaves that file as it is. */
+    assert_int_equal(file_read(guard, 4096, &device, NULL), 0);
     (void) snprintf(want, sizeof(want),
                     "{\"hostPath\":\"%s/guard/mem\",\"containerPath\":\"/sys/class/mem\"", f->dir);
     assert_non_null(strstr(buf_str(&cdi), want));
+    assert_non_null(strstr(buf_str(&device), want));
+    assert_non_null(strstr(buf_str(&device), "\"kind\":\"elasticgpu.io/guard\""));
     (void) snprintf(below, sizeof(below), "%s/aliquot", f->shares.guard.dir);
     assert_int_equal(access(below, F_OK), 0);
     assert_int_equal(access(f->shares.guard.file, F_OK), 0);

@@ -7,6 +7,7 @@
 
 #include "agent/backends/backend.h"
 #include "agent/backends/device_id.h"
+#include "agent/shares/cdi.h"
 #include "agent/shares/cdi_guard.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -128,7 +129,9 @@ static int put_container(const struct backend_ids *ids, const char *guard, struc
     Deviceplugin__AllocateResponse m = DEVICEPLUGIN__ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse c = DEVICEPLUGIN__CONTAINER_ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse *containers = &c;
-    Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, *devices = &device;
+    Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, guarded = device;
+    Deviceplugin__CDIDevice *devices[] = {&device, &guarded};
+    bool has_guard = guard && guard[0];
     Deviceplugin__Mount mount = DEVICEPLUGIN__MOUNT__INIT, *mounts = &mount;
     char name[BACKEND_CDI_NAME_MAX];
     int r = is_refused(ids) ? -ENODEV : ids->resource->backend->allocate(ids, name);
@@ -136,12 +139,13 @@ static int put_container(const struct backend_ids *ids, const char *guard, struc
     if (r < 0)
         return r;
     device.name = name;
-    c.n_cdi_devices = 1;
-    c.cdi_devices = &devices;
+    guarded.name = PB_TEXT(CDI_GUARD_KIND "=" CDI_GUARD_DEVICE);
+    c.n_cdi_devices = has_guard ? 2 : 1;
+    c.cdi_devices = devices;
     mount.container_path = PB_TEXT(CDI_GUARD_BELOW);
     mount.host_path = PB_TEXT(guard);
     mount.read_only = true;
-    c.n_mounts = guard && guard[0];
+    c.n_mounts = has_guard;
     c.mounts = &mounts;
     m.n_container_responses = 1;
     m.container_responses = &containers;

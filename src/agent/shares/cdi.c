@@ -14,6 +14,7 @@
 
 #define FILE_PREFIX "elasticgpu.io-share-"
 #define FILE_SUFFIX ".json"
+#define GUARD_FILE "elasticgpu.io-guard.json"
 #define HOOK_TIMEOUT_S 30 /* it ends sooner by itself */
 
 static void put_env(struct json_writer *w, const struct gpu_edits *edits) {
@@ -102,20 +103,21 @@ static void put_hooks(struct json_writer *w, const char *nonce, const struct gpu
     json_array_end(w);
 }
 
-void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *out) {
+static void encode(const char *kind, const char *name, const struct gpu_edits *edits,
+                   struct buf *out) {
     struct json_writer w = {.out = out};
 
     json_object_begin(&w, NULL);
     json_put_string(&w, "cdiVersion", "0.5.0");
-    json_put_string(&w, "kind", CDI_KIND);
+    json_put_string(&w, "kind", kind);
     json_array_begin(&w, "devices");
     json_object_begin(&w, NULL);
-    json_put_string(&w, "name", nonce);
+    json_put_string(&w, "name", name);
     json_object_begin(&w, "containerEdits");
     put_env(&w, edits);
     put_nodes(&w, edits);
     put_mounts(&w, edits);
-    put_hooks(&w, nonce, edits);
+    put_hooks(&w, name, edits);
     json_object_end(&w);
     json_object_end(&w);
     json_array_end(&w);
@@ -123,23 +125,50 @@ void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *ou
     buf_putc(out, '\n');
 }
 
+void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *out) {
+    encode(CDI_KIND, nonce, edits, out);
+}
+
 static void spec_path(const char *dir, const char *nonce, char *ret, size_t size) {
     (void) snprintf(ret, size, "%s/" FILE_PREFIX "%s" FILE_SUFFIX, dir, nonce);
+}
+
+static void guard_path(const char *dir, char *ret, size_t size) {
+    (void) snprintf(ret, size, "%s/" GUARD_FILE, dir);
+}
+
+static int write_file(const char *dir, const char *path, const struct buf *text, struct err *err) {
+    int r;
+
+    if (buf_error(text) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    r = dir_make(dir, 0755, err);
+    return r < 0 ? r : file_replace(path, text->data, text->len, 0644, err);
 }
 
 int cdi_write(const char *dir, const char *nonce, const struct gpu_edits *edits, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
     char path[512];
-    int r;
 
     cdi_encode(nonce, edits, &text);
-    if (buf_error(&text) < 0)
-        return err_set(err, ENOMEM, "out of memory");
-    r = dir_make(dir, 0755, err);
-    if (r < 0)
-        return r;
     spec_path(dir, nonce, path, sizeof(path));
-    return file_replace(path, text.data, text.len, 0644, err);
+    return write_file(dir, path, &text, err);
+}
+
+int cdi_write_guard(const char *dir, const struct gpu_edits *edits, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
+    char path[512];
+
+    encode(CDI_GUARD_KIND, CDI_GUARD_DEVICE, edits, &text);
+    guard_path(dir, path, sizeof(path));
+    return write_file(dir, path, &text, err);
+}
+
+bool cdi_has_guard(const char *dir) {
+    char path[512];
+
+    guard_path(dir, path, sizeof(path));
+    return access(path, F_OK) == 0;
 }
 
 int cdi_remove(const char *dir, const char *nonce, struct err *err) {

@@ -6,14 +6,26 @@
  * there is no access before the grant. Format: the Container Device Interface, version 0.5.0.
  */
 
+#include <stdbool.h>
+
 #include "gpu/driver/driver.h"
 
 struct err;
 
 #define CDI_KIND "elasticgpu.io/share"
+#define CDI_GUARD_KIND "elasticgpu.io/guard"
+#define CDI_GUARD_DEVICE "cdi"
 
 /* Writes <dir>/elasticgpu.io-share-<nonce>.json as one step. */
 int cdi_write(const char *dir, const char *nonce, const struct gpu_edits *edits, struct err *err);
+
+/* The same for the guard's device (cdi_guard.h), of which there is one:
+ * <dir>/elasticgpu.io-guard.json. No agent removes it: containers that an agent of an earlier
+ * release starts again still name it. */
+int cdi_write_guard(const char *dir, const struct gpu_edits *edits, struct err *err);
+
+/* Whether that file is there. */
+bool cdi_has_guard(const char *dir);
 
 /* A missing file is no error. */
 int cdi_remove(const char *dir, const char *nonce, struct err *err);

@@ -3,13 +3,29 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "agent/shares/cdi.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "gpu/driver/edits.h"
 
-int cdi_guard_install(const char *state_dir, struct cdi_guard *ret, struct err *err) {
+static int write_device(const struct cdi_guard *guard, const char *cdi_dir, struct err *err) {
+    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* too large for the stack */
+    int r = edits ? cdi_guard_edits(guard, edits) : -ENOMEM;
+
+    r = r < 0 ? err_set(err, -r, "out of memory") : cdi_write_guard(cdi_dir, edits, err);
+    free(edits);
+    return r;
+}
+
+int cdi_guard_keep(const struct cdi_guard *guard, const char *cdi_dir, struct err *err) {
+    return guard->dir[0] && !cdi_has_guard(cdi_dir) ? write_device(guard, cdi_dir, err) : 0;
+}
+
+int cdi_guard_install(const char *state_dir, const char *cdi_dir, struct cdi_guard *ret,
+                      struct err *err) {
     const char *name = strrchr(CDI_GUARD_BELOW, '/');
     struct cdi_guard g;
     char below[352];
@@ -24,6 +40,8 @@ int cdi_guard_install(const char *state_dir, struct cdi_guard *ret, struct err *
         r = file_replace(g.file, "", 0, 0444, err);
     if (r == 0)
         r = file_replace(below, "", 0, 0444, err);
+    if (r == 0)
+        r = write_device(&g, cdi_dir, err);
     if (r == 0)
         *ret = g;
     return r;

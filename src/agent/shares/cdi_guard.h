@@ -9,7 +9,11 @@
  * the reason.
  *
  * Runtimes differ in which of two mounts on one path takes effect, those of CDI or the others, and
- * in their order. All make a mount of CDI before a deeper one. */
+ * in their order. All make a mount of CDI before a deeper one.
+ *
+ * kubelet keeps the mount for as long as the pod lives, and agents before the guard write edits
+ * that lack the directory. It is therefore a CDI device of its own, too, which the device plugin
+ * returns beside the share's, and whose file stays. */
 
 #include <stdbool.h>
 
@@ -27,8 +31,12 @@ struct cdi_guard {
     char file[352]; /* for CDI_GUARD_BELOW */
 };
 
-/* Makes <state>/guard and its files. */
-int cdi_guard_install(const char *state_dir, struct cdi_guard *ret, struct err *err);
+/* Makes <state>/guard and its files, and the CDI file of its device. */
+int cdi_guard_install(const char *state_dir, const char *cdi_dir, struct cdi_guard *ret,
+                      struct err *err);
+
+/* Writes the CDI file again if it is gone. */
+int cdi_guard_keep(const struct cdi_guard *guard, const char *cdi_dir, struct err *err);
 
 /* Adds the directory to the edits of a container. -ENOSPC. */
 int cdi_guard_edits(const struct cdi_guard *guard, struct gpu_edits *edits);

@@ -148,6 +148,8 @@ static int write_cdi(struct shares *s, const struct slot *slot, struct err *err)
     int r = edits ? collect_edits(s, slot, edits, err) : err_set(err, ENOMEM, "out of memory");
 
     if (r == 0)
+        r = cdi_guard_keep(&s->guard, s->options.cdi_dir, err);
+    if (r == 0)
         r = cdi_write(s->options.cdi_dir, slot->nonce, edits, err);
     free(edits);
     return r;
