@@ -304,10 +304,29 @@ static void on_pod_gone(const struct pod_entry *e, void *userdata) {
     slot_gc_release(&a->shares, e->pod.uid, e->stopped);
 }
 
+/* After a rollback. What this agent cannot read it leaves as it is. */
+static void tell_newer(struct agent *a) {
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
+        const struct slot_grant *g = &slot->grant;
+        char text[384];
+
+        if (!g->newer)
+            continue;
+        (void) snprintf(text, sizeof(text),
+                        "the share of container %s was given by a newer agent: it is kept, and its "
+                        "limits hold, but its use is not checked until the container starts again "
+                        "or a newer agent is back",
+                        g->container);
+        pod_events_container(&a->shares.events, g->namespace, g->pod, g->pod_uid, g->container,
+                             "RecordOfNewerAgent", text);
+    }
+}
+
 static void on_pods_synced(void *userdata) {
     struct agent *a = userdata;
 
     a->report.api_trouble[0] = 0;
+    tell_newer(a);
     slot_gc_orphans(&a->shares);
     prestart_wake(&a->prestarts);
 }

@@ -393,6 +393,36 @@ static void agent_restart_keeps_everything(void **state) {
     assert_int_equal(HASH_COUNT(f->slots.slots), 1);
 }
 
+/* After a rollback: it stays as it is until the container starts again. */
+static void the_record_of_a_newer_agent_is_kept(void **state) {
+    static const char newer[] =
+        "{\"version\":7,\"podUID\":\"u1\",\"namespace\":\"ns\",\"pod\":\"p-u1\","
+        "\"container\":\"main\",\"parts\":{\"of\":\"another form\"},\"devices\":7}";
+    struct fixture *f = *state;
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
+    struct slot_total total;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot_path(&f->slots, N1, "record.json", path);
+    assert_int_equal(file_replace(path, newer, sizeof(newer) - 1, 0600, NULL), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot = slot_find(&f->slots, N1);
+    assert_true(slot->grant.newer);
+    assert_string_equal(slot->grant.pod_uid, "u1");
+    assert_int_equal(slot->grant.ndevices, 0);
+    assert_int_equal(file_read(path, 4095, &text, NULL), 0);
+    assert_string_equal(buf_str(&text), newer);
+    fill(f, N1, &w, "main");
+    assert_false(slot_find(&f->slots, N1)->grant.newer);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 24 * GIB);
+}
+
 /* The scheduler signs more for a container that runs; what it signed before is still signed. */
 static void a_share_grows_in_place(void **state) {
     struct fixture *f = *state;
@@ -645,6 +675,7 @@ static void records_are_checked(void **state) {
     assert_int_equal(slot_record_decode("", 0, &g, NULL), -EBADMSG);
     assert_int_equal(slot_record_decode("{}", 2, &g, NULL), -EBADMSG);
     assert_int_equal(slot_record_decode("{\"version\":2}", 13, &g, NULL), -EBADMSG);
+    assert_int_equal(slot_record_decode("{\"version\":0}", 13, &g, NULL), -EBADMSG);
     assert_int_equal(decode_whole("[\"MIG-1\",\"MIG-2\"]", &g), 0);
     assert_int_equal(g.nwhole, 2);
     assert_string_equal(g.whole[1].uuid, "MIG-2");
@@ -720,6 +751,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(nothing_is_given_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
         cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_record_of_a_newer_agent_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_grows_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_is_held_against_the_card_as_a_whole, setup, teardown),

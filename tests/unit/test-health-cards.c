@@ -545,6 +545,54 @@ static void test_bad_files(void **state) {
     assert_int_equal(back.cards[0].health.nleft, 0);
 }
 
+/* Reads a file of this boot with one device, "u", that has these problems. */
+static void read_problems(const char *problems, struct health_cards *ret) {
+    _cleanup_buf_ struct buf boot = BUF_INIT(1 << 16);
+    char text[1024];
+    int n;
+
+    assert_int_equal(file_read("/proc/sys/kernel/random/boot_id", 63, &boot, NULL), 0);
+    boot.data[36] = 0;
+    n = snprintf(text, sizeof(text),
+                 "{\"boot\":\"%s\",\"devices\":[{\"uuid\":\"u\",\"state\":\"Healthy\","
+                 "\"problems\":[%s]}]}",
+                 boot.data, problems);
+    memset(ret, 0, sizeof(*ret));
+    assert_int_equal(health_cards_decode(text, (size_t) n, ret, NULL), 0);
+}
+
+/* The agent of 0.1.0 knows a problem by its place in the list, and has no HEALTH_OFFER. */
+static void test_problems_of_an_earlier_release(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
+    static struct health_cards back;
+    const struct health_problem *problems = back.cards[0].health.problems;
+
+    (void) state;
+    read_problems(
+        "{},{},{},{},{\"text\":\"ended\"},{\"text\":\"down\"},{\"text\":\"hot\",\"there\":1}",
+        &back);
+    assert_string_equal(problems[HEALTH_MPS].text, "ended");
+    assert_string_equal(problems[HEALTH_LINKS].text, "down");
+    assert_string_equal(problems[HEALTH_TEMPERATURE].text, "hot");
+    assert_true(problems[HEALTH_TEMPERATURE].there);
+    assert_string_equal(problems[HEALTH_OFFER].text, "");
+    health_cards_encode(&back, &text);
+    assert_true(strstr(buf_str(&text), "\"down\"") < strstr(buf_str(&text), "\"hot\""));
+    assert_true(strstr(buf_str(&text), "\"hot\"") < strstr(buf_str(&text), "\"offer\""));
+}
+
+/* It may know of more. */
+static void test_problems_of_a_later_release(void **state) {
+    static struct health_cards back;
+    const struct health_problem *problems = back.cards[0].health.problems;
+
+    (void) state;
+    read_problems("{\"cause\":\"later\",\"there\":1},{\"cause\":\"offer\",\"text\":\"waits\"}",
+                  &back);
+    assert_false(problems[HEALTH_XID].there);
+    assert_string_equal(problems[HEALTH_OFFER].text, "waits");
+}
+
 /* ---- memory and links ---- */
 
 /* A restarted agent reports it not again. */
@@ -665,6 +713,8 @@ int main(void) {
         T(test_before_the_first_poll),
         T(test_all_fields),
         T(test_bad_files),
+        T(test_problems_of_an_earlier_release),
+        T(test_problems_of_a_later_release),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,7 +225,8 @@ static void allocate_guards_against_a_runtime_without_cdi(void **state) {
     assert_string_equal(mount->container_path, "/sys/class/mem/aliquot");
     assert_string_equal(mount->host_path, GUARD);
     assert_true(mount->read_only);
-    /* An agent without the guard, which starts the container again, writes the share's file only. */
+    /* An agent without the guard, which starts the container again, writes the share's file only.
+     */
     assert_string_equal(m->container_responses[0]->cdi_devices[1]->name, "elasticgpu.io/guard=cdi");
     deviceplugin__allocate_response__free_unpacked(m, NULL);
 }

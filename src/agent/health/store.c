@@ -65,6 +65,22 @@ static const struct number problem_numbers[] = {
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
+/* In the order of the file. The agent of 0.1.0 knows a cause by its place alone, and writes no
+ * names: new causes are added at the end. */
+static const struct {
+    const char *name;
+    enum health_cause cause;
+} causes[HEALTH_CAUSES] = {
+    {"xid", HEALTH_XID},
+    {"noAnswer", HEALTH_NO_ANSWER},
+    {"recovery", HEALTH_RECOVERY},
+    {"memory", HEALTH_MEMORY},
+    {"mps", HEALTH_MPS},
+    {"links", HEALTH_LINKS},
+    {"temperature", HEALTH_TEMPERATURE},
+    {"offer", HEALTH_OFFER},
+};
+
 static void put_numbers(struct json_writer *w, const struct number *list, size_t n,
                         const void *from) {
     for (size_t i = 0; i < n; i++) {
@@ -94,10 +110,13 @@ static void put_health(struct json_writer *w, const struct health *h) {
     json_put_string(w, "origin", h->origin);
     put_numbers(w, numbers, N(numbers), h);
     json_array_begin(w, "problems");
-    for (enum health_cause cause = 0; cause < HEALTH_CAUSES; cause++) {
+    for (size_t i = 0; i < N(causes); i++) {
+        const struct health_problem *p = &h->problems[causes[i].cause];
+
         json_object_begin(w, NULL);
-        json_put_string(w, "text", h->problems[cause].text);
-        put_numbers(w, problem_numbers, N(problem_numbers), &h->problems[cause]);
+        json_put_string(w, "cause", causes[i].name);
+        json_put_string(w, "text", p->text);
+        put_numbers(w, problem_numbers, N(problem_numbers), p);
         json_object_end(w);
     }
     json_array_end(w);
@@ -107,9 +126,28 @@ static void put_health(struct json_writer *w, const struct health *h) {
     json_array_end(w);
 }
 
+/* What this agent does not know of is left out: the next reading decides. */
+static void read_problems(struct json list, struct health *h) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+
+    for (size_t at = 0; json_next(&it, NULL, &item); at++) {
+        const char *name = json_string(json_get(item, "cause"));
+        size_t i = name ? 0 : at;
+
+        while (name && i < N(causes) && strcmp(causes[i].name, name) != 0)
+            i++;
+        if (i >= N(causes))
+            continue;
+        text_copy(h->problems[causes[i].cause].text, HEALTH_TEXT_MAX,
+                  json_string_or(json_get(item, "text"), ""));
+        read_numbers(item, problem_numbers, N(problem_numbers), &h->problems[causes[i].cause]);
+    }
+}
+
 static int read_health(struct json v, struct health *h) {
     const char *state = json_string(json_get(v, "state"));
-    struct json_iter it = json_iter(json_get(v, "problems"));
+    struct json_iter it;
     struct json item;
 
     if (!state || health_state_parse(state) == HEALTH_STATES)
@@ -121,12 +159,7 @@ static int read_health(struct json v, struct health *h) {
               json_string_or(json_get(v, "orderedFailure"), ""));
     text_copy(h->origin, sizeof(h->origin), json_string_or(json_get(v, "origin"), ""));
     read_numbers(v, numbers, N(numbers), h);
-    for (enum health_cause cause = 0; cause < HEALTH_CAUSES && json_next(&it, NULL, &item);
-         cause++) {
-        text_copy(h->problems[cause].text, HEALTH_TEXT_MAX,
-                  json_string_or(json_get(item, "text"), ""));
-        read_numbers(item, problem_numbers, N(problem_numbers), &h->problems[cause]);
-    }
+    read_problems(json_get(v, "problems"), h);
     it = json_iter(json_get(v, "left"));
     while (h->nleft < HEALTH_FLAPPING_MAX && json_next(&it, NULL, &item) &&
            json_u64(item, &h->left[h->nleft]))

@@ -34,7 +34,7 @@ static bool list_used(const struct slot_store *slots, struct buf *used) {
     for (const struct slot *slot = slots->slots; slot; slot = slot->hh.next) {
         char path[384];
 
-        if (slot->grant.ndevices == 0)
+        if (slot->grant.ndevices == 0 && !slot->grant.newer)
             continue;
         slot_path(slots, slot->nonce, NOTE, path);
         buf_putc(used, ' ');

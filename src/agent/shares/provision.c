@@ -157,9 +157,10 @@ static int write_cdi(struct shares *s, const struct slot *slot, struct err *err)
 
 /* ---- the slot ---- */
 
-/* A restarted container: its grant is in the agent's record. */
+/* A restarted container: its grant is in the agent's record, unless that is of a newer agent. */
 static bool grant_again(const struct provision *p, const struct slot *slot) {
-    return slot && !slot->releasing && strcmp(slot->grant.pod_uid, p->pod_uid) == 0 &&
+    return slot && !slot->releasing && !slot->grant.newer &&
+           strcmp(slot->grant.pod_uid, p->pod_uid) == 0 &&
            strcmp(slot->grant.container, p->container) == 0;
 }
 
@@ -237,9 +238,13 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
     if (grant_again(p, slot)) {
         v = mend_share(s, slot, why);
     } else {
+        bool newer = slot && slot->grant.newer;
+
         v = judge_pod(s, p, &grant, why);
         if (v == VERDICT_GRANT)
             v = fill_share(s, p, &grant, &slot, why);
+        if (v == VERDICT_GRANT && newer) /* its files may be of another form, too */
+            v = mend_share(s, slot, why);
     }
     return v == VERDICT_GRANT ? finish(s, slot, why) : v;
 }

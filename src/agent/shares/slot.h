@@ -89,6 +89,7 @@ struct slot_grant {
     uint32_t nwhole;
     struct slot_whole *whole;
     bool replica;            /* kubelet has chosen it; other pods have the devices, too */
+    bool newer;              /* its record is of a newer agent, and only whose it is was read */
     uint8_t exported;        /* enum export_kind: the variables that the container gets */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
@@ -120,8 +121,8 @@ struct slot_store {
 };
 
 /* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad`, and
- * its slot is removed from the disk. -ENOMEM, -EMFILE, -ENFILE and -EIO end the reading: a record
- * that cannot be read now is not bad. */
+ * its slot is removed from the disk; one of a newer agent is kept (slot_grant.newer). -ENOMEM,
+ * -EMFILE, -ENFILE and -EIO end the reading: a record that cannot be read now is not bad. */
 int slot_store_load(struct slot_store *s, const char *state_dir,
                     void (*on_bad)(const char *nonce, const char *why, void *userdata),
                     void *userdata, struct err *err);
@@ -224,6 +225,7 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
                     struct slot_grant *ret, struct err *err);
 void slot_grant_done(struct slot_grant *g);
 
-/* The record as text and back, for tests and fuzzing. */
+/* The record as text and back, for tests and fuzzing. Of a record of a newer agent, the grant has
+ * the pod and the container, and no devices. */
 void slot_record_encode(const struct slot_grant *g, struct buf *out);
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err);

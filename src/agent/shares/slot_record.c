@@ -13,6 +13,9 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
+/* The oldest version that a reader has to know. A newer agent may add members to a record without
+ * another number where an older one, which ignores them, keeps within the share all the same.
+ * `version`, `podUID`, `namespace`, `pod` and `container` are the same in every version. */
 #define RECORD_VERSION 1
 
 void slot_grant_done(struct slot_grant *g) {
@@ -145,12 +148,16 @@ static int read_grant(struct json root, struct slot_grant *g) {
     struct json_iter it = json_iter(devices);
     uint32_t version;
 
-    if (!read_u32(root, "version", &version) || version != RECORD_VERSION ||
+    if (!read_u32(root, "version", &version) || version < RECORD_VERSION ||
         !read_text(root, "podUID", g->pod_uid, sizeof(g->pod_uid)) ||
         !read_text(root, "namespace", g->namespace, sizeof(g->namespace)) ||
         !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
-        !read_text(root, "container", g->container, sizeof(g->container)) ||
-        !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
+        !read_text(root, "container", g->container, sizeof(g->container)))
+        return -EBADMSG;
+    g->newer = version > RECORD_VERSION;
+    if (g->newer)
+        return 0;
+    if (!read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
         json_size(devices) > GPU_CARDS_MAX)
         return -EBADMSG;
     if (!json_bool(json_get(root, "replica"), &g->replica))
