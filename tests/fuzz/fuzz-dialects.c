@@ -61,7 +61,7 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 static void try_export(const struct container_request *req) {
     struct assigned_device device = {3, "GPU-1", req->core, req->memory + 1, 1};
     struct assigned_container container = {.ndevices = 1, .devices = &device};
-    struct assignment assignment = {"n", 1, &container};
+    struct assignment assignment = {.node = "n", .ncontainers = 1, .containers = &container};
     uint64_t card = req->memory_floor;
     const struct export_pod pod = {req, 1, &assignment, card_memory, &card, 1};
     struct buf out = BUF_INIT(0);

@@ -551,7 +551,8 @@ static const char *annotations_of(const struct container_request *requests, uint
         {{.index = 0, .uuid = "GPU-a", .core = 0, .memory = 2 * GIB}},
     };
     struct assigned_container containers[2] = {{"a", 2, devices[0]}, {"b", 1, devices[1]}};
-    const struct assignment assignment = {"node-1", 2, containers};
+    const struct assignment assignment = {
+        .node = "node-1", .ncontainers = 2, .containers = containers};
     const struct export_pod pod = {requests, n, &assignment, eighty, NULL, 1700000000123456789u};
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
@@ -642,7 +643,9 @@ static void test_annotations_beside(void **state) {
     struct container_request req = {.phase = CONTAINER_APP};
     memset(c.name, 'x', 60);
     memset(req.container, 'x', 60);
-    const struct export_pod pod = {&req, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
+    const struct export_pod pod = {
+        &req,   1,    &(struct assignment){.node = "n", .ncontainers = 1, .containers = &c},
+        eighty, NULL, 0};
     struct json_writer w = {.out = &other};
     json_object_begin(&w, NULL);
     export_annotate(&pod, &w);

@@ -393,6 +393,16 @@ static void agent_restart_keeps_everything(void **state) {
     assert_int_equal(HASH_COUNT(f->slots.slots), 1);
 }
 
+static void the_assignment_of_a_newer_scheduler_is_refused(void **state) {
+    const struct pod_spec w = {.uid = "u1",
+                               .containers = SPEC,
+                               .assignment =
+                                   "{\"v\":2,\"node\":\"node-a\",\"containers\":{\"main\":" PART(
+                                       "GPU-a", "30", "25769803776") "}}"};
+
+    expect(*state, &w, VERDICT_DENY, "it is of a newer scheduler");
+}
+
 /* After a rollback: it stays as it is until the container starts again. */
 static void the_record_of_a_newer_agent_is_kept(void **state) {
     static const char newer[] =
@@ -752,6 +762,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
         cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(the_record_of_a_newer_agent_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_assignment_of_a_newer_scheduler_is_refused, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_share_grows_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_is_held_against_the_card_as_a_whole, setup, teardown),

@@ -632,7 +632,8 @@ static void test_bad_assignments(void **state) {
         "{",
         "[]",
         "{}",
-        "{\"v\":2,\"node\":\"n\",\"containers\":{}}",
+        "{\"v\":0,\"node\":\"n\",\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"u\",\"core\":1,"
+        "\"memory\":1}]}}",
         "{\"v\":1,\"node\":\"n\",\"containers\":{}}",
         "{\"v\":1,\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1}]}}",
         "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[]}}",

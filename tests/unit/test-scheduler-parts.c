@@ -486,10 +486,13 @@ static void test_our_own_and_the_newest_key_stay(void **state) {
     old_keys_done(&r.old);
 }
 
-/* Signs for the pod as a scheduler with that key would have. */
-static void show_signed(struct world *w, const char *uid, const struct signing_key *key) {
-    static const char text[] = "{\"v\":1,\"node\":\"n\",\"containers\":{\"main\":[{\"index\":0,"
-                               "\"uuid\":\"GPU-n-0\",\"core\":10,\"memory\":1073741824}]}}";
+#define ASSIGNED                                                                                   \
+    "\"node\":\"n\",\"containers\":{\"main\":[{\"index\":0,"                                       \
+    "\"uuid\":\"GPU-n-0\",\"core\":10,\"memory\":1073741824}]}}"
+
+/* Signs the text for the pod as a scheduler with that key would have. */
+static void show_signed_text(struct world *w, const char *uid, const struct signing_key *key,
+                             const char *text) {
     _cleanup_buf_ struct buf members = BUF_INIT(0);
     struct json_writer writer = {.out = &members};
     char signature[SIGNATURE_TEXT_MAX];
@@ -498,6 +501,18 @@ static void show_signed(struct world *w, const char *uid, const struct signing_k
     json_put_string(&writer, ANNOTATION_ASSIGNMENT, text);
     json_put_string(&writer, ANNOTATION_SIGNATURE, signature);
     show_pod(w, uid, TENTH, "n", buf_str(&members));
+}
+
+static void show_signed(struct world *w, const char *uid, const struct signing_key *key) {
+    show_signed_text(w, uid, key, "{\"v\":1," ASSIGNED);
+}
+
+/* What a scheduler of a later version has given out is not given out again. */
+static void test_an_assignment_of_a_later_version_is_counted(void **state) {
+    struct world *w = *state;
+    show_signed_text(w, "later", w->key, "{\"v\":2,\"more\":{}," ASSIGNED);
+    assert_int_equal(state_pod_find(w->state, "later")->nallocations, 1);
+    assert_int_equal(state_pod_find(w->state, "later")->allocations[0].device.core, 10);
 }
 
 static struct signing_verifier *verifier_of(const struct old_keys *o, const char *which) {
@@ -652,6 +667,7 @@ int main(void) {
         T(test_a_key_is_in_use_for_what_is_held_by_it),
         T(test_a_binding_that_is_not_answered_uses_its_key),
         T(test_pods_are_verified_again_by_a_key_that_comes_late),
+        T(test_an_assignment_of_a_later_version_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

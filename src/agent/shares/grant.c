@@ -76,6 +76,16 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
                 holder->releasing ? ", whose processes have not ended" : "");
 }
 
+static int read_assignment(const struct pod *pod, struct assignment *ret, struct err *err) {
+    int r = assignment_parse(pod->assignment, ret, err);
+
+    return r == 0 && ret->newer
+               ? err_set(err, ENOTSUP,
+                         "it is of a newer scheduler, and this agent may not know all that it asks "
+                         "for: update the agent")
+               : r;
+}
+
 enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
                          struct slot_grant *ret, struct err *why) {
     _cleanup_(assignment_done) struct assignment a = {0};
@@ -89,8 +99,7 @@ enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const
     v = judge_signature(w, pod, why);
     if (v != VERDICT_GRANT)
         return v;
-    if (assignment_parse(pod->assignment, &a, &err) < 0 ||
-        slot_grant_make(pod, &a, container, &g, &err) < 0)
+    if (read_assignment(pod, &a, &err) < 0 || slot_grant_make(pod, &a, container, &g, &err) < 0)
         return DENY("the GPU assignment of pod %s/%s cannot be used: %s", pod->namespace, pod->name,
                     err.text);
     for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++)

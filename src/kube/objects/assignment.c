@@ -102,8 +102,9 @@ int assignment_parse(const char *text, struct assignment *ret, struct err *err) 
         return r == -ENOMEM ? r : -EINVAL;
     }
     uint64_t version;
-    if (!json_u64(json_get(root, "v"), &version) || version != ASSIGNMENT_VERSION)
-        return err_set(err, EINVAL, "assignment has a version other than 1");
+    if (!json_u64(json_get(root, "v"), &version) || version < ASSIGNMENT_VERSION)
+        return err_set(err, EINVAL, "assignment has no version");
+    a.newer = version > ASSIGNMENT_VERSION;
     r = field_copy(json_get(root, "node"), a.node, sizeof(a.node));
     if (r == 0)
         r = parse_containers(json_get(root, "containers"), &a);

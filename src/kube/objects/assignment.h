@@ -37,13 +37,15 @@ struct assigned_container {
 };
 
 struct assignment {
+    bool newer; /* of a scheduler of a later version: to be counted, and not to be carried out */
     char node[KUBE_NAME_MAX];
     uint32_t ncontainers;
     struct assigned_container *containers;
 };
 
-/* Reads and checks the text of the annotation. Strict: unknown versions, wrong types, numbers out
- * of range, no or duplicate containers or cards are -EINVAL. Free with assignment_done(). */
+/* Reads and checks the text of the annotation. Strict: wrong types, numbers out of range, no or
+ * duplicate containers or cards are -EINVAL. What version 1 has is the same in every version. Free
+ * with assignment_done(). */
 int assignment_parse(const char *text, struct assignment *ret, struct err *err);
 void assignment_done(struct assignment *a);
 
