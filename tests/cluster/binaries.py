@@ -164,13 +164,13 @@ def find_go(say):
 
 
 @contextlib.contextmanager
-def _locked(path, say):
+def locked(path, say):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as f:
         try:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another build of the same binaries is running; waiting for it")
+            say("another build of the same programs is running; waiting for it")
             fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
@@ -268,7 +268,7 @@ def ensure(say=print, estimate=None, toolsets=None):
         if toolset.complete():
             continue
         go = find_go(say)
-        with _locked(os.path.join(cache_root(), "bin", f".{toolset.key()}.lock"), say):
+        with locked(os.path.join(cache_root(), "bin", f".{toolset.key()}.lock"), say):
             if toolset.complete():
                 continue
             _remove_abandoned(toolset)

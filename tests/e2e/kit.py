@@ -31,6 +31,7 @@ CARD = 85899345920      # bytes of the simulated card
 GiB = 1 << 30
 PORT = 7000             # of the first container's tenant; the next one has the next port
 OUT_OF_MEMORY = 2
+GUARD = "elasticgpu.io-guard.json"      # the CDI file that is no container's, and stays
 START = 40              # seconds in which a pod must run, on a busy machine
 
 
@@ -445,7 +446,7 @@ class World:
         for directory in ("/run/aliquot/shares", "/run/cdi"):
             with contextlib.suppress(FileNotFoundError):
                 found += os.listdir(self.node_path(directory))
-        return found
+        return [name for name in found if name != GUARD]
 
     def restart_kubelet(self, how=signal.SIGTERM):
         self.cluster.restart("kubelet", how)

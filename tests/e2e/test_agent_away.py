@@ -4,47 +4,19 @@
 import calendar
 import contextlib
 import os
-import threading
 import time
 
 import kit
 import pytest
+from arrivals import Load, all_succeed
 from cluster import api as kube
 from cluster import images
 from kit import condition, container, is_running, pod
 
-PERIOD = 0.5            # seconds between two pods
 NOTICED = 8             # seconds after which no pod is bound to a node without an agent: kubelet's next status, each second here
 LATE = 4                # seconds of pods that come after that
 AGENT_CONDITION = "AliquotAgentReady"
 DAEMONS = "/apis/apps/v1/namespaces/aliquot-system/daemonsets"
-
-
-class Load(threading.Thread):
-    """Makes pods that end by themselves and are never started again."""
-
-    def __init__(self, space):
-        super().__init__()
-        self.space = space
-        self.names = []
-        self.ended = threading.Event()
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *exc):
-        self.ended.set()
-        self.join(30)
-
-    def run(self):
-        while not self.ended.wait(PERIOD):
-            name = f"p{len(self.names):03}"
-            self.space.create(pod(name, container(core=2, memory=kit.GiB, argv=["probe", "report"]), restartPolicy="Never"))
-            self.names.append(name)
-
-    def until(self, count, timeout=60):
-        self.space.world.until(lambda: len(self.names) >= count, timeout, f"{count} pods made", pause=0.1)
 
 
 def seconds(stamp):
@@ -59,12 +31,6 @@ def bound_at(space, name):
     """By kube-scheduler's Event, since kubelet replaces the conditions of a pod that it refuses."""
     (event,) = space.api.get(f"{kube.core('events', space.name)}?fieldSelector=involvedObject.name%3D{name},reason%3DScheduled")["items"]
     return seconds(event["metadata"]["creationTimestamp"])
-
-
-def all_succeed(space, names, timeout=120):
-    for name in names:
-        seen = space.wait(name, lambda s: s["status"].get("phase") in ("Succeeded", "Failed"), timeout, f"pod {name} ended")
-        assert seen["status"]["phase"] == "Succeeded", seen["status"]
 
 
 def agent_condition(world):

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the release before to this one and back, with pods that run and pods that come: no container restarts, no limit changes,
+no share is given twice, and no pod fails. On the way each agent runs beside each scheduler. An agent knows nothing of those of
+other nodes, so half of the nodes are any of these stages."""
+
+import secrets
+
+import kit
+import pytest
+import yaml
+from arrivals import Load, all_succeed
+from cluster import aliquot, release_before
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import OUT_OF_MEMORY, GiB, check_no_share_twice, check_view, container, pod
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpus.elasticgpu.io"
+WORKLOADS = {"DaemonSet", "Deployment"}    # agent, scheduler
+STAGES = {"new-agent-old-scheduler": ("now", "DaemonSet"), "both-new": ("now", "Deployment"),
+          "old-agent-new-scheduler": ("before", "DaemonSet"), "both-old": ("before", "Deployment")}
+CORE, MEMORY = 15, 3 * GiB      # of each pod that stays
+EXTRA = 4                       # pods that come in each stage, at least
+PAUSE = 1.5                     # seconds between two of them
+BOUND = 120                     # seconds
+
+
+@pytest.fixture(scope="module")
+def before():
+    return release_before.ensure(say=print)
+
+
+@pytest.fixture(scope="module")
+def world(build, before):
+    """A cluster with the release before."""
+    with Cluster("upgrade-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
+        cluster.up()
+        aliquot.start_simulator(cluster, str(build), gpus=2)
+        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        cluster.load_image(*before.images(f"{cluster.state}/images"))
+        aliquot.apply(cluster, before.manifests("base"))
+        aliquot.wait_gpus(cluster, 2)
+        yield kit.World(cluster, build)
+
+
+class Versions:
+    """Which manifests are applied."""
+
+    def __init__(self, world, before):
+        self.world = world
+        self.directories = {"before": before.manifests("base"), "now": aliquot.manifests(world.cluster)}
+
+    def apply(self, version, workload):
+        """All of a version but the other workload."""
+        cluster = self.world.cluster
+        objects = [o for o in self._objects(version) if o["kind"] not in WORKLOADS or o["kind"] == workload]
+        path = f"{cluster.state}/{version}.yaml"
+        with open(path, "w") as file:
+            yaml.safe_dump_all(objects, file)
+        cluster.kubectl("apply", "-f", path)
+        for what in ("ds/aliquot-agent", "deploy/aliquot-scheduler"):
+            cluster.kubectl("rollout", "status", "-n", kit.SYSTEM, what, f"--timeout={BOUND}s")
+
+    def _objects(self, version):
+        return list(yaml.safe_load_all(self.world.cluster.kubectl("kustomize", self.directories[version])))
+
+    def image(self, version, workload):
+        """The image in its manifests."""
+        (one,) = (o for o in self._objects(version) if o["kind"] == workload)
+        return one["spec"]["template"]["spec"]["containers"][0]["image"]
+
+    def running(self):
+        """The images of the pods, by the kind of the workload."""
+        parts = {"DaemonSet": self.world.agent, "Deployment": self.world.scheduler}
+        return {kind: {seen["spec"]["containers"][0]["image"] for seen in part.pods()} for kind, part in parts.items()}
+
+
+@pytest.fixture
+def versions(world, before):
+    return Versions(world, before)
+
+
+def limited(space, seen):
+    """The share is what the Binding says, and the limit holds to the byte."""
+    (device,) = check_view(space, seen)
+    assert (device["core"], device["memory"]) == (CORE, MEMORY)
+    with space.tenant(seen) as tenant:
+        used = MEMORY - tenant.info()["free"]   # of its context
+        assert tenant.alloc(MEMORY - used) == 0
+        assert tenant.alloc(1) == OUT_OF_MEMORY
+
+
+def unharmed(space, before):
+    """The same pod with the same container and the same share."""
+    now = space.get(before["metadata"]["name"])
+    (old,), (new,) = (seen["status"]["containerStatuses"] for seen in (before, now))
+    assert (new["containerID"], new["restartCount"]) == (old["containerID"], old["restartCount"]) and new["ready"]
+    assert kit.assignment_of(now) == kit.assignment_of(before)
+    limited(space, now)
+
+
+def start_again(space, seen):
+    """Its container ends and is started again, as after a crash, by the agent of now; returns the pod."""
+    name = seen["metadata"]["name"]
+    (status,) = seen["status"]["containerStatuses"]
+    space.world.ctr("tasks", "kill", "-s", "SIGKILL", status["containerID"].partition("://")[2])
+
+    def again(now):
+        (new,) = (now or {}).get("status", {}).get("containerStatuses") or [{}]
+        return new.get("restartCount", 0) > status["restartCount"] and kit.is_running(now)
+    now = space.wait(name, again, BOUND, f"the container of {name} runs again")
+    limited(space, now)
+    return now
+
+
+def settle(world, space, load, kept, name):
+    """In a stage: what ran runs on, pods arrive, one more comes to stay, and containers of the first and of the stage before start again."""
+    load.until(len(load.names) + EXTRA)
+    for seen in kept:
+        unharmed(space, seen)
+    kept.append(space.start(pod(name, container(core=CORE, memory=MEMORY)), BOUND))
+    limited(space, kept[-1])
+    for at in {0, len(kept) - 2}:
+        kept[at] = start_again(space, kept[at])
+    check_no_share_twice(seen for seen in world.api.get(space.path)["items"] if not kit.is_ended(seen))
+    world.until(lambda: {s["metadata"]["uid"] for s in kept} <= set(world.allocated()), BOUND, "GPU objects name the pods that run")
+    table = world.aliquot("gpus")
+    assert all(seen["metadata"]["name"] in table for seen in kept), table
+
+
+def test_upgrade_and_rollback(world, versions, space):
+    crd = world.api.get(CRD)["spec"]
+    want = {kind: {versions.image("before", kind)} for kind in WORKLOADS}
+    assert versions.running() == want
+    kept = [space.start(pod("first", container(core=CORE, memory=MEMORY)), BOUND)]
+    limited(space, kept[0])
+    with Load(space, PAUSE) as load:
+        load.until(EXTRA)
+        for name, (version, workload) in STAGES.items():
+            versions.apply(version, workload)
+            want[workload] = {versions.image(version, workload)}
+            world.until(lambda: versions.running() == want, BOUND, f"the images of stage {name}: {want}")
+            assert (world.api.get(CRD)["spec"] == crd) == (version == "before")
+            settle(world, space, load, kept, name)
+    all_succeed(space, load.names, BOUND)
