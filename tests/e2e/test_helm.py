@@ -8,7 +8,7 @@ import time
 
 import kit
 import pytest
-from cluster import aliquot, binaries, images
+from cluster import aliquot, binaries, images, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY, Cluster
 from kit import OUT_OF_MEMORY, SLOT, GiB, check_view, container, pod
@@ -161,13 +161,16 @@ def test_install_over_what_was_kept_and_take_it_away(world, helm):
 
 @pytest.mark.parametrize("world", ["extender"], indirect=True)
 def test_objects_of_kubectl_become_the_releases(world, helm):
-    """With --take-ownership, and without a restart of pods; CRDs that another release has left as well."""
-    aliquot.apply(world.cluster)
+    """With --take-ownership, and without a restart of pods, those of the release before; CRDs that another release has left as
+    well."""
+    before = release_before.ensure()
+    world.cluster.load_image(*before.images(f"{world.cluster.state}/images"))
+    aliquot.apply(world.cluster, before.manifests("base"))
     with kit.temporary_space(world) as space:
-        before = space.start(pod("before", container(core=30, memory=2 * GiB)))
+        seen = space.start(pod("before", container(core=30, memory=2 * GiB)))
         place = ["--namespace", kit.SYSTEM, "--wait", "--timeout", WAIT]
         helm("install", RELEASE, CHART, *place, "--take-ownership", "--set", "image.tag=dev")
-        unharmed(space, before)
+        unharmed(space, seen)
     helm("uninstall", RELEASE, *place)
 
 
