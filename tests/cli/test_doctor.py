@@ -87,6 +87,7 @@ EVENT = {"reportingComponent": "aliquot-agent", "involvedObject": {"kind": "Node
          "reason": "ConfigurationInvalid", "message": "line 3: unknown key"}
 SKEW = {"reportingComponent": "aliquot-scheduler", "involvedObject": {"kind": "Pod"}, "reason": "KubeSchedulerVersionSkew",
         "message": "kube-scheduler v1.37 is newer"}
+BOTH = dict(SKEW, reason="ClusterKubeSchedulerAsks", message="the cluster's kube-scheduler asks Aliquot, too")
 PLUGIN = {"metadata": {"namespace": "gpu", "name": "nvdp"}, "status": {"desiredNumberScheduled": 2},
           "spec": {"template": {"spec": {"containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"}]}}}}
 
@@ -117,6 +118,7 @@ BROKEN = [
     ({SCHEDULERS: {"items": []}}, ("scheduler", "wrong"), "no pod of aliquot-scheduler"),
     ({STATUS: {"version": "0.1.0", "ready": False}}, ("scheduler", "wrong"), "has not read the cluster"),
     ({EVENTS: {"items": [SKEW, SKEW]}}, ("scheduler", "wrong"), "kube-scheduler v1.37 is newer"),
+    ({EVENTS: {"items": [BOTH]}}, ("scheduler", "wrong"), "kube-scheduler asks Aliquot, too"),
     ({STATUS: {"version": "0.1.0", "ready": True, "pods": [
         {"stage": "pending", "namespace": "n", "pod": "p", "ageMilliseconds": 61000}]}}, ("placing", "wrong"), "n/p waits"),
     ({PODS: {"items": []}}, ("agents", "wrong"), "there is no agent"),

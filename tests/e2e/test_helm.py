@@ -11,7 +11,7 @@ import pytest
 from cluster import aliquot, binaries, images, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY, Cluster
-from kit import OUT_OF_MEMORY, SLOT, GiB, check_view, container, pod
+from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
 
 CHART = f"{REPOSITORY}/charts/aliquot"
 RELEASE = "aliquot"
@@ -19,6 +19,7 @@ NAMESPACE = "gpus"
 WAIT = "90s"
 PLACE = ["--namespace", NAMESPACE, "--wait", "--timeout", WAIT]
 CRD = "customresourcedefinition"
+OWN_DIRECTORY = f"{REPOSITORY}/deploy/own-scheduler"
 
 
 class Helm:
@@ -63,9 +64,7 @@ def world(build, request):
         cluster.up()
         aliquot.start_simulator(cluster, str(build), gpus=2)
         aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
-        if cluster.stock_scheduler:
-            cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(f"{REPOSITORY}/deploy/own-scheduler"),
-                                                     f"{cluster.state}/images"))
+        cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(OWN_DIRECTORY), f"{cluster.state}/images"))
         yield kit.World(cluster, build)
 
 
@@ -168,10 +167,50 @@ def test_objects_of_kubectl_become_the_releases(world, helm):
     aliquot.apply(world.cluster, before.manifests("base"))
     with kit.temporary_space(world) as space:
         seen = space.start(pod("before", container(core=30, memory=2 * GiB)))
-        place = ["--namespace", kit.SYSTEM, "--wait", "--timeout", WAIT]
+        place = ["--namespace", SYSTEM, "--wait", "--timeout", WAIT]
         helm("install", RELEASE, CHART, *place, "--take-ownership", "--set", "image.tag=dev")
         unharmed(space, seen)
     helm("uninstall", RELEASE, *place)
+
+
+def half(name, **spec):
+    return pod(name, container(core=50, memory=40 * GiB), **spec)
+
+
+def is_sent_to(space, scheduler):
+    made = space.api.create(space.path, half("not-stored"), dryRun="All")
+    return made["spec"]["schedulerName"] == scheduler
+
+
+@pytest.mark.parametrize("world", ["extender"], indirect=True)
+def test_both_modes_at_once(world):
+    """Beside a kube-scheduler that asks, the chart refuses the mode `own`. Applied all the same, the own pair stands back and
+    says so while the other goes on, and begins when that one asks no more. No share is given twice."""
+    aliquot.apply(world.cluster)
+    aliquot.wait_gpus(world.cluster, 2)
+    with kit.temporary_space(world) as space:
+        space.create(half("later", schedulingGates=[{"name": "example.com/later"}]))
+        first = space.start(half("first"))
+        refused = world.cluster.on_node(["helm", "install", RELEASE, CHART, "--namespace", SYSTEM, "--take-ownership", "--set",
+                                         "image.tag=dev,scheduler.mode=own"], check=False)
+        assert refused.returncode != 0 and "the cluster's kube-scheduler asks Aliquot" in refused.stderr, refused
+        world.cluster.kubectl("apply", "-k", OWN_DIRECTORY)
+        for _, event in world.api.watch(kube.core("events", SYSTEM), 60, fieldSelector="reason=ClusterKubeSchedulerAsks"):
+            assert "remove the extender from the configuration" in event["message"]
+            own = event["involvedObject"]["name"]
+            break
+        space.api.patch(f"{space.path}/later", {"spec": {"schedulingGates": []}})
+        later = space.running("later")
+        world.until(lambda: is_sent_to(space, "aliquot-scheduler"), 30, "pods are sent to the own scheduler")
+        space.create(half("new"))
+        assert "this replica with a kube-scheduler of its own stands back" in space.event("new", "stands back")
+        assert kit.condition(world.api.get(kube.pods(SYSTEM, own)), "Ready")["status"] == "False"
+        new = space.running("new", 90)
+        assert new["spec"]["schedulerName"] == "aliquot-scheduler"
+        assert first["spec"]["schedulerName"] == later["spec"]["schedulerName"] == "default-scheduler"
+        check_no_share_twice([first, later, new])
+        for seen in (first, later, new):
+            check_view(space, seen)
 
 
 @pytest.mark.parametrize("world", ["own"], indirect=True)

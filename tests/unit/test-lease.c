@@ -29,7 +29,7 @@ struct replica {
     struct cluster *cluster;
     struct lease lease;
     char identity[16];
-    bool able, dead, released;
+    bool able, dead, released, own;
     uint64_t paused_until;
     unsigned open;          /* what open_requests() says */
     uint64_t decided_until; /* when the last thing it began is decided */
@@ -58,7 +58,7 @@ struct cluster {
     struct message messages[QUEUE];
     bool exists;
     unsigned version, writes;
-    char holder[64], renewed[64], note[64];
+    char holder[64], renewed[64], note[64], cluster_note[64];
     uint64_t transitions;
 };
 
@@ -74,12 +74,16 @@ static void copy(char out[static 64], struct json value) {
     (void) snprintf(out, 64, "%s", text ? text : "");
 }
 
+static void write_notes(struct cluster *c, struct json body) {
+    struct json notes = JSON_PATH(body, "metadata", "annotations");
+    copy(c->note, json_get(notes, "elasticgpu.io/wanted-by"));
+    copy(c->cluster_note, json_get(notes, "elasticgpu.io/asked-by-cluster"));
+}
+
 static void write_lease(struct cluster *c, struct json body) {
-    struct json note =
-        json_get(JSON_PATH(body, "metadata", "annotations"), "elasticgpu.io/wanted-by");
     copy(c->holder, JSON_PATH(body, "spec", "holderIdentity"));
     copy(c->renewed, JSON_PATH(body, "spec", "renewTime"));
-    copy(c->note, note);
+    write_notes(c, body);
     (void) json_u64(JSON_PATH(body, "spec", "leaseTransitions"), &c->transitions);
     /* The text of a time has a resolution that the model's clock does not move. */
     (void) snprintf(c->renewed, sizeof(c->renewed), "%u", ++c->writes);
@@ -100,8 +104,7 @@ static int execute(struct cluster *c, const struct message *m, struct json body)
     if (!c->exists)
         return 404;
     if (strcmp(m->method, "PATCH") == 0) {
-        copy(c->note,
-             json_get(JSON_PATH(body, "metadata", "annotations"), "elasticgpu.io/wanted-by"));
+        write_notes(c, body);
         c->version++;
         return 200;
     }
@@ -120,6 +123,8 @@ static void put_lease(const struct cluster *c, struct buf *out) {
     json_object_begin(&w, "annotations");
     if (c->note[0])
         json_put_string(&w, "elasticgpu.io/wanted-by", c->note);
+    if (c->cluster_note[0])
+        json_put_string(&w, "elasticgpu.io/asked-by-cluster", c->cluster_note);
     json_object_end(&w);
     json_object_end(&w);
     json_object_begin(&w, "spec");
@@ -231,6 +236,7 @@ static void start_process(struct replica *r) {
     r->lease = (struct lease){.api = {request, r},
                               .name_space = "system",
                               .identity = r->identity,
+                              .own = r->own,
                               .now = clock_now,
                               .able = is_able,
                               .open_requests = open_requests,
@@ -367,6 +373,67 @@ static void test_hand_over_to_whom_is_asked(void **state) {
     end(c);
 }
 
+/* Both modes at once: replica 0 is asked by the cluster's kube-scheduler, replica 1 by its own. */
+static struct cluster *begin_both_modes(uint32_t seed) {
+    struct cluster *c = begin(2, seed);
+    c->replicas[1].own = true;
+    start_process(&c->replicas[1]);
+    return c;
+}
+
+static void ask_for(struct cluster *c, uint64_t ms, bool cluster_asks) {
+    for (uint64_t until = c->now + ms; c->now < until; run_for(c, 1000)) {
+        if (cluster_asks)
+            lease_note_asked(&c->replicas[0].lease);
+        lease_note_asked(&c->replicas[1].lease);
+    }
+}
+
+static void test_own_stands_back(void **state) {
+    struct cluster *c = begin_both_modes(6);
+    struct lease *own = &c->replicas[1].lease;
+    (void) state;
+    assert_true(lease_stands_back(own)); /* nothing is known yet */
+    ask_for(c, 30000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    assert_true(lease_stands_back(own));
+    assert_string_equal(lease_cluster_asks(own), "replica-0");
+    /* Not where the leader dies, either: the kube-scheduler that asks is still there. */
+    kill_replica(&c->replicas[0]);
+    ask_for(c, LEASE_DURATION_MS + 5000, false);
+    assert_null(leader(c));
+    start_process(&c->replicas[0]);
+    ask_for(c, 10000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    assert_int_equal(c->replicas[1].acquired, 0);
+    /* When it asks no more, the own one begins. */
+    ask_for(c, LEASE_CLUSTER_MS + 10000, false);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    assert_string_equal(lease_cluster_asks(own), "");
+    assert_false(lease_stands_back(&c->replicas[0].lease));
+    end(c);
+}
+
+/* The leader with a kube-scheduler of its own stops as soon as the other is asked. */
+static void test_own_gives_way(void **state) {
+    struct cluster *c = begin_both_modes(7);
+    (void) state;
+    c->replicas[0].able = false;
+    ask_for(c, 5000, false);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    c->replicas[0].able = true;
+    c->replicas[1].open = 1; /* what it has begun is decided before */
+    ask_for(c, 5000, true);
+    assert_null(leader(c));
+    assert_true(lease_stands_back(&c->replicas[1].lease));
+    c->replicas[1].open = 0;
+    ask_for(c, 5000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    ask_for(c, 60000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    end(c);
+}
+
 static void on_released(void *userdata) {
     ((struct replica *) userdata)->released = true;
 }
@@ -453,6 +520,10 @@ static void test_any_order(void **state) {
     (void) state;
     for (uint32_t seed = 1; seed <= 40; seed++) {
         struct cluster *c = begin(REPLICAS, seed);
+        for (size_t i = 0; i < REPLICAS; i++) { /* every mix of both modes */
+            c->replicas[i].own = (seed >> i) % 2;
+            start_process(&c->replicas[i]);
+        }
         for (unsigned n = 0; n < 6000; n++) {
             step(c);
             for (size_t i = 0; i < c->nreplicas; i++) {
@@ -473,7 +544,7 @@ static void test_any_order(void **state) {
             if (c->replicas[i].dead)
                 start_process(&c->replicas[i]);
         }
-        run_for(c, LEASE_DURATION_MS + LEASE_SETTLE_MS + 10000);
+        run_for(c, LEASE_CLUSTER_MS + LEASE_DURATION_MS + LEASE_SETTLE_MS + 10000);
         assert_non_null(leader(c));
         end(c);
     }
@@ -485,6 +556,8 @@ int main(void) {
         cmocka_unit_test(test_one_leads_and_another_takes_over),
         cmocka_unit_test(test_restarted_holder),
         cmocka_unit_test(test_hand_over_to_whom_is_asked),
+        cmocka_unit_test(test_own_stands_back),
+        cmocka_unit_test(test_own_gives_way),
         cmocka_unit_test(test_given_back_at_the_end),
         cmocka_unit_test(test_server_away),
         cmocka_unit_test(test_any_order),

@@ -17,7 +17,7 @@
 static unsigned refreshed;
 static bool ready, leads;
 
-bool __wrap_scheduler_is_ready(const struct scheduler *s);
+bool __wrap_scheduler_answers(const struct scheduler *s);
 bool __wrap_scheduler_leads(const struct scheduler *s);
 unsigned __wrap_evictor_waiting(const struct evictor *e);
 void __wrap_event_writer_stats(const struct event_writer *w, struct event_writer_stats *ret);
@@ -26,7 +26,7 @@ void __wrap_mig_orders_stats(const struct mig_orders *o, struct mig_orders_stats
 
 #define MIG_OF_CLAIMS ((struct mig_orders *) (uintptr_t) 8)
 
-bool __wrap_scheduler_is_ready(const struct scheduler *s) {
+bool __wrap_scheduler_answers(const struct scheduler *s) {
     (void) s;
     return ready;
 }
@@ -89,6 +89,7 @@ static const struct expected full[] = {
     {"aliquot_scheduler_gpu_patches_failed_total", "25"},
     {"aliquot_scheduler_wakes_total", "26"},
     {"aliquot_scheduler_kube_scheduler_skew", "-31"},
+    {"aliquot_scheduler_stands_back", "1"},
     {"aliquot_scheduler_objects_refused_total", "27"},
 };
 
@@ -130,6 +131,7 @@ static void fill_scheduler(struct scheduler *s) {
     s->requeue.sent = 26;
     s->objects_refused = 27;
     s->skew.ahead = -31;
+    s->lease.own = true; /* and the Lease was not read yet */
     s->mig_claims = MIG_OF_CLAIMS;
 }
 
@@ -168,11 +170,13 @@ static void test_each_figure_under_its_name(void **unused) {
     /* Those that are 0 or 1, the other way round, and what can be unknown. */
     ready = false;
     leads = true;
+    s.lease.own = false;
     version_skew_init(&s.skew);
     buf_reset(&out);
     scheduler_write_metrics(&s, &out);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_ready", "0"), 1);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_acts", "1"), 1);
+    assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_stands_back", "0"), 1);
     assert_absent(buf_str(&out), vocabularies, 1);
     HASH_CLEAR(hh, state.cards);
     HASH_CLEAR(hh, state.nodes);

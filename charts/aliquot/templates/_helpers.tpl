@@ -97,6 +97,18 @@ nodeAffinity:
 {{- with $annotations -}}{{- toYaml . -}}{{- end -}}
 {{- end -}}
 
+{{- /* The replica that acts notes in its Lease for 30 s that the cluster's kube-scheduler asks it (src/scheduler/cluster/lease.h).
+A Lease that has not been renewed for as long is of replicas that are gone. */}}
+{{- define "aliquot.refuseBothModes" -}}
+{{- $lease := lookup "coordination.k8s.io/v1" "Lease" .Release.Namespace "aliquot-scheduler" -}}
+{{- if dig "metadata" "annotations" "elasticgpu.io/asked-by-cluster" "" $lease -}}
+  {{- $renewed := toDate "2006-01-02T15:04:05.000000Z07:00" $lease.spec.renewTime -}}
+  {{- if lt (sub (now | unixEpoch | int64) ($renewed | unixEpoch | int64)) 30 -}}
+    {{- fail "scheduler.mode=own: the cluster's kube-scheduler asks Aliquot: remove the extender from its configuration before, and wait 30 s" -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The defaults of a rolling update are refused beside another type. */}}
 {{- define "aliquot.updateStrategy" -}}
 {{- if has .type (list "OnDelete" "Recreate") -}}

@@ -66,20 +66,22 @@ void doctor_check_admission(struct doctor *d) {
 static const char look[] = "kubectl -n <namespace of Aliquot> describe pods -l "
                            "app.kubernetes.io/name=aliquot-scheduler";
 
-static bool is_skew(struct json event) {
-    return json_is_string(json_get(event, "reason"), "KubeSchedulerVersionSkew");
-}
+/* Events of its pods, where it has a kube-scheduler of its own. */
+static const struct {
+    const char *reason, *remedy;
+} troubles[] = {
+    {"KubeSchedulerVersionSkew", "set the image's tag to the server's version; docs/install.md"},
+    {"ClusterKubeSchedulerAsks", "choose one of both modes; docs/operations.md"},
+};
 
-static void find_skew(struct doctor *d) {
+static void find_trouble(struct doctor *d, const char *reason, const char *remedy) {
     struct json_iter it = json_iter(json_get(d->evidence.events.root, "items"));
     struct json event;
 
     while (json_next(&it, NULL, &event))
-        if (is_skew(event)) {
-            doctor_find(d, DOCTOR_WRONG,
-                        "set the image's tag to the server's version; "
-                        "docs/install.md",
-                        "%s", json_string_or(json_get(event, "message"), ""));
+        if (json_is_string(json_get(event, "reason"), reason)) {
+            doctor_find(d, DOCTOR_WRONG, remedy, "%s",
+                        json_string_or(json_get(event, "message"), ""));
             return; /* the others are of other replicas, or older */
         }
 }
@@ -102,7 +104,8 @@ void doctor_check_scheduler(struct doctor *d) {
                     version);
     else
         doctor_find(d, DOCTOR_OK, NULL, "aliquot-scheduler %s is ready", version);
-    find_skew(d);
+    for (size_t i = 0; i < sizeof(troubles) / sizeof(troubles[0]); i++)
+        find_trouble(d, troubles[i].reason, troubles[i].remedy);
 }
 
 /* Whether kube-scheduler asks for pods with shares, by what has become of them. */

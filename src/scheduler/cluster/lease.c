@@ -17,6 +17,7 @@
 #define PATH_MAX_LEN 512
 #define BODY_MAX ((size_t) 8 << 10)
 #define NOTE "elasticgpu.io/wanted-by"
+#define CLUSTER_NOTE "elasticgpu.io/asked-by-cluster" /* the chart reads it, too */
 #define DURATION_MAX_S 60
 /* A process that is to end waits this long for the API server to take the Lease back. */
 #define RELEASE_MAX_MS 4000
@@ -30,6 +31,7 @@ void lease_init(struct lease *l) {
     *l = (struct lease){.api = given.api,
                         .name_space = given.name_space,
                         .identity = given.identity,
+                        .own = given.own,
                         .now = given.now,
                         .able = given.able,
                         .open_requests = given.open_requests,
@@ -44,13 +46,26 @@ bool lease_leads(const struct lease *l) {
     return l->held && !l->yielding && now(l) - l->renewed_ms + LEASE_SETTLE_MS < LEASE_DURATION_MS;
 }
 
+bool lease_stands_back(const struct lease *l) {
+    bool known = l->polled && (!l->cluster[0] || now(l) - l->seen_ms >= LEASE_CLUSTER_MS);
+    return l->own && !known;
+}
+
+const char *lease_cluster_asks(const struct lease *l) {
+    return lease_stands_back(l) ? l->cluster : "";
+}
+
 void lease_note_asked(struct lease *l) {
     l->asked = true;
     l->asked_ms = now(l);
 }
 
-static bool was_asked(const struct lease *l) {
-    return l->asked && now(l) - l->asked_ms < LEASE_ASKED_MS;
+static bool was_asked(const struct lease *l, uint64_t within_ms) {
+    return l->asked && now(l) - l->asked_ms < within_ms;
+}
+
+static bool wants_it(const struct lease *l) {
+    return was_asked(l, LEASE_ASKED_MS);
 }
 
 static bool is_mine(const struct lease *l) {
@@ -88,6 +103,7 @@ static void read_lease(struct lease *l, struct json object) {
     take_text(JSON_PATH(object, "spec", "renewTime"), renewed);
     take_text(JSON_PATH(object, "metadata", "resourceVersion"), l->version);
     take_text(json_get(JSON_PATH(object, "metadata", "annotations"), NOTE), l->wanted_by);
+    take_text(json_get(JSON_PATH(object, "metadata", "annotations"), CLUSTER_NOTE), l->cluster);
     if (!json_u64(JSON_PATH(object, "spec", "leaseDurationSeconds"), &seconds) || seconds == 0)
         seconds = LEASE_DURATION_MS / 1000;
     (void) json_u64(JSON_PATH(object, "spec", "leaseTransitions"), &transitions);
@@ -100,7 +116,7 @@ static void read_lease(struct lease *l, struct json object) {
 }
 
 static void clear_lease(struct lease *l) {
-    l->holder[0] = l->renewed[0] = l->version[0] = l->wanted_by[0] = '\0';
+    l->holder[0] = l->renewed[0] = l->version[0] = l->wanted_by[0] = l->cluster[0] = '\0';
 }
 
 /* ---- writing it ---- */
@@ -115,6 +131,24 @@ static void put_time(struct json_writer *w, const char *key) {
     json_put_stringf(w, key, "%s.%06ldZ", text, at.tv_nsec / 1000);
 }
 
+/* The replica that the cluster's kube-scheduler asks, as far as `holder` has to know. */
+static const char *asked_by_cluster(const struct lease *l, const char *holder) {
+    if (!l->own && was_asked(l, LEASE_CLUSTER_MS))
+        return l->identity;
+    return !holder[0] || lease_stands_back(l) ? l->cluster : "";
+}
+
+static void put_notes(struct json_writer *w, const char *wanted_by, const char *cluster) {
+    if (!wanted_by[0] && !cluster[0])
+        return;
+    json_object_begin(w, "annotations");
+    if (wanted_by[0])
+        json_put_string(w, NOTE, wanted_by);
+    if (cluster[0])
+        json_put_string(w, CLUSTER_NOTE, cluster);
+    json_object_end(w);
+}
+
 /* The whole Lease as it should be. Our own renewal drops the note, which so has to be repeated by
  * any replica that still wants it; one that is given back keeps the note, so that others wait. */
 static void encode(const struct lease *l, const char *holder, struct buf *out) {
@@ -123,11 +157,7 @@ static void encode(const struct lease *l, const char *holder, struct buf *out) {
     object_begin(&w, "coordination.k8s.io/v1", "Lease", LEASE_NAME, l->name_space);
     if (l->version[0])
         json_put_string(&w, "resourceVersion", l->version);
-    if (!holder[0] && l->wanted_by[0]) {
-        json_object_begin(&w, "annotations");
-        json_put_string(&w, NOTE, l->wanted_by);
-        json_object_end(&w);
-    }
+    put_notes(&w, holder[0] ? "" : l->wanted_by, asked_by_cluster(l, holder));
     json_object_end(&w);
     json_object_begin(&w, "spec");
     json_put_string(&w, "holderIdentity", holder);
@@ -200,9 +230,7 @@ static void leave_note(struct lease *l) {
     struct json_writer w = {.out = &body};
     json_object_begin(&w, NULL);
     json_object_begin(&w, "metadata");
-    json_object_begin(&w, "annotations");
-    json_put_string(&w, NOTE, l->identity);
-    json_object_end(&w);
+    put_notes(&w, l->identity, l->own ? "" : l->identity);
     json_object_end(&w);
     json_object_end(&w);
     request(l, "PATCH", true, KUBE_MERGE_PATCH, &body, on_noted);
@@ -217,7 +245,7 @@ static bool is_allocated(const struct lease *l) {
 /* It is not ours. */
 static void decide(struct lease *l) {
     uint64_t at = now(l);
-    bool able = l->able(l->userdata) && !l->on_released;
+    bool able = l->able(l->userdata) && !l->on_released && !lease_stands_back(l);
     l->next_ms = at + LEASE_POLL_MS;
     if (l->holder[0] == '\0') {
         if (able && !is_allocated(l))
@@ -231,7 +259,7 @@ static void decide(struct lease *l) {
     } else if (at - l->seen_ms >= l->duration_ms) {
         if (able)
             write_lease(l, l->identity);
-    } else if (able && was_asked(l) && strcmp(l->wanted_by, l->identity) != 0) {
+    } else if (able && wants_it(l) && strcmp(l->wanted_by, l->identity) != 0) {
         leave_note(l);
     }
 }
@@ -239,9 +267,10 @@ static void decide(struct lease *l) {
 /* ---- having it ---- */
 
 static void yield_if_wanted(struct lease *l) {
-    if (l->yielding || !l->wanted_by[0] || strcmp(l->wanted_by, l->identity) == 0 || was_asked(l))
+    bool wanted = l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 && !wants_it(l);
+    if (l->yielding || (!wanted && !lease_stands_back(l)))
         return;
-    log_info("%s is asked by kube-scheduler: handing over", l->wanted_by);
+    log_info("%s is asked by kube-scheduler: handing over", wanted ? l->wanted_by : l->cluster);
     l->yielding = true;
     l->yielding_ms = now(l);
 }
@@ -264,6 +293,7 @@ static void keep_or_yield(struct lease *l) {
 static void on_seen(const struct kube_response *response, void *userdata) {
     struct lease *l = userdata;
     l->busy = false;
+    l->polled = l->polled || response->status == 200 || response->status == 404;
     if (response->status == 404)
         clear_lease(l);
     else if (response->status == 200 && json_valid(response->body))

@@ -10,6 +10,10 @@
  * before. The replica that kube-scheduler calls should be the leader. If it is not, it sets an
  * annotation on the Lease, and the leader hands over unless it is called itself. No I/O but struct
  * api, no clock but now(), so that tests control both.
+ *
+ * Where the cluster's kube-scheduler is configured for Aliquot, a replica with a kube-scheduler of
+ * its own stands back: one of the two would see what the other has placed too late. A replica that
+ * the cluster's asks says so by a second annotation.
  */
 
 #include <stdbool.h>
@@ -43,12 +47,17 @@ _Static_assert(LEASE_SETTLE_MS + 2 * LEASE_RENEW_MS <= LEASE_DURATION_MS,
  * asked within it wants to be. */
 #define LEASE_ASKED_MS 5000
 
+/* For so long after the cluster's kube-scheduler has asked, replicas with their own stand back:
+ * longer than a dead leader keeps the Lease. */
+#define LEASE_CLUSTER_MS 30000
+
 #define LEASE_TEXT_MAX 256
 
 struct lease {
     struct api api;
     const char *name_space;
     const char *identity; /* this replica; stays the same when its container is started again */
+    bool own;             /* it has a kube-scheduler of its own, and only that one asks it */
     uint64_t (*now)(void *userdata);
     /* Whether this replica could lead: it is synced and serves requests. */
     bool (*able)(void *userdata);
@@ -61,14 +70,16 @@ struct lease {
     void *userdata;
 
     uint64_t started_ms;         /* of this process */
-    char holder[LEASE_TEXT_MAX]; /* as last seen, like the next three; "": none */
+    char holder[LEASE_TEXT_MAX]; /* as last seen, like the next four; "": none */
     char renewed[LEASE_TEXT_MAX];
     char version[LEASE_TEXT_MAX];
     char wanted_by[LEASE_TEXT_MAX]; /* the note */
+    char cluster[LEASE_TEXT_MAX];   /* the replica that the cluster's kube-scheduler asks */
     uint64_t transitions;
     uint64_t duration_ms; /* the holder's own, at most a minute */
     uint64_t seen_ms;     /* when holder and renewal were first seen like this */
 
+    bool polled;         /* the fields above were read once */
     bool held;           /* held at the last poll */
     uint64_t renewed_ms; /* when the request that renewed it last was sent */
     uint64_t asked_ms;   /* when this replica was asked last */
@@ -94,6 +105,14 @@ void lease_note_asked(struct lease *l);
 
 /* Whether a write may be sent now. */
 bool lease_leads(const struct lease *l);
+
+/* Whether this replica must not begin, or go on, since the cluster's kube-scheduler asks another
+ * one, or since that is not known yet. */
+bool lease_stands_back(const struct lease *l);
+
+/* The replica that the cluster's kube-scheduler asks while this one stands back for it; "": none.
+ */
+const char *lease_cluster_asks(const struct lease *l);
 
 /* Releases the Lease once no request is in flight, then calls `done`; at once if it is not held,
  * and after a timeout if the API server does not answer. No further writes are sent. */

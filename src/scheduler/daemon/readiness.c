@@ -38,6 +38,10 @@ bool scheduler_is_ready(const struct scheduler *s) {
     return scheduler_has_started(s) && are_watches_fresh(s);
 }
 
+bool scheduler_answers(const struct scheduler *s) {
+    return scheduler_is_ready(s) && !lease_stands_back(&s->lease);
+}
+
 bool scheduler_leads(const struct scheduler *s) {
     return !s->stopping && lease_leads(&s->lease) && are_watches_relisted(s) && !s->keys_unread;
 }

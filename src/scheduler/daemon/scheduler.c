@@ -16,6 +16,7 @@
 #include "scheduler/daemon/foreign_pods.h"
 #include "scheduler/daemon/mig_claims.h"
 #include "scheduler/daemon/mig_watch.h"
+#include "scheduler/daemon/stand_back.h"
 #include "scheduler/daemon/watch_kinds.h"
 #include "wire/json.h"
 
@@ -45,7 +46,8 @@ static void check_watches(struct scheduler *s) {
 
 /* ---- what the parts are given ---- */
 
-/* Called for each request of kube-scheduler, so the request is recorded here. */
+/* Called for each Binding that kube-scheduler requests, so the request is recorded here, and in
+ * is_caught_up() for the other verbs. */
 static bool is_ready(void *userdata) {
     struct scheduler *s = userdata;
     lease_note_asked(&s->lease);
@@ -153,7 +155,8 @@ static bool leads(void *userdata) {
  */
 static bool is_caught_up(void *userdata) {
     struct scheduler *s = userdata;
-    if (!scheduler_is_ready(s))
+    lease_note_asked(&s->lease);
+    if (!scheduler_answers(s))
         return false;
     evictor_catch_up(&s->evictor, scheduler_now(s));
     return true;
@@ -335,7 +338,7 @@ static void mark_health(struct scheduler *s) {
     if (!s->options.health)
         return;
     int r = health_mark(s->options.health, HEALTH_ALIVE, true);
-    int ready = health_mark(s->options.health, HEALTH_READY, scheduler_is_ready(s));
+    int ready = health_mark(s->options.health, HEALTH_READY, scheduler_answers(s));
     if ((r < 0 || ready < 0) && !s->health_fails)
         log_error("cannot write to %s: %s", s->options.health, strerror(r < 0 ? -r : -ready));
     s->health_fails = r < 0 || ready < 0;
@@ -354,6 +357,7 @@ static void on_tick(uv_timer_t *timer) {
     repair_keys(s);
     if (s->profiles.n > 0)
         version_skew_run(&s->skew, scheduler_now(s), scheduler_leads(s));
+    stand_back_run(s);
     if (!scheduler_leads(s)) {
         elastic_waits_refuse(&s->elastic, EXTENDER_NOT_READY);
         return;
@@ -417,8 +421,9 @@ static struct event_writer *new_event_writer(struct scheduler *s) {
     return event_writer_new(&options);
 }
 
-static const char *watch_problem(void *userdata) {
-    return watch_trouble(userdata);
+static const char *trouble(void *userdata) {
+    const char *reason = stand_back_reason(userdata);
+    return *reason ? reason : watch_trouble(userdata);
 }
 
 /* What evicts pods. */
@@ -448,7 +453,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
         return err_errno(err, ENOMEM, "cannot start");
     s->extender = (struct extender){.state = s->state,
                                     .ready = is_caught_up,
-                                    .trouble = watch_problem,
+                                    .trouble = trouble,
                                     .on_refusal = on_refusal,
                                     .known = is_known,
                                     .on_no_room = on_no_room,
@@ -473,6 +478,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
     s->lease = (struct lease){.api = api,
                               .name_space = s->options.name_space,
                               .identity = s->options.identity,
+                              .own = s->options.kube_scheduler_config != NULL,
                               .now = now,
                               .able = is_able,
                               .open_requests = open_requests,

@@ -76,6 +76,10 @@ struct scheduler {
     struct lease lease;
     struct profiles profiles; /* of the kube-scheduler in this pod; n == 0: there is none */
     struct version_skew skew; /* of the same */
+    struct {
+        char text[512];
+        bool told;
+    } stand_back; /* see stand_back.h */
     struct elastic elastic;
     struct govern govern;
     struct mig_orders *mig;        /* MIG instances on demand, for pods */
@@ -115,6 +119,9 @@ bool scheduler_has_started(const struct scheduler *s);
 
 /* The same, and no watch has been broken for WATCH_STALE_MS. */
 bool scheduler_is_ready(const struct scheduler *s);
+
+/* The same, and this replica does not stand back (stand_back.h): it answers kube-scheduler. */
+bool scheduler_answers(const struct scheduler *s);
 
 /* Whether this replica leads: it holds the Lease, has read all earlier decisions, and has read the
  * signing key since. All unsolicited writes to the API server require this. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "scheduler/daemon/stand_back.h"
 #include "scheduler/pages/pages.h"
 
 #define JSON_TYPE "application/json"
@@ -97,13 +98,16 @@ static void on_bind(struct http_exchange *exchange, void *userdata) {
 }
 
 static void on_healthz(struct http_exchange *exchange, void *userdata) {
-    const struct scheduler *s = userdata;
-    char text[320];
-    const char *trouble = watch_trouble(s);
-    (void) snprintf(text, sizeof(text), "still reading the state of the cluster%s%s\n",
-                    *trouble ? ": " : "", trouble);
-    http_reply_text(exchange, scheduler_is_ready(s) ? 200 : 503,
-                    scheduler_is_ready(s) ? "ok\n" : text);
+    struct scheduler *s = userdata;
+    char text[640];
+    const char *trouble = watch_trouble(s), *reason = stand_back_reason(s);
+    if (*reason)
+        (void) snprintf(text, sizeof(text), "%s\n", reason);
+    else
+        (void) snprintf(text, sizeof(text), "still reading the state of the cluster%s%s\n",
+                        *trouble ? ": " : "", trouble);
+    http_reply_text(exchange, scheduler_answers(s) ? 200 : 503,
+                    scheduler_answers(s) ? "ok\n" : text);
 }
 
 /* Alive is not ready: a probe that restarts the daemon must not do so while the API server is away.

@@ -63,7 +63,7 @@ static void collect_mig(const struct scheduler *s, struct scheduler_samples *ret
 void scheduler_samples_collect(const struct scheduler *s, struct scheduler_samples *ret) {
     state_refresh_all(s->state);
     ret->scheduler = (struct scheduler_sample){
-        .ready = scheduler_is_ready(s),
+        .ready = scheduler_answers(s),
         .acts = scheduler_leads(s),
         .preemptors = evictor_waiting(&s->evictor),
         .evictions = s->evictor.evicted,
@@ -76,6 +76,7 @@ void scheduler_samples_collect(const struct scheduler *s, struct scheduler_sampl
         .wakes = s->requeue.sent,
         .objects_refused = s->objects_refused,
         .skew = s->skew.ahead,
+        .stands_back = lease_stands_back(&s->lease),
     };
     collect_verbs(s, ret);
     collect_pods(s->state, ret);

@@ -69,6 +69,7 @@ struct scheduler_sample {
     uint32_t mig_waiting;
     struct prom_histogram mig_time;
     double skew; /* see version_skew.h */
+    uint64_t stands_back;
 };
 
 struct scheduler_samples {

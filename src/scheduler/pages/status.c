@@ -86,7 +86,7 @@ void scheduler_write_status(struct scheduler *s, struct buf *out) {
     state_refresh_all(s->state);
     json_object_begin(&w, NULL);
     json_put_string(&w, "version", ALIQUOT_VERSION);
-    json_put_bool(&w, "ready", scheduler_is_ready(s));
+    json_put_bool(&w, "ready", scheduler_answers(s));
     json_put_bool(&w, "acts", scheduler_leads(s));
     json_put_string(&w, "policy", s->state->policy->name);
     json_array_begin(&w, "nodes");
