@@ -256,14 +256,17 @@ def scheduler(build, sysroot=""):
     image.label(title="aliquot-scheduler", version=version_of(build), vendor=VENDOR,
                 description="Aliquot's scheduler extender: places pods that share GPUs, for Kubernetes")
     image.program("/usr/local/bin/aliquot-scheduler", program, strip=True)
+    # For `helm test`: `aliquot doctor` with the few things of kubectl that it needs.
+    for name in ("aliquot", "aliquot-kubectl"):
+        image.program(f"/usr/local/bin/{name}", _built(build, f"src/cli/{name}"), strip=True)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-scheduler"]
     return image
 
 
 IMAGES = {"agent": agent, "scheduler": scheduler}
 # What they are made of, in a build directory.
-PROGRAMS = ("src/agent/aliquot-agent", "src/agent/aliquot-hook", "src/scheduler/aliquot-scheduler",
-            "src/intercept/node/libaliquot.so", "src/intercept/node/libshadow-cuda.so.1",
+PROGRAMS = ("src/agent/aliquot-agent", "src/agent/aliquot-hook", "src/scheduler/aliquot-scheduler", "src/cli/aliquot",
+            "src/cli/aliquot-kubectl", "src/intercept/node/libaliquot.so", "src/intercept/node/libshadow-cuda.so.1",
             "src/intercept/node/libshadow-nvidia-ml.so.1")
 
 

@@ -20,7 +20,7 @@ from test_manifests import PROJECTS                     # noqa: E402
 
 CHART = TOP / "charts/aliquot"
 # What the directories have, which know no release.
-AS_DIRECTORIES = ["--namespace", "aliquot-system", "--set", "image.tag=dev,crds.keep=false,namespace.create=true"]
+AS_DIRECTORIES = ["--no-hooks", "--namespace", "aliquot-system", "--set", "image.tag=dev,crds.keep=false,namespace.create=true"]
 CONFIGURATION = "aliquot-kube-scheduler-configuration"
 # Directory, version of the API server, mode of the scheduler.
 DIRECTORIES = [("base", "v1.36.3", "extender"), ("webhook", "v1.35.0", "extender"),
@@ -282,7 +282,7 @@ def test_a_value_has_its_effect(name, helm):
 
 def test_any_namespace(render):
     for _, version, mode in DIRECTORIES:
-        rendered = render("--namespace", "gpus", "--kube-version", version, "--set", f"scheduler.mode={mode}")
+        rendered = render("--no-hooks", "--namespace", "gpus", "--kube-version", version, "--set", f"scheduler.mode={mode}")
         assert {namespace for _, namespace, _ in rendered} == {"", "gpus", "kube-system"}
         assert "aliquot-system" not in json.dumps(list(rendered.values()))
 

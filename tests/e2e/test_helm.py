@@ -3,6 +3,7 @@
 of deploy/: install, upgrade to the webhook, rollback to the policies, uninstall, and install again over the CRDs that stay."""
 
 import json
+import re
 import secrets
 import time
 
@@ -112,6 +113,28 @@ def start_other_dialect(space, name):
     space.delete(name, grace=0)
 
 
+def doctor_finds_what_is_wrong(world):
+    """By `helm test`, of which nothing is left. It prints what pods have printed as its errors."""
+    def tried():
+        return world.cluster.on_node(["helm", "test", RELEASE, "--namespace", NAMESPACE], check=False)
+    done = tried()
+    told = done.stderr
+    assert done.returncode == 0, done
+    for line in (r"ok +API server +Kubernetes v", r"ok +admission +requests are checked", r"unsure +scheduler +cannot forward",
+                 r"ok +agents +agents that are ready: 1\n", r"ok +nodes ", r"ok +other plugins ", r"ok +clocks "):
+        assert re.search(line, told), told
+    assert "wrong" not in told and "not read" not in told.replace("not read: cannot forward", ""), told
+    events, name = kube.core("events", "default"), "doctor-must-find-this"
+    world.api.create(events, {"metadata": {"name": name}, "type": "Warning", "reason": "ConfigurationInvalid", "message": "line 3",
+                              "reportingComponent": "aliquot-agent", "source": {"component": "aliquot-agent"},
+                              "involvedObject": {"kind": "Node", "name": world.cluster.node}})
+    failed = tried()
+    world.api.delete(f"{events}/{name}")
+    assert failed.returncode != 0 and re.search(r"wrong +nodes +Node .*: ConfigurationInvalid: line 3", failed.stderr), failed
+    kinds = "pods,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings"
+    assert "aliquot-doctor" not in world.cluster.kubectl("get", kinds, "-A", "-o", "name")
+
+
 @pytest.mark.parametrize("world", ["extender", "own"], indirect=True)
 def test_install_upgrade_rollback_uninstall(world, helm):
     begun = time.monotonic()
@@ -124,6 +147,7 @@ def test_install_upgrade_rollback_uninstall(world, helm):
         limited(space, first, 2 * GiB)
         assert judged_by(world) == {"mutatingadmissionpolicies"}
         assert "first" in world.aliquot("gpus", "--system", NAMESPACE)
+        doctor_finds_what_is_wrong(world)
 
         begun = time.monotonic()
         helm.upgrade("--set", "admission.mode=webhook,agent.podAnnotations.example=changed")
