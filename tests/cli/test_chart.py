@@ -172,7 +172,7 @@ def test_older_versions_are_refused(helm):
     ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
     ("agent.onOveruse=kill", "/agent/onOveruse"), ("agent.memoryScaling=half", "/agent/memoryScaling"),
     ("agent.memoryScaling=0.5", "/agent/memoryScaling"), ("agent.extraArgs={verbose}", "/agent/extraArgs/0"),
-    ("nameOverride=My_Name", "/nameOverride"), ("scheduler.takeOver={default-scheduler}", "/scheduler/takeOver/0"),
+    ("nameOverride=mine", "nameOverride"), ("scheduler.takeOver={default-scheduler}", "/scheduler/takeOver/0"),
     ("dialects.servedElsewhere={nvidia.com/none}", "nvidia.com/none is no resource that Aliquot serves"),
     ("dialects.servedElsewhere={elasticgpu.io/gpu-core}", "elasticgpu.io/gpu-core cannot be left to others"),
 ])
@@ -182,75 +182,139 @@ def test_what_is_no_value_is_refused_by_name(setting, reason, helm):
     assert not made.stdout
 
 
-# A value other than the default, and what then is in the manifests.
+# Objects, and places in them.
+AGENT, SCHEDULER, DOCTOR = "DaemonSet aliquot-agent", "Deployment aliquot-scheduler", "Pod aliquot-doctor"
+POD = "spec.template.spec."
+FIRST, SECOND = POD + "containers.0.", POD + "containers.1."
+OPTIONS = FIRST + "args"
+WEBHOOK, CONFIGURATION_OWN = "Service aliquot-webhook", "ConfigMap aliquot-kube-scheduler"
+MORE = "..."      # other objects may change as well
+SHA = "sha256:" + "a" * 64
+
+
+def image(name):
+    """An image of that name, of any tag."""
+    return re.compile(re.escape(name) + r":[^/:]+")
+
+
+def option(text):
+    """One of a list."""
+    return lambda node: text in (node or [])
+
+
+def keys(key):
+    """A key of the first expressions of a list of terms."""
+    return lambda node: any(key == term["matchExpressions"][0]["key"] for term in node)
+
+
+def in_agent(place, wanted):
+    return {AGENT: (place, wanted)}
+
+
+def in_scheduler(place, wanted):
+    return {SCHEDULER: (place, wanted)}
+
+
+# A value other than the default, and the objects that then differ: at this place they have what they have without the value
+# in no case.
 EFFECTS = {
-    "nameOverride": ("mine", "name: mine-agent\n"),
-    "image.registry": ("example.com/team", "image: example.com/team/aliquot-scheduler:"),
-    "image.tag": ("v9", "image: aliquot-agent:v9"),
-    "image.pullPolicy": ("Always", "imagePullPolicy: Always"),
-    "imagePullSecrets": ([{"name": "login"}], "- name: login"),
-    "crds.keep": (True, "helm.sh/resource-policy: keep"),
-    "namespace.create": (True, "kind: Namespace\n"),
-    "admission.mode": ("webhook", "kind: MutatingWebhookConfiguration"),
-    "dialects.servedElsewhere": (["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"],
-                                 "- --served-elsewhere=nvidia.com/gpu,nvidia.com/mig-1g.10gb\n"),
-    "driver.root": ("/home/kubernetes/bin/nvidia", "- --driver-root=/home/kubernetes/bin/nvidia\n"),
-    "driver.devRoot": ("/run/nvidia/driver", "- --dev-root=/run/nvidia/driver\n"),
-    "cdi.dir": ("/etc/cdi", "- --cdi-dir=/etc/cdi\n"),
-    "kubelet.dir": ("/data/kubelet", "path: /data/kubelet/pod-resources\n"),
-    "agent.image.registry": ("example.com", "image: example.com/aliquot-agent:"),
-    "agent.image.repository": ("gpu/agent", "image: gpu/agent:"),
-    "agent.image.tag": ("v9", "image: aliquot-agent:v9"),
-    "agent.image.digest": ("sha256:" + "a" * 64, f"image: aliquot-agent@sha256:{'a' * 64}\n"),
-    "agent.image.pullPolicy": ("Never", "imagePullPolicy: Never"),
-    "agent.gpuNodesOnly": (True, "key: cloud.google.com/gke-accelerator"),
-    "agent.nodeSelector": ({"pool": "gpu"}, "pool: gpu\n"),
-    "agent.affinity": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}, "preferredDuringScheduling"),
-    "agent.tolerations": ([{"key": "mine", "operator": "Exists"}], "- key: mine\n"),
-    "agent.resources": ({"requests": {"cpu": "77m"}}, "cpu: 77m\n"),
-    "agent.priorityClassName": ("mine", "priorityClassName: mine\n"),
-    "agent.podAnnotations": ({"team": "a"}, "team: a\n"),
-    "agent.updateStrategy": ({"type": "OnDelete"}, "type: OnDelete\n"),
-    "agent.onOveruse": ("stop", "- --on-overuse=stop\n"),
-    "agent.onEscape": ("stop", "- --on-escape=stop\n"),
-    "agent.overuseRules": ({"a": "stop", "b": "report"}, "- --overuse-rules=a=stop,b=report\n"),
-    "agent.driverLimits": ("required", "- --driver-limits=required\n"),
-    "agent.hookDir": ("/opt/aliquot", "- --hook-dir=/opt/aliquot\n"),
-    "agent.memoryScaling": (1.5, "- --memory-scaling=1.5\n"),
-    "agent.configMap": ("nodes", "- --config-map=nodes\n"),
-    "agent.migStrategy": ("mixed", "- --mig-strategy=mixed\n"),
-    "agent.mpsCards": ("all", "- --mps-cards=all\n"),
-    "agent.mpsDir": ("/run/nvidia/mps", "- --mps-dir=/run/nvidia/mps\n"),
-    "agent.extraArgs": (["--log=debug"], "- --log=debug\n"),
-    "scheduler.mode": ("own", "  - name: kube-scheduler\n"),
-    "scheduler.takeOver": (["hami-scheduler"], '\n      - schedulerName: "hami-scheduler"\n'),
-    "scheduler.kubeScheduler.image.registry": ("example.com", "image: example.com/kube-scheduler:"),
-    "scheduler.kubeScheduler.image.repository": ("mirror/kube-scheduler", "image: registry.k8s.io/mirror/kube-scheduler:"),
-    "scheduler.kubeScheduler.image.tag": ("v1.30.1", "image: registry.k8s.io/kube-scheduler:v1.30.1\n"),
-    "scheduler.kubeScheduler.image.digest": ("sha256:" + "c" * 64, f"kube-scheduler@sha256:{'c' * 64}\n"),
-    "scheduler.kubeScheduler.image.pullPolicy": ("Always", "imagePullPolicy: Always"),
-    "scheduler.kubeScheduler.resources": ({"requests": {"cpu": "777m"}}, "cpu: 777m\n"),
-    "scheduler.image.registry": ("example.com", "image: example.com/aliquot-scheduler:"),
-    "scheduler.image.repository": ("gpu/scheduler", "image: gpu/scheduler:"),
-    "scheduler.image.tag": ("v9", "image: aliquot-scheduler:v9"),
-    "scheduler.image.digest": ("sha256:" + "b" * 64, f"image: aliquot-scheduler@sha256:{'b' * 64}\n"),
-    "scheduler.image.pullPolicy": ("Never", "imagePullPolicy: Never"),
-    "scheduler.replicas": (3, "replicas: 3\n"),
-    "scheduler.nodeSelector": ({"pool": "control"}, "pool: control\n"),
-    "scheduler.affinity": ({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}, "podAntiAffinity:"),
-    "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], "- key: mine\n"),
-    "scheduler.resources": ({"limits": {"memory": "777Mi"}}, "memory: 777Mi\n"),
-    "scheduler.priorityClassName": ("mine", "priorityClassName: mine\n"),
-    "scheduler.podAnnotations": ({"team": "a"}, "team: a\n"),
-    "scheduler.updateStrategy": ({"type": "Recreate"}, "type: Recreate\n"),
-    "scheduler.extraArgs": (["--placement-policy=esc"], "- --placement-policy=esc\n"),
-    "webhook.port": (8443, "- --webhook-listen=:8443\n"),
+    "image.registry": ("example.com/team", {
+        AGENT: (FIRST + "image", image("example.com/team/aliquot-agent")),
+        SCHEDULER: (FIRST + "image", image("example.com/team/aliquot-scheduler")),
+        DOCTOR: ("spec.containers.0.image", image("example.com/team/aliquot-scheduler"))}),
+    "image.tag": ("v9", {
+        AGENT: (FIRST + "image", "aliquot-agent:v9"), SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"),
+        DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9")}),
+    "image.pullPolicy": ("Always", {
+        AGENT: (FIRST + "imagePullPolicy", "Always"), SCHEDULER: (FIRST + "imagePullPolicy", "Always"),
+        DOCTOR: ("spec.containers.0.imagePullPolicy", "Always")}),
+    "imagePullSecrets": ([{"name": "login"}], {
+        AGENT: (POD + "imagePullSecrets", [{"name": "login"}]), SCHEDULER: (POD + "imagePullSecrets", [{"name": "login"}]),
+        DOCTOR: ("spec.imagePullSecrets", [{"name": "login"}])}),
+    "crds.keep": (True, {f"CustomResourceDefinition {kind}.elasticgpu.io": ("metadata.annotations", {"helm.sh/resource-policy": "keep"})
+                         for kind in ("gpus", "elasticgpus", "elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas",
+                                      "elasticgpureservations")}),
+    "namespace.create": (True, {"Namespace default": ("metadata.name", "default")}),
+    "admission.mode": ("webhook", {"MutatingWebhookConfiguration aliquot": ("metadata.name", "aliquot"), MORE: None}),
+    "dialects.servedElsewhere": (["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"], {
+        AGENT: (OPTIONS, option("--served-elsewhere=nvidia.com/gpu,nvidia.com/mig-1g.10gb")),
+        SCHEDULER: (OPTIONS, option("--served-elsewhere=nvidia.com/gpu,nvidia.com/mig-1g.10gb")), MORE: None}),
+    "driver.root": ("/home/kubernetes/bin/nvidia", in_agent(OPTIONS, option("--driver-root=/home/kubernetes/bin/nvidia"))),
+    "driver.devRoot": ("/run/nvidia/driver", in_agent(OPTIONS, option("--dev-root=/run/nvidia/driver"))),
+    "cdi.dir": ("/etc/cdi", in_agent(OPTIONS, option("--cdi-dir=/etc/cdi"))),
+    "kubelet.dir": ("/data/kubelet", in_agent(OPTIONS, option("--kubelet-dir=/data/kubelet"))),
+    "agent.image.registry": ("example.com", in_agent(FIRST + "image", image("example.com/aliquot-agent"))),
+    "agent.image.repository": ("gpu/agent", in_agent(FIRST + "image", image("gpu/agent"))),
+    "agent.image.tag": ("v9", in_agent(FIRST + "image", "aliquot-agent:v9")),
+    "agent.image.digest": (SHA, in_agent(FIRST + "image", "aliquot-agent@" + SHA)),
+    "agent.image.pullPolicy": ("Never", in_agent(FIRST + "imagePullPolicy", "Never")),
+    "agent.gpuNodesOnly": (True, in_agent(
+        POD + "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+        keys("cloud.google.com/gke-accelerator"))),
+    "agent.nodeSelector": ({"pool": "gpu"}, in_agent(POD + "nodeSelector.pool", "gpu")),
+    "agent.affinity": ({"podAntiAffinity": {}}, in_agent(POD + "affinity", {"podAntiAffinity": {}})),
+    "agent.tolerations": ([{"key": "mine", "operator": "Exists"}], in_agent(
+        POD + "tolerations", [{"key": "mine", "operator": "Exists"}])),
+    "agent.resources": ({"requests": {"cpu": "77m"}}, in_agent(FIRST + "resources.requests.cpu", "77m")),
+    "agent.priorityClassName": ("mine", in_agent(POD + "priorityClassName", "mine")),
+    "agent.podAnnotations": ({"team": "a"}, in_agent("spec.template.metadata.annotations.team", "a")),
+    "agent.updateStrategy": ({"type": "OnDelete"}, in_agent("spec.updateStrategy", {"type": "OnDelete"})),
+    "agent.onOveruse": ("stop", in_agent(OPTIONS, option("--on-overuse=stop"))),
+    "agent.onEscape": ("stop", in_agent(OPTIONS, option("--on-escape=stop"))),
+    "agent.overuseRules": ({"a": "stop", "b": "report"}, in_agent(OPTIONS, option("--overuse-rules=a=stop,b=report"))),
+    "agent.driverLimits": ("required", in_agent(OPTIONS, option("--driver-limits=required"))),
+    "agent.hookDir": ("/opt/aliquot", in_agent(OPTIONS, option("--hook-dir=/opt/aliquot"))),
+    "agent.memoryScaling": (1.5, in_agent(OPTIONS, option("--memory-scaling=1.5"))),
+    "agent.configMap": ("nodes", in_agent(OPTIONS, option("--config-map=nodes"))),
+    "agent.migStrategy": ("mixed", in_agent(OPTIONS, option("--mig-strategy=mixed"))),
+    "agent.mpsCards": ("all", in_agent(OPTIONS, option("--mps-cards=all"))),
+    "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),
+    "agent.extraArgs": (["--log=debug"], in_agent(OPTIONS, option("--log=debug"))),
+    "scheduler.mode": ("own", {SCHEDULER: (SECOND + "name", "kube-scheduler"), MORE: None}),
+    "scheduler.takeOver": (["hami-scheduler"], {
+        CONFIGURATION_OWN: ("data", lambda data: [one["schedulerName"] for one in yaml.safe_load(
+            data["configuration.yaml"])["profiles"]] == ["aliquot-scheduler", "hami-scheduler"]),
+        MORE: None}),
+    "scheduler.kubeScheduler.image.registry": ("example.com", in_scheduler(SECOND + "image", image("example.com/kube-scheduler"))),
+    "scheduler.kubeScheduler.image.repository": ("mirror/kube-scheduler", in_scheduler(
+        SECOND + "image", image("registry.k8s.io/mirror/kube-scheduler"))),
+    "scheduler.kubeScheduler.image.tag": ("v1.30.1", in_scheduler(SECOND + "image", "registry.k8s.io/kube-scheduler:v1.30.1")),
+    "scheduler.kubeScheduler.image.digest": (SHA, in_scheduler(SECOND + "image", "registry.k8s.io/kube-scheduler@" + SHA)),
+    "scheduler.kubeScheduler.image.pullPolicy": ("Always", in_scheduler(SECOND + "imagePullPolicy", "Always")),
+    "scheduler.kubeScheduler.port": (10269, in_scheduler(
+        SECOND[:-1], lambda node: "--secure-port=10269" in node["args"] and node["ports"][0]["containerPort"] == 10269)),
+    "scheduler.kubeScheduler.resources": ({"requests": {"cpu": "777m"}}, in_scheduler(SECOND + "resources.requests.cpu", "777m")),
+    "scheduler.image.registry": ("example.com", {
+        SCHEDULER: (FIRST + "image", image("example.com/aliquot-scheduler")),
+        DOCTOR: ("spec.containers.0.image", image("example.com/aliquot-scheduler"))}),
+    "scheduler.image.repository": ("gpu/scheduler", {
+        SCHEDULER: (FIRST + "image", image("gpu/scheduler")), DOCTOR: ("spec.containers.0.image", image("gpu/scheduler"))}),
+    "scheduler.image.tag": ("v9", {
+        SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9")}),
+    "scheduler.image.digest": (SHA, {
+        SCHEDULER: (FIRST + "image", "aliquot-scheduler@" + SHA), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler@" + SHA)}),
+    "scheduler.image.pullPolicy": ("Never", {
+        SCHEDULER: (FIRST + "imagePullPolicy", "Never"), DOCTOR: ("spec.containers.0.imagePullPolicy", "Never")}),
+    "scheduler.replicas": (3, in_scheduler("spec.replicas", 3)),
+    "scheduler.nodeSelector": ({"pool": "control"}, {
+        SCHEDULER: (POD + "nodeSelector", {"pool": "control"}), DOCTOR: ("spec.nodeSelector", {"pool": "control"})}),
+    "scheduler.affinity": ({"podAntiAffinity": {}}, in_scheduler(POD + "affinity", {"podAntiAffinity": {}})),
+    "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], in_scheduler(
+        POD + "tolerations", [{"key": "mine", "operator": "Exists"}])),
+    "scheduler.resources": ({"limits": {"memory": "777Mi"}}, in_scheduler(FIRST + "resources.limits.memory", "777Mi")),
+    "scheduler.priorityClassName": ("mine", in_scheduler(POD + "priorityClassName", "mine")),
+    "scheduler.podAnnotations": ({"team": "a"}, in_scheduler("spec.template.metadata.annotations.team", "a")),
+    "scheduler.updateStrategy": ({"type": "Recreate"}, in_scheduler("spec.strategy", {"type": "Recreate"})),
+    "scheduler.extraArgs": (["--placement-policy=esc"], in_scheduler(OPTIONS, option("--placement-policy=esc"))),
+    "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
+        "spec.ports.0.targetPort", 8443)}),
+    "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
 }
 # The default says the same; what the sample is compared with has another value.
 OTHERWISE = {"crds.keep": False}
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
-BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "scheduler.takeOver": OWN,
+BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
            **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}
 
 
@@ -268,16 +332,37 @@ def test_each_value_has_its_effect_tested():
     assert set(leaves(yaml.safe_load((CHART / "values.yaml").read_text()))) == EFFECTS.keys()
 
 
+def at(node, place):
+    """What is there; None: nothing."""
+    for part in place.split("."):
+        if isinstance(node, list):
+            node = node[int(part)] if int(part) < len(node) else None
+        else:
+            node = (node or {}).get(part)
+    return node
+
+
+def is_as(node, wanted):
+    if isinstance(wanted, re.Pattern):
+        return bool(wanted.fullmatch(str(node)))
+    return wanted(node) if callable(wanted) else node == wanted
+
+
 @pytest.mark.parametrize("name", EFFECTS)
-def test_a_value_has_its_effect(name, helm):
+def test_a_value_has_its_effect(name, render):
+    """On the objects it is about, and on no other."""
     def rendered(**settings):
         given = [f"{key}={json.dumps(value)}" for key, value in {**BESIDES.get(name, {}), **settings}.items()]
-        made = helm("template", CHART, *(word for one in given for word in ("--set-json", one)))
-        assert made.returncode == 0, made.stderr
-        return made.stdout
-    value, text = EFFECTS[name]
-    assert text in rendered(**{name: value})
-    assert text not in rendered(**({name: OTHERWISE[name]} if name in OTHERWISE else {}))
+        made = render(*(word for one in given for word in ("--set-json", one)))
+        return {f"{kind} {called}": one for (kind, _, called), one in made.items()}
+    value, effects = EFFECTS[name]
+    before = rendered(**({name: OTHERWISE[name]} if name in OTHERWISE else {}))
+    after = rendered(**{name: value})
+    for one, (place, wanted) in ((key, effect) for key, effect in effects.items() if effect):
+        assert is_as(at(after[one], place), wanted), at(after[one], place)
+        assert one not in before or not is_as(at(before[one], place), wanted), at(before[one], place)
+    differing = {one for one in {*before, *after} if before.get(one) != after.get(one)}
+    assert differing == effects.keys() or MORE in effects and differing > effects.keys() - {MORE}
 
 
 def test_any_namespace(render):

@@ -1,9 +1,5 @@
 {{- /* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{- define "aliquot.name" -}}
-{{- .Values.nameOverride | default "aliquot" -}}
-{{- end -}}
-
 {{- /* "policies" or "webhook". Without an API server, helm knows the groups of its libraries and no kinds, unless
 --api-versions names them: there the version says which kinds there are. */}}
 {{- define "aliquot.admission" -}}
