@@ -20,6 +20,7 @@ NAMESPACE = "gpus"
 WAIT = "90s"
 PLACE = ["--namespace", NAMESPACE, "--wait", "--timeout", WAIT]
 CRD = "customresourcedefinition"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 OWN_DIRECTORY = f"{REPOSITORY}/deploy/own-scheduler"
 
 
@@ -201,6 +202,10 @@ def half(name, **spec):
     return pod(name, container(core=50, memory=40 * GiB), **spec)
 
 
+def is_noted(lease):
+    return "elasticgpu.io/asked-by-cluster" in (lease or {}).get("metadata", {}).get("annotations", {})
+
+
 def is_sent_to(space, scheduler):
     made = space.api.create(space.path, half("not-stored"), dryRun="All")
     return made["spec"]["schedulerName"] == scheduler
@@ -215,6 +220,7 @@ def test_both_modes_at_once(world):
     with kit.temporary_space(world) as space:
         space.create(half("later", schedulingGates=[{"name": "example.com/later"}]))
         first = space.start(half("first"))
+        world.api.wait(LEASES, "aliquot-scheduler", is_noted, 10, "the Lease with who is asked")   # at its next renewal
         refused = world.cluster.on_node(["helm", "install", RELEASE, CHART, "--namespace", SYSTEM, "--take-ownership", "--set",
                                          "image.tag=dev,scheduler.mode=own"], check=False)
         assert refused.returncode != 0 and "the cluster's kube-scheduler asks Aliquot" in refused.stderr, refused
