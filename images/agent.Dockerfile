@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The agent's image, built in a container, for machines with docker. The project's own tests and its demo make the same
 # files without docker (images/aliquot_images.py) and do not run this file.
-#     docker build -f images/agent.Dockerfile -t aliquot-agent:dev .
+#     docker build -f images/agent.Dockerfile -t aliquot-agent:VERSION .
 FROM debian:12 AS build
 COPY scripts/packages.txt /tmp/packages.txt
 RUN apt-get update && sed 's/#.*//' /tmp/packages.txt | xargs apt-get install -y --no-install-recommends

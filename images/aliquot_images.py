@@ -6,13 +6,13 @@
 
 The first form writes for each image:
 
-    aliquot-agent-dev.tar         as `docker save` does, with one uncompressed layer
-    aliquot-agent-dev.oci.tar     an OCI layout, with an index of the images for all processors (oci_layout.py)
-    aliquot-agent-dev.spdx.json   its parts and their licences (sbom.py)
+    aliquot-agent-VERSION.tar         as `docker save` does, with one uncompressed layer
+    aliquot-agent-VERSION.oci.tar     an OCI layout, with an index of the images for all processors (oci_layout.py)
+    aliquot-agent-VERSION.spdx.json   its parts and their licences (sbom.py)
 
 `docker load`, `ctr images import` and `podman load` read the archives. An image is for the processor that its build is
 for. Each `--cross` names a build for another one and the directory of that processor's libraries; what is for that
-processor alone is called aliquot-agent-dev-arm64.
+processor alone is called aliquot-agent-VERSION-arm64. The version is that of the build; it is the image's tag, too.
 
 An image holds the program and the libraries that it is linked to, nothing else. The same files give the same bytes:
 entries are sorted, and nothing says when or where it was made, but for the time in SOURCE_DATE_EPOCH, where it is set.
@@ -160,7 +160,7 @@ class Image:
 
 
 def archive_name(tag):
-    return re.sub(r"[^a-z0-9-]+", "-", tag.rpartition("/")[2])
+    return re.sub(r"[^a-z0-9.-]+", "-", tag.rpartition("/")[2])
 
 
 def timestamp(seconds):
@@ -234,11 +234,17 @@ def version_of(build):
         return json.load(f)["version"]
 
 
+def _named(name, build, program, sysroot):
+    version = version_of(build)
+    image = Image(f"docker.io/library/aliquot-{name}:{version}", machine_of(program), sysroot)
+    image.label(title=f"aliquot-{name}", version=version, vendor=VENDOR)
+    return image
+
+
 def agent(build, sysroot=""):
     program = _built(build, "src/agent/aliquot-agent")
-    image = Image("docker.io/library/aliquot-agent:dev", machine_of(program), sysroot)
-    image.label(title="aliquot-agent", version=version_of(build), vendor=VENDOR,
-                description="Aliquot's node agent: shares of GPUs with limits, for Kubernetes")
+    image = _named("agent", build, program, sysroot)
+    image.label(description="Aliquot's node agent: shares of GPUs with limits, for Kubernetes")
     image.program("/usr/local/bin/aliquot-agent", program, strip=True)
     image.driver_needs()
     # Containers get these files by mount; their own dependencies come from the tenant's libc.
@@ -252,9 +258,8 @@ def agent(build, sysroot=""):
 
 def scheduler(build, sysroot=""):
     program = _built(build, "src/scheduler/aliquot-scheduler")
-    image = Image("docker.io/library/aliquot-scheduler:dev", machine_of(program), sysroot)
-    image.label(title="aliquot-scheduler", version=version_of(build), vendor=VENDOR,
-                description="Aliquot's scheduler extender: places pods that share GPUs, for Kubernetes")
+    image = _named("scheduler", build, program, sysroot)
+    image.label(description="Aliquot's scheduler extender: places pods that share GPUs, for Kubernetes")
     image.program("/usr/local/bin/aliquot-scheduler", program, strip=True)
     # For `helm test`: `aliquot doctor` with the few things of kubectl that it needs.
     for name in ("aliquot", "aliquot-kubectl"):

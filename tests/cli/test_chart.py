@@ -20,7 +20,7 @@ from test_manifests import PROJECTS                     # noqa: E402
 
 CHART = TOP / "charts/aliquot"
 # What the directories have, which know no release.
-AS_DIRECTORIES = ["--no-hooks", "--namespace", "aliquot-system", "--set", "image.tag=dev,crds.keep=false,namespace.create=true"]
+AS_DIRECTORIES = ["--no-hooks", "--namespace", "aliquot-system", "--set", "crds.keep=false,namespace.create=true"]
 CONFIGURATION = "aliquot-kube-scheduler-configuration"
 # Directory, version of the API server, mode of the scheduler.
 DIRECTORIES = [("base", "v1.36.3", "extender"), ("webhook", "v1.35.0", "extender"),

@@ -90,6 +90,9 @@ def use(root, build):
 
 def test_packages_are_the_same_bytes_each_time(release):
     one, two = release
+    version = re.search(r"^  version: '(.+?)'", (TOP / "meson.build").read_text(), re.M)[1].replace("-", "~")
+    assert run("dpkg-deb", "-f", one["deb"], "Version").strip() == version
+    assert run("rpm", "-qp", "--queryformat", "%{VERSION}", one["rpm"]) == version
     assert sorted(one) == sorted(two) == ["deb", "rpm"]
     assert [kind for kind in one if one[kind].read_bytes() != two[kind].read_bytes()] == []
 

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from cluster import images
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+VERSION = re.search(r"^  version: '(.+?)'", (TOP / "meson.build").read_text(), re.M)[1]
 LIMIT = 6 * 1000 * 1000     # bytes of a compressed layer
 
 
@@ -55,7 +57,7 @@ def builds(tmp_path_factory):
 def test_two_builds_are_the_same_bytes(builds):
     _, (first, second) = builds
     assert list(first) == list(second) == sorted(
-        f"aliquot-{name}-dev.{kind}" for name in images.IMAGES for kind in ("oci.tar", "spdx.json", "tar"))
+        f"aliquot-{name}-{VERSION}.{kind}" for name in images.IMAGES for kind in ("oci.tar", "spdx.json", "tar"))
     differing = [name for name in first if first[name].read_bytes() != second[name].read_bytes()]
     assert differing == []
 
@@ -71,7 +73,7 @@ def test_images_are_small(builds, capsys):
     _, (first, _) = builds
     sizes = {}
     for name in images.IMAGES:
-        with tarfile.open(first[f"aliquot-{name}-dev.oci.tar"]) as layout, tarfile.open(first[f"aliquot-{name}-dev.tar"]) as whole:
+        with tarfile.open(first[f"aliquot-{name}-{VERSION}.oci.tar"]) as layout, tarfile.open(first[f"aliquot-{name}-{VERSION}.tar"]) as whole:
             # Its only large blob is the layer.
             sizes[name] = max(member.size for member in layout), whole.getmember("layer.tar").size
     with capsys.disabled():

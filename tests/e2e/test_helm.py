@@ -33,7 +33,7 @@ class Helm:
         return self.cluster.on_node(["helm", verb, *arguments], check=True).stdout
 
     def install(self, *settings):
-        self("install", RELEASE, CHART, *PLACE, "--create-namespace", "--set", f"image.tag=dev,scheduler.mode={self.mode}", *settings)
+        self("install", RELEASE, CHART, *PLACE, "--create-namespace", "--set", f"scheduler.mode={self.mode}", *settings)
 
     def upgrade(self, *settings):
         self("upgrade", RELEASE, CHART, *PLACE, "--reuse-values", *settings)
@@ -193,7 +193,7 @@ def test_objects_of_kubectl_become_the_releases(world, helm):
     with kit.temporary_space(world) as space:
         seen = space.start(pod("before", container(core=30, memory=2 * GiB)))
         place = ["--namespace", SYSTEM, "--wait", "--timeout", WAIT]
-        helm("install", RELEASE, CHART, *place, "--take-ownership", "--set", "image.tag=dev")
+        helm("install", RELEASE, CHART, *place, "--take-ownership")
         unharmed(space, seen)
     helm("uninstall", RELEASE, *place)
 
@@ -222,7 +222,7 @@ def test_both_modes_at_once(world):
         first = space.start(half("first"))
         world.api.wait(LEASES, "aliquot-scheduler", is_noted, 10, "the Lease with who is asked")   # at its next renewal
         refused = world.cluster.on_node(["helm", "install", RELEASE, CHART, "--namespace", SYSTEM, "--take-ownership", "--set",
-                                         "image.tag=dev,scheduler.mode=own"], check=False)
+                                         "scheduler.mode=own"], check=False)
         assert refused.returncode != 0 and "the cluster's kube-scheduler asks Aliquot" in refused.stderr, refused
         world.cluster.kubectl("apply", "-k", OWN_DIRECTORY)
         for _, event in world.api.watch(kube.core("events", SYSTEM), 60, fieldSelector="reason=ClusterKubeSchedulerAsks"):
