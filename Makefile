@@ -71,8 +71,14 @@ $(BUILD)-release/build.ninja: | setup
 	@meson setup $(BUILD)-release $(RELEASE) \
 		>$(BUILD)-release.log 2>&1 && rm -f $(BUILD)-release.log || { cat $(BUILD)-release.log; exit 1; }
 
-release: $(BUILD)-release/build.ninja  ## an optimized build without assertions, as the images contain it
+# Told of a version by its own command line, and not by the environment.
+ifeq ($(origin VERSION),command line)
+release: setup
+	@scripts/release $(VERSION) --build $(BUILD) --url "$(URL)"
+else
+release: $(BUILD)-release/build.ninja  ## an optimized build, as the images contain it; VERSION=x.y.z URL=https://...: a release in dist/, all but the push
 	@ninja -C $(BUILD)-release --quiet
+endif
 
 images: release  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
 	@scripts/setup gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
@@ -83,7 +89,7 @@ images: release  ## archives of the images without docker, in $(BUILD)-images, o
 		--build $(BUILD)-release --cross $(BUILD)-release-arm64 "$$(scripts/fetch-arm64)/root" \
 		--revision "$$(git describe --always --dirty --abbrev=40 --exclude='*')" --out $(BUILD)-images
 
-packages: release  ## a Debian and an RPM package of command line, simulator and library, in $(BUILD)-packages
+packages: release  ## packages for Debian, RPM, kubectl (krew) and helm, in $(BUILD)-packages
 	@scripts/setup dpkg-dev patchelf rpm
 	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" scripts/make-packages \
 		--build $(BUILD)-release --out $(BUILD)-packages
