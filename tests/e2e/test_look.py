@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import doc_commands
 import kit
 from cluster import api as kube
 from kit import CARD, CORE, MEMORY, SLOT, GiB, container, pod
@@ -29,6 +30,32 @@ def test_the_commands_of_the_readme(world, my_pod):
     for word in ("MODEL", "nodeName: node-a", "default/my-pod (main)", "MOST FREE ON A CARD", "Pod default/my-pod is on node",
                  "aliquot_gpu_memory_used_bytes{", 'container="main"', "DCGM_FI_DEV_"):
         assert word in shown, (word, shown)
+
+
+# What changes something is judged by the API server and not done; doctor may find something.
+AS_READ = """\
+kubectl() {
+    case " $* " in
+        *" get "* | *" describe "* | *" --dry-run="*) command kubectl "$@" ;;
+        *) command kubectl "$@" --dry-run=server ;;
+    esac
+}
+aliquot() { command aliquot "$@" || [ "$1 $?" = "doctor 1" ]; }
+"""
+
+
+@pytest.mark.parametrize("path", sorted({command.path for command in doc_commands.of_kind("cluster")}))
+def test_the_commands_of_the_documents(world, my_pod, path):
+    card = world.api.get(kube.gpus())["items"][0]["metadata"]["name"]
+    failed = []
+    for command in doc_commands.of_kind("cluster"):
+        if command.path == path:
+            text = "\n".join([f"cd {doc_commands.TOP}; PATH={world.build}/src/cli:$PATH", AS_READ, *command.before, command.text])
+            text = re.sub(r"\bNODE\b(?!:)", world.cluster.node, re.sub(r"\bNAME\b(?!:)", card, text))
+            done = world.cluster.on_node(["bash", "-euo", "pipefail", "-c", text], check=False)
+            if done.returncode != 0:
+                failed.append(f"{path}:{command.line}: {command.text}\n{done.stdout}{done.stderr}")
+    assert not failed, "\n".join(failed)
 
 
 def test_doctor(world, my_pod):
