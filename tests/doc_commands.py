@@ -29,12 +29,14 @@ class Rule(NamedTuple):
     pattern: str    # of a whole command, or of its beginning
     how: str        # a key of HOWS
     detail: str = ""
+    path: str = ""  # of the only document that it is for
 
 
 HOWS = {
     "here": "runs in a clean directory (tests/cli/test_doc_commands.py)",
     "simulated": "runs on simulated GPUs (tests/cli/test_doc_commands.py)",
     "cluster": "runs on the test cluster; what changes something there with --dry-run=server (tests/e2e/test_look.py)",
+    "tutorial": "runs on the test cluster as it is, in order (tests/e2e/test_look.py)",
     "by": "is run by another test: the file, and what it has of the command",
     "not": "is not run: the reason",
 }
@@ -48,7 +50,8 @@ REASONS = {
     "waits": "waits for the clock and does nothing else",
 }
 RULES = [
-    Rule("make demo", "by", 'tests/cluster/test_demo.py: "demo", "demo.py"'),
+    Rule("kubectl|aliquot (explain|gpus|doctor)", "tutorial", path="docs/tutorial.md"),
+    Rule("(KEEP=1 )?make demo", "by", 'tests/cluster/test_demo.py: "demo", "demo.py"'),
     Rule("make test$", "not", "CI itself"),
     Rule("make test-gpu", "not", "GPU"),
     Rule("make gpu-kit", "by", "tests/gpu/test_kit.py: import pack"),
@@ -149,7 +152,8 @@ def commands():
 
 def rule_of(command):
     """The first one that fits, or None."""
-    return next((rule for rule in RULES if re.match(rule.pattern, without_comment(command.text))), None)
+    text = without_comment(command.text)
+    return next((rule for rule in RULES if re.match(rule.pattern, text) and rule.path in ("", command.path)), None)
 
 
 def without_comment(text):

@@ -3,6 +3,7 @@
 of one without running it, in blocks and within sentences: its options, targets, values and directories exist."""
 
 import os
+import pathlib
 import re
 import shlex
 import subprocess
@@ -11,12 +12,10 @@ import sys
 import pytest
 import yaml
 
-from conftest import TOP
-
-sys.path.insert(0, str(TOP / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import doc_commands                                     # noqa: E402  (the path comes first)
-from doc_commands import of_kind, rule_of               # noqa: E402
+from doc_commands import TOP, of_kind, rule_of          # noqa: E402
 
 COMMANDS = doc_commands.commands()
 NAMED = ("aliquot", "aliquot-agent", "aliquot-scheduler", "make", "helm", "kubectl")
@@ -69,6 +68,12 @@ def test_what_could_hide_a_command_is_refused(text, tmp_path, monkeypatch):
     (tmp_path / "a.md").write_text(text)
     with pytest.raises(AssertionError, match=r"a\.md:\d"):
         list(doc_commands.commands_of(tmp_path / "a.md"))
+
+
+def test_every_page_is_in_the_index():
+    index = (TOP / "docs/README.md").read_text()
+    pages = {path.name for path in (TOP / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
 
 
 # ---- without running ----

@@ -58,6 +58,18 @@ def test_the_commands_of_the_documents(world, my_pod, path):
     assert not failed, "\n".join(failed)
 
 
+def test_the_tutorial(world):
+    """Its pods run as it says."""
+    lines = [command.text for command in doc_commands.of_kind("tutorial")]
+    own = f"PATH={world.build}/src/cli:$PATH\naliquot() {{ command aliquot \"$@\" || [ \"$1 $?\" = \"doctor 1\" ]; }}"
+    try:
+        shown = world.cluster.on_node(["bash", "-euo", "pipefail", "-c", "\n".join([own, *lines])]).stdout
+    finally:
+        world.cluster.kubectl("delete", "pod", "first", "second", "third", "--ignore-not-found")
+    for word in ("default/first (main)", "default/second (main)", "Pod default/first is on node", "Pod default/third is pending"):
+        assert word in shown, (word, shown)
+
+
 def test_doctor(world, my_pod):
     """What it reads of a real cluster; each thing that can be wrong is in tests/cli/test_doctor.py."""
     command = f"PATH={world.build}/src/cli:$PATH aliquot doctor --json || [ $? = 1 ]"
