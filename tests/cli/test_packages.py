@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian and the RPM package of command line, simulator and library: installed, used and removed in a root that has
-nothing but what they depend on. Needs dpkg-dev, patchelf and rpm, and Debian's archive."""
+"""The packages of command line, simulator and library, as Debian, RPM and plugin of kubectl: installed, used and removed in a
+root that has nothing but what they depend on. Needs dpkg-dev, patchelf and rpm, and Debian's archive."""
 
 import hashlib
 import os
 import re
 import subprocess
+import tarfile
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_packages_are_the_same_bytes_each_time(release):
     version = re.search(r"^  version: '(.+?)'", (TOP / "meson.build").read_text(), re.M)[1].replace("-", "~")
     assert run("dpkg-deb", "-f", one["deb"], "Version").strip() == version
     assert run("rpm", "-qp", "--queryformat", "%{VERSION}", one["rpm"]) == version
-    assert sorted(one) == sorted(two) == ["deb", "rpm"]
+    assert sorted(one) == sorted(two) == ["deb", "gz", "rpm", "tgz"]
     assert [kind for kind in one if one[kind].read_bytes() != two[kind].read_bytes()] == []
 
 
@@ -130,3 +131,17 @@ def test_rpm_package_is_installed_used_and_removed(release, archives, build, tmp
     use(root, build)
     run(*rpm, "--erase", "aliquot")
     assert tree(root) == before
+
+
+def test_plugin_of_kubectl_runs_from_any_directory(release, archives, build, tmp_path):
+    """It has files only, as krew takes them, and krew's link in PATH leads to it."""
+    root = make_root(tmp_path / "root", archives, GLIBC)
+    with tarfile.open(release[0]["gz"]) as archive:
+        assert all(member.isfile() and ".." not in member.name for member in archive)
+        assert {"bin/kubectl-aliquot", "LICENSE"} <= set(archive.getnames())
+        archive.extractall(root / "store")
+    (root / "usr/bin/kubectl-aliquot").symlink_to("/store/bin/kubectl-aliquot")
+    tenant = ["--ro-bind", build / "tests/workloads/cuda-share", "/tmp/cuda-share"]
+    assert "Shares GPUs" in inside(root, "kubectl-aliquot", "--help")
+    limited = inside(root, *tenant, "kubectl-aliquot", "sim", "--", "kubectl-aliquot", "run", "--memory", "4Gi", "--", "/tmp/cuda-share")
+    assert str(4 << 30) in limited

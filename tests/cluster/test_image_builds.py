@@ -21,7 +21,7 @@ LIMIT = 6 * 1000 * 1000     # bytes of a compressed layer
 def copy_sources(to, day):
     """All files are of that day (seconds since 1970)."""
     def left_out(directory, names):
-        generated = [n for n in names if n.startswith(("build", "gpu-kit"))] if directory == str(TOP) else []
+        generated = [n for n in names if n.startswith(("build", "gpu-kit", "dist"))] if directory == str(TOP) else []
         return {*generated, ".git", "__pycache__", ".pytest_cache"}
     shutil.copytree(TOP, to, ignore=left_out, symlinks=True)
     for directory, _, names in os.walk(to):
