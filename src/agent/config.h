@@ -20,6 +20,7 @@ struct config {
     const char *kmsg;        /* the kernel's log; "" or "off": it is not read */
     const char *listen;      /* "" or "off": no HTTP */
     const char *health;      /* directory for base/health.h; NULL: no marks */
+    bool clean;              /* remove what agents have left on the node, and nothing else */
     const char *probe;       /* not NULL: only check that mark, and nothing else */
     const char *driver_root; /* NULL: to be found */
     const char *dev_root;    /* NULL: to be found */

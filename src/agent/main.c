@@ -13,6 +13,7 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/holders.h"
 #include "agent/audit/usage.h"
+#include "agent/clean.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
 #include "agent/config/node_config.h"
@@ -650,6 +651,8 @@ int main(int argc, char **argv) {
     }
     if (a->config.probe)
         return probe(a->config.probe);
+    if (a->config.clean)
+        return clean_main(&a->config);
     (void) signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     (void) mallopt(M_ARENA_MAX, 1);
