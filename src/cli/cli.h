@@ -12,6 +12,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_mig(int argc, char **argv);
 int cmd_defrag(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_uninstall(int argc, char **argv);
 int cmd_card(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 

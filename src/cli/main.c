@@ -23,6 +23,7 @@ static const struct command {
     {{"inspect", NULL, "show allocations by node, card, pod or namespace", true}, cmd_inspect},
     {{"explain", NULL, "explain why a pod is pending, or where its share is", true}, cmd_explain},
     {{"doctor", NULL, "check an installation, and say what to do", true}, cmd_doctor},
+    {{"uninstall", NULL, "remove an installation, and what is left of one", true}, cmd_uninstall},
     {{"card", NULL, "cordon, drain, release or reset GPUs of a cluster", true}, cmd_card},
     {{"node", NULL, "have a node's agent release its GPUs, for an upgrade of their driver", true},
      cmd_node},

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 
-#define ARGUMENTS_MAX 16
+#define ARGUMENTS_MAX 32
 #define OPTIONS_MAX 2
 #define COMPLAINT_MAX 4096
 

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The files on the nodes. The agents' DaemonSet is made to clean them: its pods end, and in place
+ * of each comes one that removes what agents have left and is ready when that is done. It has
+ * image, nodes and directories of the agents, however they were installed. */
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/cluster/kubectl.h"
+#include "cli/cluster/pod_ready.h"
+#include "cli/uninstall/uninstall.h"
+#include "wire/json_write.h"
+
+#define LABEL "app.kubernetes.io/name=aliquot-agent"
+#define CLEAN "--clean"
+#define HEALTH "/run/aliquot-agent"
+#define READY_PROBE                                                                                \
+    "{\"httpGet\":null,\"periodSeconds\":1,\"exec\":{\"command\":["                                \
+    "\"/usr/local/bin/aliquot-agent\",\"--probe=" HEALTH "/ready\"]}}"
+
+/* ---- the DaemonSet ---- */
+
+static struct json agent_of(struct json daemons) {
+    return json_find(JSON_PATH(daemons, "spec", "template", "spec", "containers"), "name", "agent");
+}
+
+static bool cleans(struct json args) {
+    struct json_iter it = json_iter(args);
+    struct json arg;
+
+    while (json_next(&it, NULL, &arg))
+        if (json_is_string(arg, CLEAN))
+            return true;
+    return false;
+}
+
+/* Its directories on the host are reached below /host, where they can be removed; mounted beside
+ * that, kubelet would make them again. */
+static void put_mounts(struct json_writer *w, struct json mounts) {
+    struct json_iter it = json_iter(mounts);
+    struct json mount;
+
+    json_array_begin(w, "volumeMounts");
+    while (json_next(&it, NULL, &mount)) {
+        const char *path = json_string_or(json_get(mount, "mountPath"), "");
+        bool host = strcmp(path, "/host") == 0;
+
+        if (strcmp(path, HEALTH) == 0)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "mountPath", path);
+        if (host) {
+            json_put_bool(w, "readOnly", false);
+            json_put_string(w, "mountPropagation", "Bidirectional");
+        } else {
+            json_put_string(w, "$patch", "delete");
+        }
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_args(struct json_writer *w, struct json args) {
+    struct json_iter it = json_iter(args);
+    struct json arg;
+
+    json_array_begin(w, "args");
+    while (json_next(&it, NULL, &arg))
+        json_put_string(w, NULL, json_string_or(arg, ""));
+    json_put_string(w, NULL, CLEAN);
+    json_array_end(w);
+}
+
+static int order_cleaning(const struct removal *r, const char *name, struct json agent,
+                          struct err *err) {
+    static const char begin[] =
+        "{\"spec\":{\"updateStrategy\":{\"type\":\"RollingUpdate\",\"rollingUpdate\":"
+        "{\"maxUnavailable\":\"100%\",\"maxSurge\":0}},\"template\":{\"spec\":"
+        "{\"containers\":[{\"name\":\"agent\",\"livenessProbe\":null,"
+        "\"readinessProbe\":" READY_PROBE ",";
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    struct json_writer w = {
+        .out = &patch,
+    };
+
+    buf_puts(&patch, begin);
+    put_args(&w, json_get(agent, "args"));
+    put_mounts(&w, json_get(agent, "volumeMounts"));
+    buf_puts(&patch, "}]}}}}");
+    if (buf_error(&patch) < 0)
+        return err_errno(err, ENOMEM, "cannot change the agents");
+    return REMOVAL_PATCH(err, "-n", r->system, "daemonsets", name, "--type=strategic", "-p",
+                         buf_str(&patch));
+}
+
+/* ---- where it is gone ---- */
+
+#define SPARE "aliquot-uninstall"
+#define SPARE_NAMESPACE "kube-system"
+#define SPARE_LABELS "{\"app.kubernetes.io/name\":\"" SPARE "\"}"
+
+/* The directories are those of deploy/. In a namespace that is there on every cluster and takes
+ * privileged pods. */
+static const char spare[] =
+    "{\"apiVersion\":\"apps/v1\",\"kind\":\"DaemonSet\",\"metadata\":{\"name\":\"" SPARE "\"},"
+    "\"spec\":{\"selector\":{\"matchLabels\":" SPARE_LABELS "},\"template\":{\"metadata\":"
+    "{\"labels\":" SPARE_LABELS "},\"spec\":{\"automountServiceAccountToken\":false,"
+    "\"hostPID\":true,\"tolerations\":[{\"operator\":\"Exists\"}],\"nodeSelector\":"
+    "{\"kubernetes.io/os\":\"linux\"},\"terminationGracePeriodSeconds\":1,\"volumes\":["
+    "{\"name\":\"host\",\"hostPath\":{\"path\":\"/\"}},"
+    "{\"name\":\"health\",\"emptyDir\":{\"medium\":\"Memory\"}}],"
+    "\"containers\":[{\"name\":\"agent\",\"imagePullPolicy\":\"IfNotPresent\","
+    "\"securityContext\":{\"privileged\":true},\"args\":[\"--node-name=any\",\"--host-root=/host\","
+    "\"--health=" HEALTH "\",\"--hook-dir=/var/lib/aliquot\",\"" CLEAN "\"],\"volumeMounts\":["
+    "{\"name\":\"host\",\"mountPath\":\"/host\",\"mountPropagation\":\"Bidirectional\"},"
+    "{\"name\":\"health\",\"mountPath\":\"" HEALTH "\"}],\"readinessProbe\":" READY_PROBE
+    ",\"image\":";
+
+static int make_spare(const struct removal *r, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_buf_ struct buf printed = BUF_INIT(0);
+    _cleanup_close_ int fd = memfd_create(SPARE, 0);
+    struct json_writer w = {.out = &text};
+    char file[32];
+    int e;
+
+    buf_puts(&text, spare);
+    json_put_string(&w, NULL, r->image);
+    buf_puts(&text, "}]}}}}");
+    if (buf_error(&text) < 0 || fd < 0 || write(fd, text.data, text.len) != (ssize_t) text.len)
+        return err_set(err, ENOMEM, "cannot write the DaemonSet that cleans the nodes");
+    (void) lseek(fd, 0, SEEK_SET);
+    (void) snprintf(file, sizeof(file), "/dev/fd/%d", fd);
+    e = KUBECTL(&printed, err, "create", "-n", SPARE_NAMESPACE, "-f", file);
+    return e < 0 && strstr(err->text, "(AlreadyExists)") ? 0 : e;
+}
+
+/* ---- waiting ---- */
+
+struct pass {
+    const char *namespace, *name;
+    char label[96];
+};
+
+static uint64_t number(struct json status, const char *key) {
+    uint64_t n = 0;
+
+    (void) json_u64(json_get(status, key), &n);
+    return n;
+}
+
+static bool is_done(struct json daemons) {
+    struct json status = json_get(daemons, "status");
+    uint64_t wanted = number(status, "desiredNumberScheduled");
+
+    return !json_valid(daemons) || (number(status, "observedGeneration") >=
+                                        number(json_get(daemons, "metadata"), "generation") &&
+                                    number(status, "updatedNumberScheduled") == wanted &&
+                                    number(status, "numberReady") == wanted);
+}
+
+/* What is left there is for the next agent, or for the node's next boot. */
+static int name_missing(const struct removal *r, const struct pass *p, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf nodes = BUF_INIT(0);
+    struct json pods, pod;
+    int e =
+        REMOVAL_GET(&parser, &pods, err, "pods", "-n", p->namespace, "-l", p->label, "-o", "json");
+    struct json_iter it = json_iter(json_get(pods, "items"));
+
+    while (e == 0 && json_next(&it, NULL, &pod))
+        if (!pod_is_ready(pod) || json_valid(JSON_PATH(pod, "metadata", "deletionTimestamp")))
+            buf_printf(&nodes, " %s", json_string_or(JSON_PATH(pod, "spec", "nodeName"), "?"));
+    if (e == 0)
+        removal_say("hosts",
+                    "not cleaned within %u s (--timeout):%s; there remove /run/aliquot, "
+                    "/var/lib/aliquot and /var/run/cdi/elasticgpu.io-share-*.json by hand",
+                    r->limit_s, buf_str(&nodes));
+    return e;
+}
+
+static int await(const struct removal *r, const struct pass *p, struct err *err) {
+    const struct timespec pause = {.tv_nsec = 500000000};
+    time_t end = time(NULL) + r->limit_s;
+
+    for (;;) {
+        _cleanup_json_ struct json_parser *parser = NULL;
+        struct json daemons;
+        int e = REMOVAL_GET(&parser, &daemons, err, "daemonsets", "-n", p->namespace, p->name, "-o",
+                            "json");
+
+        if (e < 0)
+            return e;
+        if (is_done(daemons)) {
+            removal_say("hosts", "%llu nodes cleaned",
+                        (unsigned long long) number(json_get(daemons, "status"), "numberReady"));
+            return 0;
+        }
+        if (time(NULL) >= end)
+            return name_missing(r, p, err);
+        (void) nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- the step ---- */
+
+static int clean_by_agents(const struct removal *r, struct json daemons, struct err *err) {
+    struct pass p = {.namespace = r->system,
+                     .name = json_string_or(JSON_PATH(daemons, "metadata", "name"), ""),
+                     .label = LABEL};
+    struct json agent = agent_of(daemons);
+    int e = cleans(json_get(agent, "args")) ? 0 : order_cleaning(r, p.name, agent, err);
+
+    return e < 0 ? e : await(r, &p, err);
+}
+
+static int clean_by_spare(const struct removal *r, struct err *err) {
+    struct pass p = {
+        .namespace = SPARE_NAMESPACE, .name = SPARE, .label = "app.kubernetes.io/name=" SPARE};
+    int e = make_spare(r, err);
+
+    return e < 0 ? e : await(r, &p, err);
+}
+
+int removal_of_host_files(const struct removal *r, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json list, daemons;
+    unsigned count = 0;
+    struct json_iter it;
+    int e =
+        REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", LABEL, "-o", "json");
+
+    it = json_iter(json_get(list, "items"));
+    if (e == 0 && json_next(&it, NULL, &daemons))
+        e = clean_by_agents(r, daemons, err);
+    else if (e == 0 && r->image)
+        e = clean_by_spare(r, err);
+    else if (e == 0)
+        removal_say("hosts", "no agents; where nodes still have their files, give --agent-image");
+    return e < 0 ? e : REMOVAL_DELETE(&count, err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE);
+}

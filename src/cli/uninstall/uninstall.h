@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* `aliquot uninstall`: the steps. Each can be repeated: one that finds nothing does nothing, so
+ * that a command that was interrupted is simply run again. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/json.h"
+
+struct removal {
+    const char *system; /* the namespace of Aliquot */
+    bool force;         /* pods that hold shares are no reason to refuse */
+    bool delete_crds;
+    bool wait;         /* for the resources that kubelet still shows */
+    uint32_t limit_s;  /* how long pods of Aliquot are waited for */
+    const char *image; /* of the agent, where its DaemonSet is gone; NULL: nodes are not cleaned */
+};
+
+/* Prints what a step has done: its name, then the text. */
+void removal_say(const char *step, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A list or an object by `kubectl get ... -o json`. What is not there, or is of a kind that the
+ * cluster does not have, is the invalid view. */
+int removal_get(struct json_parser **ret_parser, struct json *ret, struct err *err,
+                const char *const *words);
+#define REMOVAL_GET(parser, ret, err, ...)                                                         \
+    removal_get((parser), (ret), (err), (const char *const[]){"get", __VA_ARGS__, NULL})
+
+/* `kubectl delete` of what may be gone already, or of a kind that the cluster does not have. Adds
+ * the number of what was there. Waits for nothing. */
+int removal_delete(unsigned *count, struct err *err, const char *const *words);
+#define REMOVAL_DELETE(count, err, ...)                                                            \
+    removal_delete((count), (err),                                                                 \
+                   (const char *const[]){"delete", "--ignore-not-found", "--wait=false", "-o",     \
+                                         "name", __VA_ARGS__, NULL})
+
+/* `kubectl patch`; what is gone is no error. */
+int removal_patch(struct err *err, const char *const *words);
+#define REMOVAL_PATCH(err, ...)                                                                    \
+    removal_patch((err), (const char *const[]){"patch", __VA_ARGS__, NULL})
+
+/* Until no pod of Aliquot with this name (its label) is left, or the time is over, which is said.
+ */
+int removal_await_pods(const struct removal *r, const char *step, const char *name,
+                       struct err *err);
+
+/* The steps, in their order. */
+int removal_check_users(const struct removal *r, struct err *err);
+int removal_of_release(const struct removal *r, struct err *err);
+int removal_of_admission(const struct removal *r, struct err *err);
+int removal_of_host_files(const struct removal *r, struct err *err);
+int removal_of_workloads(const struct removal *r, struct err *err);
+int removal_of_rights(const struct removal *r, struct err *err);
+int removal_of_finalizers(const struct removal *r, struct err *err);
+int removal_of_gpus(const struct removal *r, struct err *err);
+int removal_of_state(const struct removal *r, struct err *err);
+int removal_of_crds(const struct removal *r, struct err *err);
+int removal_of_namespace(const struct removal *r, struct err *err);
+int removal_of_node_entries(const struct removal *r, struct err *err);

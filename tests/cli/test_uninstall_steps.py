@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot uninstall` against a kubectl that answers from files: what is removed, and in which order."""
+
+import pathlib
+
+import pytest
+import yaml
+
+from test_inspect import Cluster
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+USERS = "get pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs -A -o json"
+NODES = "get nodes -o json"
+DELETE = "delete --ignore-not-found --wait=false -o name "
+PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+BY_LABEL = ("DaemonSet", "Deployment")
+
+
+@pytest.fixture
+def cluster(aliquot, tmp_path):
+    """Nothing is there: what an answer lacks, the test's kubectl does not find."""
+    made = Cluster(aliquot, tmp_path)
+    made.answers = {USERS: {"items": []}, NODES: {"items": []}}
+    return made
+
+
+def uninstall(cluster, *options, status=0):
+    done = cluster.run("uninstall", *options)
+    assert done.returncode == status, done
+    return done.stdout + done.stderr
+
+
+def asked(cluster):
+    return cluster.where.joinpath("asked").read_text().splitlines()
+
+
+def installed():
+    """(namespace, plural, name) of every object of deploy/; the configuration of kube-scheduler is no object."""
+    for path in TOP.glob("deploy/[!t]*/**/*.yaml"):
+        for body in yaml.safe_load_all(path.read_text()):
+            if isinstance(body, dict) and "config.k8s.io" not in body["apiVersion"]:
+                yield body["kind"], body["metadata"]
+
+
+def deleted(calls):
+    """(namespace, kind, name) of all that the calls delete by name."""
+    for call in calls:
+        if call.startswith(DELETE):
+            words = call.removeprefix(DELETE).split()
+            namespace, words = (words[1], words[2:]) if words[0] == "-n" else ("", words)
+            yield from ((namespace, words[0], name) for name in words[1:])
+
+
+def test_every_object_of_an_installation(cluster):
+    uninstall(cluster, "--crds=delete")
+    calls = asked(cluster)
+    gone = set(deleted(calls))
+    found = 0
+    for kind, meta in installed():
+        if kind in BY_LABEL:
+            assert meta["labels"]["app.kubernetes.io/part-of"] == "aliquot"
+            continue
+        plural = PLURALS.get(kind, kind.lower() + "s")
+        assert (meta.get("namespace", ""), plural, meta["name"]) in gone, (kind, meta)
+        found += 1
+    assert found > 50
+    assert DELETE + "-n aliquot-system deployments,daemonsets,jobs -l app.kubernetes.io/part-of=aliquot" in calls
+
+
+def test_another_namespace_and_the_crds_stay(cluster):
+    told = uninstall(cluster, "--system", "gpus")
+    gone = set(deleted(asked(cluster)))
+    assert ("gpus", "secrets", "aliquot-signing") in gone and not any(ns == "aliquot-system" for ns, _, _ in gone)
+    assert not any(kind in ("customresourcedefinitions", "namespaces") for _, kind, _ in gone)
+    assert "crds         kept" in told and "kubectl delete namespace gpus" in told
+
+
+def test_the_order(cluster):
+    """Webhooks before the scheduler that answers them, rights before what they allow to write."""
+    uninstall(cluster, "--crds=delete")
+    calls = [call.removeprefix(DELETE) for call in asked(cluster)]
+    order = ["mutatingwebhookconfigurations", "-n aliquot-system deployments", "clusterrolebindings", "gpus.elasticgpu.io",
+             "-n aliquot-system secrets", "customresourcedefinitions", "namespaces"]
+    places = [next(i for i, call in enumerate(calls) if call.startswith(start)) for start in order]
+    assert places == sorted(places) and calls[-1] == NODES
+
+
+def holder(name, phase="Running", **annotations):
+    return {"kind": "Pod", "metadata": {"namespace": "team", "name": name, "annotations": {
+        "elasticgpu.io/assignment": "{}", **annotations}}, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}}
+
+
+def test_pods_with_shares(cluster):
+    cluster.answers[USERS] = {"items": [holder("ended", "Succeeded"), *(holder(f"p{i}") for i in range(22))]}
+    said = uninstall(cluster, status=1)
+    assert "22 pods hold shares; delete them, or give --force" in said and "team/p19 on node n\n  and 2 more" in said
+    assert "ended" not in said and asked(cluster) == [USERS]
+    assert "they go on with their limits" in uninstall(cluster, "--force")
+
+
+def workload(kind, name, template, **spec):
+    return {"kind": kind, "metadata": {"namespace": "team", "name": name}, "spec": {"template": template, **spec}}
+
+
+def template(limits=None):
+    return {"metadata": {"annotations": {"egpuc.elasticgpu.io/main": "claim"}},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits or {}}}]}}
+
+
+def test_workloads_with_claims(cluster):
+    """By annotation only: the carrier, which admission adds, does not count."""
+    owned = {"kind": "Pod", **template({"elasticgpu.io/slot": "1"})}
+    owned["metadata"] = {**owned["metadata"], "name": "owned", "namespace": "team", "ownerReferences": [{"name": "d"}]}
+    bare = {"kind": "Pod", **template({"elasticgpu.io/slot": "1"})}
+    bare["metadata"] = {**bare["metadata"], "name": "bare", "namespace": "team"}
+    cron = {"kind": "CronJob", "metadata": {"namespace": "team", "name": "cron"},
+            "spec": {"jobTemplate": {"spec": {"template": template()}}}}
+    cluster.answers[USERS] = {"items": [
+        owned, bare, cron, workload("Deployment", "d", template()),
+        workload("Deployment", "waits", template({"elasticgpu.io/gpu-core": "10"})),
+        workload("Deployment", "other", {"spec": {"containers": []}})]}
+    named = [line.split()[2] for line in uninstall(cluster).splitlines() if line.startswith("claims")]
+    assert named == ["team/bare", "team/cron", "team/d"]
+
+
+def node(**status):
+    return {"metadata": {"name": "n", "labels": {"a": "b", "nvidia.com/gpu.count": "2", "nvidia.com/gfd.timestamp": "1"},
+                         "annotations": {"elasticgpu.io/feature-labels": "nvidia.com/gpu.count,nvidia.com/gone,",
+                                         "elasticgpu.io/capacity": "nvidia.com/gpu.shared,", "x": "y"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "GPUHealthy", "status": "True"}], **status}}
+
+
+def test_nodes(cluster):
+    """What agents wrote goes, and zeros; what another plugin offers stays."""
+    capacity = {"cpu": "4", "nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "20", "elasticgpu.io/gpu-memory": "1000",
+                "elasticgpu.io/gpu-core": "200", "elasticgpu.io/slot": "0", "nvidia.com/mig-1g.10gb": "0"}
+    cluster.answers[NODES] = {"items": [node(capacity=capacity, allocatable={"nvidia.com/gpu": "8", "elasticgpu.io/slot": "0"})]}
+    patch = ('patch nodes n --subresource=status --type=strategic -p {"metadata":{"labels":{"nvidia.com/gpu.count":null,'
+             '"nvidia.com/gfd.timestamp":null},"annotations":{"elasticgpu.io/feature-labels":null,"elasticgpu.io/capacity":null}},'
+             '"status":{"capacity":{"nvidia.com/gpu.shared":null,"elasticgpu.io/gpu-memory":null,"elasticgpu.io/gpu-core":null,"elasticgpu.io/slot":null,'
+             '"nvidia.com/mig-1g.10gb":null},"allocatable":{"elasticgpu.io/slot":null},'
+             '"conditions":[{"$patch":"delete","type":"GPUHealthy"}]}}')
+    cluster.answers[patch] = ""
+    told = uninstall(cluster)
+    assert "nodes        1 changed\n" in told
+    assert "kubelet may show 1 resources of plugins again for 5 minutes after their end; run this command again then" in told
+    assert patch in asked(cluster)
+
+
+def test_the_release_of_helm(cluster):
+    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
+    revisions = DELETE + "-n gpus secrets -l owner=helm,name=mine"
+    cluster.answers[revisions] = "secret/a\nsecret/b"
+    assert "helm         2 revisions of release mine removed\n" in uninstall(cluster, "--system=gpus")
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--crds=some"], "'some' is neither keep nor delete"), (["now"], "unexpected argument 'now'")])
+def test_wrong_arguments(cluster, options, said):
+    assert said in uninstall(cluster, *options, status=2)
+
+
+def test_what_kubectl_says(cluster):
+    cluster.answers[USERS] = "error: pods is forbidden"
+    assert uninstall(cluster, status=1) == "aliquot uninstall: kubectl: error: pods is forbidden\n"
