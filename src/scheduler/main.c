@@ -13,6 +13,7 @@
 #include "model/placement_policies.h"
 #include "place/policies/policies.h"
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/daemon/uninstall_check.h"
 #include "scheduler/pages/pages.h"
 
 static struct scheduler_options arg = {
@@ -25,7 +26,7 @@ static const char *arg_log = "info";
 static const char *arg_probe;
 static const char *arg_policy;
 static const char *arg_elsewhere = "";
-static bool arg_version;
+static bool arg_version, arg_check_uninstall;
 
 static const struct opt options[] = {
     {"listen", 'l', "ADDRESS:PORT", "where kube-scheduler asks (127.0.0.1:9401)", opt_string,
@@ -59,6 +60,9 @@ static const struct opt options[] = {
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
      "between: they and those of the same project ask nothing here (give it to the agents, too)",
      opt_string, &arg_elsewhere},
+    {"check-uninstall", 0, NULL,
+     "only print the pods that hold shares, and end: with status 0 if there are none", opt_flag,
+     &arg_check_uninstall},
     {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
     {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
     OPT_END,
@@ -137,7 +141,7 @@ int main(int argc, char **argv) {
     log_set_level((enum log_level) level);
     if (!arg.identity)
         arg.identity = own_identity();
-    if (run(&err) < 0) {
+    if ((arg_check_uninstall ? uninstall_check(&arg, &err) : run(&err)) < 0) {
         log_error("%s", err.text);
         return EXIT_FAILURE;
     }

@@ -184,6 +184,7 @@ def test_what_is_no_value_is_refused_by_name(setting, reason, helm):
 
 # Objects, and places in them.
 AGENT, SCHEDULER, DOCTOR = "DaemonSet aliquot-agent", "Deployment aliquot-scheduler", "Pod aliquot-doctor"
+UNINSTALL = "Job aliquot-check-uninstall"
 POD = "spec.template.spec."
 FIRST, SECOND = POD + "containers.0.", POD + "containers.1."
 OPTIONS = FIRST + "args"
@@ -221,16 +222,20 @@ EFFECTS = {
     "image.registry": ("example.com/team", {
         AGENT: (FIRST + "image", image("example.com/team/aliquot-agent")),
         SCHEDULER: (FIRST + "image", image("example.com/team/aliquot-scheduler")),
-        DOCTOR: ("spec.containers.0.image", image("example.com/team/aliquot-scheduler"))}),
+        DOCTOR: ("spec.containers.0.image", image("example.com/team/aliquot-scheduler")),
+        UNINSTALL: (FIRST + "image", image("example.com/team/aliquot-scheduler"))}),
     "image.tag": ("v9", {
         AGENT: (FIRST + "image", "aliquot-agent:v9"), SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"),
-        DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9")}),
+        DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9"),
+        UNINSTALL: (FIRST + "image", "aliquot-scheduler:v9")}),
     "image.pullPolicy": ("Always", {
         AGENT: (FIRST + "imagePullPolicy", "Always"), SCHEDULER: (FIRST + "imagePullPolicy", "Always"),
-        DOCTOR: ("spec.containers.0.imagePullPolicy", "Always")}),
+        DOCTOR: ("spec.containers.0.imagePullPolicy", "Always"),
+        UNINSTALL: (FIRST + "imagePullPolicy", "Always")}),
     "imagePullSecrets": ([{"name": "login"}], {
         AGENT: (POD + "imagePullSecrets", [{"name": "login"}]), SCHEDULER: (POD + "imagePullSecrets", [{"name": "login"}]),
-        DOCTOR: ("spec.imagePullSecrets", [{"name": "login"}])}),
+        DOCTOR: ("spec.imagePullSecrets", [{"name": "login"}]),
+        UNINSTALL: (POD + "imagePullSecrets", [{"name": "login"}])}),
     "crds.keep": (True, {f"CustomResourceDefinition {kind}.elasticgpu.io": ("metadata.annotations", {"helm.sh/resource-policy": "keep"})
                          for kind in ("gpus", "elasticgpus", "elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas",
                                       "elasticgpureservations")}),
@@ -286,15 +291,20 @@ EFFECTS = {
     "scheduler.kubeScheduler.resources": ({"requests": {"cpu": "777m"}}, in_scheduler(SECOND + "resources.requests.cpu", "777m")),
     "scheduler.image.registry": ("example.com", {
         SCHEDULER: (FIRST + "image", image("example.com/aliquot-scheduler")),
-        DOCTOR: ("spec.containers.0.image", image("example.com/aliquot-scheduler"))}),
+        DOCTOR: ("spec.containers.0.image", image("example.com/aliquot-scheduler")),
+        UNINSTALL: (FIRST + "image", image("example.com/aliquot-scheduler"))}),
     "scheduler.image.repository": ("gpu/scheduler", {
-        SCHEDULER: (FIRST + "image", image("gpu/scheduler")), DOCTOR: ("spec.containers.0.image", image("gpu/scheduler"))}),
+        SCHEDULER: (FIRST + "image", image("gpu/scheduler")), DOCTOR: ("spec.containers.0.image", image("gpu/scheduler")),
+        UNINSTALL: (FIRST + "image", image("gpu/scheduler"))}),
     "scheduler.image.tag": ("v9", {
-        SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9")}),
+        SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9"),
+        UNINSTALL: (FIRST + "image", "aliquot-scheduler:v9")}),
     "scheduler.image.digest": (SHA, {
-        SCHEDULER: (FIRST + "image", "aliquot-scheduler@" + SHA), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler@" + SHA)}),
+        SCHEDULER: (FIRST + "image", "aliquot-scheduler@" + SHA), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler@" + SHA),
+        UNINSTALL: (FIRST + "image", "aliquot-scheduler@" + SHA)}),
     "scheduler.image.pullPolicy": ("Never", {
-        SCHEDULER: (FIRST + "imagePullPolicy", "Never"), DOCTOR: ("spec.containers.0.imagePullPolicy", "Never")}),
+        SCHEDULER: (FIRST + "imagePullPolicy", "Never"), DOCTOR: ("spec.containers.0.imagePullPolicy", "Never"),
+        UNINSTALL: (FIRST + "imagePullPolicy", "Never")}),
     "scheduler.replicas": (3, in_scheduler("spec.replicas", 3)),
     "scheduler.nodeSelector": ({"pool": "control"}, {
         SCHEDULER: (POD + "nodeSelector", {"pool": "control"}), DOCTOR: ("spec.nodeSelector", {"pool": "control"})}),
@@ -309,9 +319,10 @@ EFFECTS = {
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
+    "uninstall.check": (True, {UNINSTALL: ("metadata.annotations", lambda node: node["helm.sh/hook"] == "pre-delete")}),
 }
 # The default says the same; what the sample is compared with has another value.
-OTHERWISE = {"crds.keep": False}
+OTHERWISE = {"crds.keep": False, "uninstall.check": False}
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
 BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,

@@ -163,6 +163,10 @@ def test_install_upgrade_rollback_uninstall(world, helm):
         unharmed(space, first)
         assert judged_by(world) == {"mutatingadmissionpolicies"}
         start_other_dialect(space, "by-policies")
+
+        refused = world.cluster.on_node(["helm", "uninstall", RELEASE, *PLACE], check=False)
+        assert refused.returncode != 0 and f"{space.name}/first on node" in refused.stdout + refused.stderr, refused
+        unharmed(space, first)
     objects = helm.names()
     assert len(objects.left()) > 40
     helm("uninstall", RELEASE, *PLACE)
