@@ -25,6 +25,7 @@ TOP, WHOLE = ("/run", "/var/lib", "/dev", "/opt", "/etc"), ("/run/cdi", "/run/al
 # Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
 NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SETTLED = 60    # seconds in which garbage collection, namespaces and kubelet are done
 
 
@@ -34,6 +35,8 @@ def world(build):
         cluster.up()
         aliquot.start_simulator(cluster, str(build), gpus=2)
         aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        # kubelet makes it some time after the node is Ready.
+        cluster.api.wait(NODE_LEASES, cluster.node, bool, SETTLED, "the Lease of the node")
         yield kit.World(cluster, build)
 
 
