@@ -156,6 +156,8 @@ static int remove_state(const struct config *c, struct err *err) {
 static int remove_files(struct config *c, bool used, struct err *err) {
     int r = cdi_each(c->shares.cdi_dir, remove_cdi_file, c, err);
 
+    if (r == 0)
+        r = cdi_remove_guard(c->shares.cdi_dir, err);
     (void) rmdir(c->shares.cdi_dir);
     (void) rmdir(c->sim_dir);
     remove_sockets(c->kubelet_dir);

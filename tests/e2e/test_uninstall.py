@@ -2,13 +2,15 @@
 """`aliquot uninstall` on the real cluster: everything that the API server has, the Node and the directories of the host are
 compared before the installation and after the removal."""
 
+import pathlib
+import re
 import secrets
 
 import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
-from cluster.cluster import Cluster
+from cluster.cluster import REPOSITORY, Cluster
 from kit import GiB, container, pod
 from test_claims import CLASSES, EGPUS, V1ALPHA1, claim, claims_in, phase
 
@@ -24,6 +26,7 @@ TIMES = ("lastHeartbeatTime", "lastTransitionTime")
 TOP, WHOLE = ("/run", "/var/lib", "/dev", "/opt", "/etc"), ("/run/cdi", "/run/aliquot", "/var/lib/kubelet/device-plugins")
 # Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
 NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+AGENT_IMAGE = re.search(r"image: (aliquot-agent:\S+)", pathlib.Path(REPOSITORY, "deploy/base/agent.yaml").read_text())[1]
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SETTLED = 60    # seconds in which garbage collection, namespaces and kubelet are done
@@ -153,7 +156,7 @@ def test_nothing_is_left(world, before):
     kit.clear_namespace(space)
     world.wait_cleared()
     forget_plugins(world)
-    uninstall(world, "--crds=delete", "--agent-image=aliquot-agent:dev")
+    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
     before.is_again()
 
 
@@ -222,7 +225,7 @@ def test_an_agent_is_not_reached(world, before):
     world.api.wait_none(kube.pods(kit.SYSTEM), SETTLED)
     assert files(world) > before.files
     forget_plugins(world)
-    uninstall(world, "--crds=delete", "--agent-image=aliquot-agent:dev")
+    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
     before.is_again()
 
 

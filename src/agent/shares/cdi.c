@@ -171,13 +171,24 @@ bool cdi_has_guard(const char *dir) {
     return access(path, F_OK) == 0;
 }
 
+static int remove_file(const char *path, struct err *err) {
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove %s", path);
+    return 0;
+}
+
 int cdi_remove(const char *dir, const char *nonce, struct err *err) {
     char path[512];
 
     spec_path(dir, nonce, path, sizeof(path));
-    if (unlink(path) < 0 && errno != ENOENT)
-        return err_errno(err, errno, "cannot remove %s", path);
-    return 0;
+    return remove_file(path, err);
+}
+
+int cdi_remove_guard(const char *dir, struct err *err) {
+    char path[512];
+
+    guard_path(dir, path, sizeof(path));
+    return remove_file(path, err);
 }
 
 int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,

@@ -20,8 +20,8 @@ struct err;
 int cdi_write(const char *dir, const char *nonce, const struct gpu_edits *edits, struct err *err);
 
 /* The same for the guard's device (cdi_guard.h), of which there is one:
- * <dir>/elasticgpu.io-guard.json. No agent removes it: containers that an agent of an earlier
- * release starts again still name it. */
+ * <dir>/elasticgpu.io-guard.json. It stays when the agent ends: containers that an agent of an
+ * earlier release starts again still name it. */
 int cdi_write_guard(const char *dir, const struct gpu_edits *edits, struct err *err);
 
 /* Whether that file is there. */
@@ -29,6 +29,7 @@ bool cdi_has_guard(const char *dir);
 
 /* A missing file is no error. */
 int cdi_remove(const char *dir, const char *nonce, struct err *err);
+int cdi_remove_guard(const char *dir, struct err *err);
 
 /* Calls `fn` with the nonce of each file of ours in `dir`. A missing directory has none. */
 int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,
