@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "sim/daemon/channel.h"
+#include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/engine.h"
 #include "sim/daemon/instance.h"
 #include "sim/daemon/machine.h"
@@ -323,6 +325,17 @@ static void uuids_are_stable_and_differ(void **state) {
     assert_null(model_find("T5"));
 }
 
+/* At the turn of a second, where a clock that is read to the nanosecond is ahead of time(2). */
+static void a_licence_that_has_expired_has_done_so_for_every_clock(void **state) {
+    (void) state;
+    struct sim_page page = {0};
+    time_t begin = time(NULL);
+    while ((time_t) (clock_ns(CLOCK_REALTIME) / 1000000000) == begin)
+        ;
+    machine_license(&page, SIM_LICENCE_EXPIRED, daemon_wall_s());
+    assert_in_range(page.licence_end, begin, time(NULL));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -341,6 +354,7 @@ int main(void) {
         TEST(a_broken_process_waits_for_nothing),
         cmocka_unit_test(the_meter_shows_whole_periods),
         cmocka_unit_test(uuids_are_stable_and_differ),
+        cmocka_unit_test(a_licence_that_has_expired_has_done_so_for_every_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

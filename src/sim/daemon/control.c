@@ -375,8 +375,7 @@ static int do_licence(struct daemon *d, const struct sim_control *c, struct buf 
         buf_puts(out, "only the vGPUs of a guest have a licence; see `virtualization = vgpu`");
         return -EINVAL;
     }
-    machine_license(d->machine.gpu[c->minor].page, (enum sim_licence) c->code,
-                    daemon_wall_us() / 1000000u);
+    machine_license(d->machine.gpu[c->minor].page, (enum sim_licence) c->code, daemon_wall_s());
     return 0;
 }
 

@@ -207,7 +207,7 @@ static int make_page(struct daemon *d, uint32_t minor, const struct daemon_optio
     g->meter.period_ns = o->config->sample_ns;
     config_describe_gpu(o->config, minor, o->seed, map);
     if (o->config->vgpu)
-        machine_license(g->page, o->config->gpu[minor].licence, daemon_wall_us() / 1000000u);
+        machine_license(g->page, o->config->gpu[minor].licence, daemon_wall_s());
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
         return err_errno(err, errno, "cannot seal the shared page of GPU %u", minor);
     d->page_fd[minor] = take_fd(&fd);

@@ -101,6 +101,10 @@ uint64_t daemon_clock(const struct daemon *d);
 /* The readers' clock: microseconds since the epoch. */
 uint64_t daemon_wall_us(void);
 
+/* Seconds since the epoch as time(2) counts them, up to a tick of the kernel behind: never in the
+ * future for a reader of either clock. */
+uint64_t daemon_wall_s(void);
+
 /* Watches a descriptor for input, and owns it unless it is WATCH_USER. NULL: out of memory. */
 struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor);
 /* Ends it; its memory stays until watch_free_dead(), since pending events may name it. */

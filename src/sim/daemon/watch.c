@@ -26,6 +26,10 @@ uint64_t daemon_wall_us(void) {
     return clock_us(CLOCK_REALTIME);
 }
 
+uint64_t daemon_wall_s(void) {
+    return (uint64_t) time(NULL);
+}
+
 struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor) {
     struct watch *w = calloc(1, sizeof(*w));
     if (!w)
