@@ -219,6 +219,20 @@ ok("cuMemPoolCreate", ref(pool), ref(PoolProps(1, 0, Location(1, 0))))
 """)
 
 
+def test_what_was_of_a_pool_ends_when_its_address_is_handed_out_again(nothing_driver):
+    """The driver has freed it with its context. Then a pool that was destroyed holds nothing more."""
+    nothing_driver(VMM + """
+pool, other, p = u64(0x900), u64(0x901), u64(0x50000000)
+for made in pool, other:
+    ok("cuMemPoolCreate", ref(made), ref(Props(1, 0, Location(1, 0))))
+ok("cuMemAllocFromPoolAsync", ref(p), u64(3 * GIB), pool, u64(0))
+ok("cuMemPoolDestroy", pool)
+assert take(2 * GIB)[0] == 2
+ok("cuMemAllocFromPoolAsync", ref(p), u64(1), other, u64(0))
+assert take(3 * GIB)[0] == 0
+""")
+
+
 @pytest.mark.parametrize("location", [0, 2, 3])
 def test_a_managed_pool_is_booked_like_managed_memory(nothing_driver, location):
     """Wherever it begins, it may come to the card. A pool of host memory never does."""

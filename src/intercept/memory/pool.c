@@ -249,6 +249,16 @@ static void export_growth(struct pool_charge *c) {
         c->charge.how = BOOKED_EXPORTED;
 }
 
+/* With the pool lock. */
+static void book_freed(struct share *share, uint64_t book, uint64_t bytes) {
+    struct pool_book *b = &pools_of(share)->book[book];
+
+    b->live -= b->live >= bytes ? bytes : b->live;
+    (void) book_refresh(share, b);
+    if (b->gone && b->live == 0)
+        b->known = false;
+}
+
 /* The driver may reuse an address that it has freed with its context. */
 static void forget_pointer(struct share *share, CUdeviceptr dptr) {
     struct entry old;
@@ -259,8 +269,8 @@ static void forget_pointer(struct share *share, CUdeviceptr dptr) {
     if (found)
         allocations_unreserve(books_allocations(share));
     books_unlock(share);
-    if (found && pools_of(share)->book[old.link].live >= old.bytes)
-        pools_of(share)->book[old.link].live -= old.bytes;
+    if (found)
+        book_freed(share, old.link, old.bytes);
 }
 
 static void enter_pointer(struct pool_charge *c, CUdeviceptr dptr, uint64_t bytes) {
@@ -365,13 +375,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryP
 /* -- frees ----------------------------------------------------------------------------------- */
 
 void pool_freed(struct share *share, uint64_t book, uint64_t bytes) {
-    struct pool_book *b = &pools_of(share)->book[book];
-
     pools_lock(share);
-    b->live -= b->live >= bytes ? bytes : b->live;
-    (void) book_refresh(share, b);
-    if (b->gone && b->live == 0)
-        b->known = false;
+    book_freed(share, book, bytes);
     pools_unlock(share);
     /* The free may yet be waiting in its stream. */
     __atomic_store_n(&pools_of(share)->dirty, true, __ATOMIC_RELEASE);
