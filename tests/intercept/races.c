@@ -8,9 +8,9 @@
  * WHAT: map (memory is mapped while its handle is released), unmap (memory is mapped where two
  * mappings are just being undone), capture (a stream is captured while memory is allocated in its
  * order), restore (a process is restored twice), context and primary (memory is allocated while a
- * context with memory ends), cancel (a thread is cancelled in an allocation that is refused). The
- * environment's HOLDER names the program that says what the card has in use, without the library.
- * Prints "ok", or what is wrong. */
+ * context with memory ends), pooled (the same with memory of a pool), cancel (a thread is cancelled
+ * in an allocation that is refused). The environment's HOLDER names the program that says what the
+ * card has in use, without the library. Prints "ok", or what is wrong. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,6 +29,7 @@ static CUcontext primary, ending;
 static CUmemGenericAllocationHandle handle, other_handle;
 static CUdeviceptr range, allocated;
 static CUstream stream;
+static CUmemoryPool pool;
 static CUresult results[2];
 static void (*sides[2])(void);
 static int turn, answered, started;
@@ -160,14 +161,43 @@ static void allocate_and_free(void) {
     }
 }
 
-static void race_context(void) {
+static void make_ending(void) {
     CUdeviceptr p;
 
     OK(cuCtxCreate_v2(&ending, 0, 0));
     for (int i = 0; i < 100; i++)
         OK(cuMemAlloc_v2(&p, MIB));
     OK(cuCtxPopCurrent_v2(&ending));
+}
+
+static void race_context(void) {
+    make_ending();
     at_once(end_context, allocate_and_free);
+}
+
+/* All at once: the next allocation at an address would hide what was left of the last. */
+static void allocate_and_free_pooled(void) {
+    CUdeviceptr p[40];
+
+    for (int i = 0; i < 40; i++)
+        OK(cuMemAllocFromPoolAsync(&p[i], MIB, pool, stream));
+    for (int i = 0; i < 40; i++)
+        OK(cuMemFreeAsync(p[i], stream));
+}
+
+static void race_pooled(void) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    size_t before = free_now();
+
+    if (!stream)
+        OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemPoolCreate(&pool, &props));
+    make_ending();
+    at_once(end_context, allocate_and_free_pooled);
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemPoolDestroy(pool));
+    CHECK(free_now() == before);
 }
 
 static void release_primary(void) {
@@ -223,7 +253,6 @@ static void capture_once(void) {
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     pthread_t asking;
     CUdeviceptr more;
-    CUmemoryPool pool;
     CUgraphExec exec;
     CUgraph graph;
     size_t nodes = 0;
@@ -291,6 +320,7 @@ int main(int argc, char **argv) {
                  {"restore", race_restore, false, NULL},
                  {"context", race_context, false, NULL},
                  {"primary", race_primary, false, leave_primary},
+                 {"pooled", race_pooled, false, NULL},
                  {"capture", race_capture, true, NULL},
                  {"cancel", cancel, false, NULL}};
     size_t which = 0;

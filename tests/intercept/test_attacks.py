@@ -23,7 +23,7 @@ def attack(aliquot, programs):
     return run
 
 
-@pytest.mark.parametrize("what", ["map", "unmap", "capture", "restore", "context", "primary", "cancel"])
+@pytest.mark.parametrize("what", ["map", "unmap", "capture", "restore", "context", "primary", "pooled", "cancel"])
 def test_two_threads_at_once(attack, what):
     assert attack("races", what, SECONDS) == "ok"
 

@@ -85,6 +85,29 @@ static void test_an_address_is_used_again_while_its_context_ends(void **state) {
     assert_false(allocations_take_linked(&t, 1, &at, &e));
 }
 
+/* The same when it is handed out for memory of another kind. */
+static void test_an_address_is_used_again_in_another_way(void **state) {
+    static const enum entry_kind kinds[] = {ENTRY_POINTER, ENTRY_POOLED, ENTRY_SHARED};
+    struct allocations t = {0};
+    struct entry e;
+
+    (void) state;
+    assert_false(allocations_take_newest(&t, kinds, 3, 512, &e));
+    put(&t, entry(ENTRY_POINTER, 512, 1, 0x1000));
+    allocations_end_context(&t, 0x1000, 1);
+    put(&t, entry(ENTRY_SHARED, 512, 2, 0x2000));
+    allocations_end_context(&t, 0x2000, 3);
+    put(&t, entry(ENTRY_POINTER, 512, 3, 0x3000));
+    allocations_end_context(&t, 0x3000, 5);
+    put(&t, entry(ENTRY_POOLED, 512, 4, 0)); /* its link is no context */
+    for (uint64_t bytes = 4; bytes > 0; bytes--) {
+        assert_true(allocations_take_newest(&t, kinds, 3, 512, &e));
+        assert_int_equal(e.bytes, bytes);
+        allocations_unreserve(&t);
+    }
+    assert_int_equal(t.used, 0);
+}
+
 static void test_a_context_that_is_not_destroyed_keeps_its_entries(void **state) {
     struct allocations t = {0};
     struct entry e;
@@ -180,6 +203,7 @@ int main(void) {
         cmocka_unit_test(test_put_find_take),
         cmocka_unit_test(test_contexts_take_their_entries_along),
         cmocka_unit_test(test_an_address_is_used_again_while_its_context_ends),
+        cmocka_unit_test(test_an_address_is_used_again_in_another_way),
         cmocka_unit_test(test_a_context_that_is_not_destroyed_keeps_its_entries),
         cmocka_unit_test(test_a_large_context_ends_in_one_walk),
         cmocka_unit_test(test_entries_are_found_by_what_they_say),

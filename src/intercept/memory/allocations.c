@@ -51,8 +51,16 @@ void allocations_put(struct allocations *table, const struct entry *entry) {
     table->reserved--;
 }
 
+/* Of two entries of an address only one can be of what is there now: whether that is `a`. It is not
+ * the one that is ending; of two that are, it is the one that was marked last. `b` may be NULL. */
+static bool is_newer(const struct entry *a, const struct entry *b) {
+    if (!b || !b->ending)
+        return !b;
+    return !a->ending || a->link > b->link;
+}
+
 struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key) {
-    struct entry *ending = NULL;
+    struct entry *newest = NULL;
 
     if (table->size == 0)
         return NULL;
@@ -64,9 +72,10 @@ struct entry *allocations_find(struct allocations *table, enum entry_kind kind, 
             continue;
         if (!e->ending)
             return e;
-        ending = e;
+        if (is_newer(e, newest))
+            newest = e;
     }
-    return ending;
+    return newest;
 }
 
 /* Closes the gap, so that no chain of entries is cut. */
@@ -86,15 +95,30 @@ static void remove_at(struct allocations *table, size_t gap) {
     table->reserved++;
 }
 
-bool allocations_take(struct allocations *table, enum entry_kind kind, uint64_t key,
-                      struct entry *ret) {
-    struct entry *found = allocations_find(table, kind, key);
-
+static bool take(struct allocations *table, const struct entry *found, struct entry *ret) {
     if (!found)
         return false;
     *ret = *found;
     remove_at(table, (size_t) (found - table->entry));
     return true;
+}
+
+bool allocations_take(struct allocations *table, enum entry_kind kind, uint64_t key,
+                      struct entry *ret) {
+    return take(table, allocations_find(table, kind, key), ret);
+}
+
+bool allocations_take_newest(struct allocations *table, const enum entry_kind *kinds, size_t nkinds,
+                             uint64_t key, struct entry *ret) {
+    const struct entry *newest = NULL;
+
+    for (size_t i = 0; i < nkinds; i++) {
+        const struct entry *e = allocations_find(table, kinds[i], key);
+
+        if (e && is_newer(e, newest))
+            newest = e;
+    }
+    return take(table, newest, ret);
 }
 
 static bool in_context(const struct entry *e, uint64_t context) {
@@ -122,13 +146,7 @@ struct entry *allocations_find_if(struct allocations *table, allocations_match_f
 
 bool allocations_take_if(struct allocations *table, allocations_match_fn *match, const void *arg,
                          struct entry *ret) {
-    struct entry *found = allocations_find_if(table, match, arg);
-
-    if (!found)
-        return false;
-    *ret = *found;
-    remove_at(table, (size_t) (found - table->entry));
-    return true;
+    return take(table, allocations_find_if(table, match, arg), ret);
 }
 
 void allocations_mark(struct allocations *table, allocations_match_fn *match, const void *arg,

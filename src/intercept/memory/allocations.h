@@ -61,12 +61,17 @@ void allocations_unreserve(struct allocations *table);
 /* For kinds that are found by key, no entry with this key may exist, unless it is ending. */
 void allocations_put(struct allocations *table, const struct entry *entry);
 
-/* An entry that is ending only if there is no other: its key may have been handed out again. */
+/* An entry that is ending only if there is no other, as its key may have been handed out again; of
+ * several that are ending the one that was marked last. */
 struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key);
 
 /* Removes the entry and reserves its room, so that it can be put back. */
 bool allocations_take(struct allocations *table, enum entry_kind kind, uint64_t key,
                       struct entry *ret);
+
+/* The same with any of several kinds, in which an address may have been handed out again, too. */
+bool allocations_take_newest(struct allocations *table, const enum entry_kind *kinds, size_t nkinds,
+                             uint64_t key, struct entry *ret);
 
 /* Removes any one entry that belongs to the context `link`; false when there is none left. *at, 0
  * at first, is where the search for the next begins, so that all of them take one walk. */
@@ -91,7 +96,8 @@ bool allocations_take_between(struct allocations *table, enum entry_kind kind, u
                               uint64_t to, struct entry *ret);
 
 /* Before a context may be destroyed: its entries are ending, and belong to `mark` (the link of no
- * other entry). The driver may hand out their keys again before they are removed. */
+ * other entry, and larger than all marks before). The driver may hand out their keys again before
+ * they are removed. */
 void allocations_end_context(struct allocations *table, uint64_t context, uint64_t mark);
 
 /* When the context was not destroyed. */

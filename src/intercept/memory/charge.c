@@ -192,14 +192,14 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
 void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
     static const enum entry_kind kinds[] = {ENTRY_POINTER, ENTRY_POOLED, ENTRY_SHARED,
                                             ENTRY_SPILLED};
-    bool found = false;
+    bool found;
 
     refund->share = share_claim();
     if (!refund->share)
         return;
     books_lock(refund->share);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !found; i++)
-        found = allocations_take(books_allocations(refund->share), kinds[i], dptr, &refund->entry);
+    found = allocations_take_newest(books_allocations(refund->share), kinds,
+                                    sizeof(kinds) / sizeof(kinds[0]), dptr, &refund->entry);
     books_unlock(refund->share);
     if (!found)
         refund->share = NULL;
