@@ -24,7 +24,7 @@ def _go(_):
 
 
 def _up(options):
-    with clusters.Cluster(options.name, _say) as cluster:
+    with clusters.Cluster(options.name, _say, second_node=options.second_node) as cluster:
         cluster.up()
         cluster.keep()
     print(f"cluster {cluster.name} is up:\n"
@@ -57,6 +57,7 @@ def main():
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", default="aliquot")
         command.set_defaults(run=run)
+    commands.choices["up"].add_argument("--second-node", action="store_true", help="with a second node, node-b")
     commands.add_parser("list", help="list clusters").set_defaults(run=_list)
     commands.add_parser("clean", help="remove what killed clusters left").set_defaults(run=_clean)
     options = parser.parse_args()

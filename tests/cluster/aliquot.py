@@ -17,21 +17,21 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
 
 
-def start_simulator(cluster, build, gpus=2, model=None, machine=None):
+def start_simulator(node, build, gpus=2, model=None, machine=None):
     """The simulated driver: one daemon on the node, as a kernel module would be. A machine says itself what it has."""
     argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", DRIVER]
     argv += ["--machine", os.path.abspath(machine)] if machine else ["--gpus", str(gpus)]
-    cluster.spawn(SIMULATOR, argv + (["--model", model] if model else []))
+    node.spawn(SIMULATOR, argv + (["--model", model] if model else []))
 
 
-def add_to_driver(cluster, *programs):
+def add_to_driver(node, *programs):
     """Programs (paths) that come with the node's driver, as nvidia-smi does with a real one."""
     for program in programs:
-        cluster.on_node(["install", "-D", "-m", "755", str(program), f"{DRIVER}/bin/{os.path.basename(program)}"])
+        node.on_node(["install", "-D", "-m", "755", str(program), f"{DRIVER}/bin/{os.path.basename(program)}"])
 
 
 def load_images(cluster, build, programs=()):
-    """Makes the agent's, the scheduler's and the workloads' image and gives them to the node; returns their sizes."""
+    """Makes the agent's, the scheduler's and the workloads' image and gives them to the nodes; returns their sizes."""
     where = os.path.join(cluster.state, "images")
     workloads = [os.path.join(build, w) for w in WORKLOADS]
     archives = [*images.aliquot(build, where), images.workload([*workloads, *map(str, programs)], where)]
@@ -90,22 +90,25 @@ def _evidence(cluster):
 
 
 def install(cluster, build, gpus=2, programs=(), machine=None, deploy=None):
-    start_simulator(cluster, build, gpus, machine=machine)
+    """gpus, machine: of each node."""
+    for node in cluster.nodes:
+        start_simulator(node, build, gpus, machine=machine)
     load_images(cluster, build, programs)
     apply(cluster, deploy)
     wait_gpus(cluster, gpus)
 
 
 def wait_gpus(cluster, count, timeout=60):
-    """Until the agent has published its cards and the node offers their shares."""
+    """Until the agent of each node has published its cards and the node offers their shares."""
     names = set()
     for kind, gpu in cluster.api.watch(kube.gpus(), timeout):
         healthy = kind != "DELETED" and gpu.get("status", {}).get("state") == "Healthy"
         (names.add if healthy else names.discard)(gpu["metadata"]["name"])
-        if len(names) == count:
+        if len(names) == count * len(cluster.nodes):
             break
-    cluster.api.wait(kube.core("nodes"), cluster.node, lambda node: _offers(node, count), timeout,
-                     "shares of the GPUs in the node's allocatable")
+    for each in cluster.nodes:
+        cluster.api.wait(kube.core("nodes"), each.node, lambda node: _offers(node, count), timeout,
+                         "shares of the GPUs in the node's allocatable")
 
 
 def _offers(node, count):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, use and stop a whole Kubernetes cluster of one node on this machine.
+"""Start, use and stop a whole Kubernetes cluster of one node, or two, on this machine.
 
     with Cluster("mine") as cluster:
         cluster.up()
@@ -8,23 +8,21 @@
 See keeper.py for how a cluster lives and dies, node.py for the machine it runs on.
 """
 
-import concurrent.futures
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
-import tarfile
 import time
 
 from . import api, binaries, config, images, keeper, linux
+from .machine import ClusterError, Machine
 from .node import API_PORT, BRIDGE_IP
+from .second import SecondNode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
@@ -32,10 +30,6 @@ SCHEDULER_CONFIGURATION = os.path.join(REPOSITORY, "deploy", "base", "kube-sched
 NEEDED = {"runc": "runc", "ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "openssl": "openssl",
           "gcc": "gcc", "mount": "mount"}
 NEEDED_BY_CRIO = {"conmon": "conmon", "skopeo": "skopeo"}
-
-
-class ClusterError(Exception):
-    """The cluster cannot be started or used; the text says why."""
 
 
 def base_directory():
@@ -75,26 +69,37 @@ def _take_lock(path):
         os.close(fd)    # its holder unlinked it between our open and our lock
 
 
-class Cluster:
+class Cluster(Machine):
     """One cluster by name. up() starts it; it ends with down(), with this process, or stays after keep()."""
 
-    def __init__(self, name="aliquot", say=None, shipped_intervals=False, runtime="containerd", stock_scheduler=False):
+    def __init__(self, name="aliquot", say=None, shipped_intervals=False, runtime="containerd", stock_scheduler=False,
+                 second_node=False):
         """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md). runtime: containerd or crio.
-        stock_scheduler: kube-scheduler has no configuration and asks no extender."""
+        stock_scheduler: kube-scheduler has no configuration and asks no extender. second_node: `second` is one (second.py)."""
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ClusterError(f"cluster name {name!r}: only a-z, 0-9 and -, at most 31 characters")
         self.name = name
         self.shipped_intervals = shipped_intervals
         self.runtime = runtime
         self.stock_scheduler = stock_scheduler
-        self.node = "node-a"
+        self.node = config.FIRST.name
+        self.ip = config.FIRST.ip
+        self.pod_subnet = config.FIRST.pods
         self.cgroup = "aliquot-" + name
         self.state = os.path.join(base_directory(), name)
+        self.logs = os.path.join(self.state, "logs")
         self.lock = self.state + ".lock"
         self.ca_file = os.path.join(self.state, "pki", "apiserver.crt")
         self.say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+        self.two_nodes = second_node
+        self.second = SecondNode(self) if second_node else None
+        self.images = []
         self._lifeline = None
         self._api = None
+
+    @property
+    def nodes(self):
+        return [self, self.second] if self.second else [self]
 
     def __enter__(self):
         return self
@@ -106,7 +111,7 @@ class Cluster:
     # ---- life ----
 
     def up(self, save_logs=None):
-        """Starts everything and returns when the node is Ready. save_logs: where its logs go when it ends."""
+        """Starts everything and returns when its nodes are Ready. save_logs: where its logs go when it ends."""
         check_machine(self.runtime)
         binaries.ensure(self.say)
         if self.runtime == "crio":
@@ -172,6 +177,8 @@ class Cluster:
         tokens = config.write(self, SCHEDULER_CONFIGURATION)
         with open(os.path.join(self.state, "admin.token"), "w") as f:
             f.write(tokens["admin"])
+        if self.second:
+            self.second.write(tokens)
         self._write_wrapper("kubectl", "-n", "exec env KUBECONFIG={root}/etc/kubernetes/admin.conf "
                             + binaries.find("kubectl"))
         self._write_wrapper("enter", "-m -n -p -u -i", "exec env PATH={path}:$PATH")
@@ -187,7 +194,7 @@ class Cluster:
         os.chmod(path, 0o755)
 
     def _start_keeper(self, lock, save_logs):
-        settings = {"state": self.state, "node": self.node, "cgroup": self.cgroup, "lock": self.lock,
+        settings = {"state": self.state, "logs": self.logs, "node": self.node, "cgroup": self.cgroup, "lock": self.lock,
                     "save_logs": save_logs and os.path.abspath(save_logs),
                     "path": ":".join([*binaries.path_dirs(), "/usr/sbin:/usr/bin:/sbin:/bin"])}
         life_read, life_write = os.pipe()
@@ -248,99 +255,13 @@ class Cluster:
         except (OSError, ValueError):
             raise ClusterError(f"cluster {self.name} is not running") from None
 
-    def control(self, op, timeout=60, **arguments):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-            s.settimeout(timeout)
-            try:
-                s.connect(os.path.join(self.state, "control"))
-                s.sendall(json.dumps(dict(op=op, **arguments)).encode() + b"\n")
-                with s.makefile("r") as f:
-                    answer = json.loads(f.readline() or '{"error": "the cluster has ended"}')
-            except TimeoutError:
-                raise api.Timeout(f"{op} {arguments.get('name', '')}: no answer within {timeout} s") from None
-            except OSError as e:
-                raise ClusterError(f"cluster {self.name} is not running: {e}") from None
-        if "error" in answer:
-            raise ClusterError(f"{op} {arguments.get('name', '')}: {answer['error']}")
-        return answer
-
-    def spawn(self, name, argv, env=None, notify=False, timeout=60):
-        """Runs a long-lived process on the node. notify: wait until it says READY=1."""
-        answer = self.control("spawn", timeout, name=name, argv=argv, env=env or {}, notify=notify)
-        if answer["status"] is not None:
-            raise ClusterError(f"{name} ended with {answer['status']}:\n{self.log(name)[-3000:]}")
-        return answer["pid"]
+    def commands(self):
+        return config.control_plane_commands(self) | super().commands()
 
     def start(self, name):
-        """Starts a component (etcd, containerd, kube-apiserver, …, kubelet) that was stopped."""
-        argv, notify = config.commands(self)[name]
-        self.spawn(name, argv, notify=notify)
+        super().start(name)
         if name == "kube-apiserver":
             self._wait_api()
-
-    def stop(self, name, how=signal.SIGTERM, timeout=20):
-        """Ends a component and waits until it is gone; SIGKILL after the timeout."""
-        self.control("signal", name=name, signal=int(how))
-        try:
-            self.control("wait", timeout, name=name)
-        except api.Timeout:
-            self.control("signal", name=name, signal=int(signal.SIGKILL))
-            self.control("wait", name=name)
-
-    def restart(self, name, how=signal.SIGTERM):
-        self.stop(name, how)
-        self.start(name)
-
-    def log(self, name):
-        with contextlib.suppress(FileNotFoundError):
-            with open(os.path.join(self.state, "logs", name + ".log"), errors="replace") as f:
-                return f.read()
-        return ""
-
-    def on_node(self, argv, **kwargs):
-        """Runs a command on the node (all its namespaces); arguments and result as subprocess.run."""
-        kwargs.setdefault("check", True)
-        kwargs.setdefault("text", True)
-        if "stdout" not in kwargs and "capture_output" not in kwargs:
-            kwargs["capture_output"] = True
-        env = dict(os.environ, PATH=":".join([*binaries.path_dirs(), os.environ["PATH"], "/usr/sbin", "/sbin"]),
-                   KUBECONFIG="/etc/kubernetes/admin.conf")
-        done = subprocess.run(["nsenter", "-t", str(self.init_pid), "-m", "-n", "-p", "-u", "-i", "--", *argv],
-                              env=env, **dict(kwargs, check=False))
-        if kwargs["check"] and done.returncode != 0:
-            raise ClusterError(f"{' '.join(argv)}: status {done.returncode}\n{done.stdout or ''}{done.stderr or ''}")
-        return done
-
-    def kubectl(self, *arguments, **kwargs):
-        """Output of kubectl on the node."""
-        return self.on_node(["kubectl", *arguments], **kwargs).stdout
-
-    def connect(self, port, host="127.0.0.1", timeout=10):
-        """A TCP connection to a port of the node."""
-        with linux.in_netns(self.init_pid):
-            return socket.create_connection((host, port), timeout)
-
-    def http(self, method, port, path, body=None, headers=None, timeout=10):
-        """(status, bytes) of a plain HTTP request to a port of the node."""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
-        connection.sock = self.connect(port, timeout=timeout)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-
-    def host_pid(self, pid):
-        """This machine's PID of a process by its PID on the node."""
-        status = self.on_node(["readlink", f"/proc/{pid}/ns/pid"]).stdout.strip()
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            with contextlib.suppress(OSError):
-                with open(f"/proc/{entry}/status") as f:
-                    spid = re.search(r"^NSpid:\s+(.*)$", f.read(), re.M)[1].split()
-                if str(pid) in spid[1:2] and (len(spid) > 2 or os.readlink(f"/proc/{entry}/ns/pid") == status):
-                    return int(entry)
-        raise ClusterError(f"no process {pid} on the node")
 
     # ---- Kubernetes ----
 
@@ -350,6 +271,13 @@ class Cluster:
             with open(os.path.join(self.state, "admin.token")) as f:
                 self._api = api.Api(self.init_pid, BRIDGE_IP, API_PORT, self.ca_file, f.read())
         return self._api
+
+    def load_image(self, *paths):
+        """Imports image archives into the runtime of each node, of a second one that starts later, too."""
+        self.images += paths
+        super().load_image(*paths)
+        if self.second and self.second.is_up():
+            self.second.load_image(*paths)
 
     def _wait_api(self, timeout=60):
         deadline = time.monotonic() + timeout
@@ -362,10 +290,9 @@ class Cluster:
             time.sleep(0.05)
 
     def _start_components(self):
-        commands = config.commands(self)
         self.say(f"starting etcd, kube-apiserver and {self.runtime} (about 10 s until the node is Ready)")
         self.start("etcd")
-        self.control("spawn", name="kube-apiserver", argv=commands["kube-apiserver"][0])
+        self.control("spawn", name="kube-apiserver", argv=self.commands()["kube-apiserver"][0])
         self.start(self.runtime)
         self.load_image(images.pause(self.state))
         self._wait_api()
@@ -374,33 +301,13 @@ class Cluster:
             self.start(name)
         self.say("waiting for the node to be Ready")
         self.wait_node_ready()
+        if self.second:
+            self.second.up()
         # What kubeadm does: the scheduler's pod goes where kube-scheduler runs.
         self.api.patch(api.core("nodes", name=self.node),
                        {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})
         self.api.wait(api.core("serviceaccounts", "default"), "default", bool, 30)
         self.api.wait(api.core("configmaps", "default"), "kube-root-ca.crt", bool, 30)
-
-    def wait_node_ready(self, timeout=60):
-        self.api.wait(api.core("nodes"), self.node, _is_ready, timeout, f"node {self.node} Ready")
-
-    def load_image(self, *paths):
-        """Imports image archives into the node's container runtime."""
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            list(pool.map(self._load_image, paths))
-
-    def _load_image(self, path):
-        if self.runtime == "crio":
-            with tarfile.open(path) as tar:
-                (name,) = json.load(tar.extractfile("manifest.json"))[0]["RepoTags"]
-            self.on_node(["skopeo", "copy", "--insecure-policy", "docker-archive:" + path,
-                          f"containers-storage:[overlay@/var/lib/containers/storage+/run/containers/storage]{name}"])
-            return
-        self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", path])
-
-
-def _is_ready(node):
-    conditions = (node or {}).get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def names():

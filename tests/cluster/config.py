@@ -5,11 +5,21 @@ import json
 import os
 import secrets
 import subprocess
+import typing
 
 from . import binaries
 from .node import API_PORT, BRIDGE_IP
 
-POD_SUBNET = "10.78.0.0/16"
+
+class Place(typing.NamedTuple):
+    """A node's name and its addresses."""
+    name: str
+    ip: str
+    pods: str
+
+
+FIRST = Place("node-a", BRIDGE_IP, "10.78.0.0/16")
+SECOND = Place("node-b", "10.77.0.2", "10.79.0.0/16")
 SERVICE_SUBNET = "10.96.0.0/16"
 SERVER = f"https://{BRIDGE_IP}:{API_PORT}"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -73,12 +83,6 @@ enable_nri = false
 
 SOCKETS = {"containerd": CONTAINERD_SOCKET, "crio": CRIO_SOCKET}
 
-CNI = {
-    "cniVersion": "1.0.0", "name": "aliquot",
-    "plugins": [{"type": "ptp", "ipMasq": False,
-                 "ipam": {"type": "host-local", "subnet": POD_SUBNET, "routes": [{"dst": "0.0.0.0/0"}]}}],
-}
-
 USERS = {   # user: (token-file groups)
     "admin": "system:masters",
     "system:kube-controller-manager": "",
@@ -94,18 +98,31 @@ SHORT_KUBELET = {
 }
 
 
-def _kubelet(cluster):
+# With two nodes one is lost on purpose: kubelet renews its Lease each 3 s, and is missed after 20.
+LOSS = {"nodeLeaseDurationSeconds": 12}
+GRACE = "20s"
+
+
+def _cni(machine):
+    return {
+        "cniVersion": "1.0.0", "name": "aliquot",
+        "plugins": [{"type": "ptp", "ipMasq": False,
+                     "ipam": {"type": "host-local", "subnet": machine.pod_subnet, "routes": [{"dst": "0.0.0.0/0"}]}}],
+    }
+
+
+def _kubelet(machine):
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        "containerRuntimeEndpoint": "unix://" + SOCKETS[cluster.runtime],
-        "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + cluster.cgroup, "failCgroupV1": False,
+        "containerRuntimeEndpoint": "unix://" + SOCKETS[machine.runtime],
+        "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + machine.cgroup, "failCgroupV1": False,
         "enforceNodeAllocatable": [], "failSwapOn": False,
         # The only way to this kubelet is the cluster's own network namespace.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         # No DNS server runs: names fail at once, at a closed port, and kubelet does not warn on every pod.
         "resolvConf": "/etc/kubernetes/resolv.conf", "clusterDNS": [BRIDGE_IP], "clusterDomain": "cluster.local",
-        "podLogsDir": os.path.join(cluster.state, "logs", "pods"),
+        "podLogsDir": os.path.join(machine.logs, "pods"),
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "makeIPTablesUtilChains": False, "serializeImagePulls": False,
         # How full the user's disk is must not decide what the tests see.
@@ -113,7 +130,7 @@ def _kubelet(cluster):
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
         "nodeStatusReportFrequency": "5m",
         "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200,
-    } | ({} if cluster.shipped_intervals else SHORT_KUBELET)
+    } | ({} if machine.shipped_intervals else SHORT_KUBELET | (LOSS if machine.two_nodes else {}))
 
 
 def _kubeconfig(cluster, user, token):
@@ -132,39 +149,51 @@ def with_short_backoff(scheduler_configuration):
     return scheduler_configuration + "podMaxBackoffSeconds: 1\n"
 
 
-def write(cluster, scheduler_configuration):
-    """Fills the cluster's rootfs directory, which its init lays over / of the node."""
-    def put(path, content):
-        full = os.path.join(cluster.state, "rootfs", path.lstrip("/"))
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        with open(full, "w") as f:
-            f.write(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
+def _put(machine, path, content):
+    full = os.path.join(machine.state, "rootfs", path.lstrip("/"))
+    os.makedirs(os.path.dirname(full), exist_ok=True)
+    with open(full, "w") as f:
+        f.write(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
 
-    node_user = "system:node:" + cluster.node
-    users = dict(USERS, **{node_user: "system:nodes"})
+
+def _node_user(name):
+    return "system:node:" + name
+
+
+def write(cluster, scheduler_configuration):
+    """Fills the cluster's rootfs directory, which its init lays over / of the first node. Returns the token of each user."""
+    users = dict(USERS, **{_node_user(place.name): "system:nodes" for place in (FIRST, SECOND)})
     tokens = {user: secrets.token_hex(16) for user in users}
-    put("/etc/kubernetes/tokens.csv", "".join(
+    _put(cluster, "/etc/kubernetes/tokens.csv", "".join(
         f'{tokens[u]},{u},{u}' + (f',"{g}"' if g else "") + "\n" for u, g in users.items()))
-    put("/etc/kubernetes/admin.conf", _kubeconfig(cluster, "admin", tokens["admin"]))
-    put("/etc/kubernetes/kubelet.conf", _kubeconfig(cluster, node_user, tokens[node_user]))
+    _put(cluster, "/etc/kubernetes/admin.conf", _kubeconfig(cluster, "admin", tokens["admin"]))
     for name in ("controller-manager", "scheduler"):
         user = "system:kube-" + name
-        put(f"/etc/kubernetes/{name}.conf", _kubeconfig(cluster, user, tokens[user]))
-    put("/etc/kubernetes/kubelet.yaml", _kubelet(cluster))
-    put("/etc/kubernetes/resolv.conf", "")
-    put("/etc/resolv.conf", "nameserver 127.0.0.1\n")       # the machine's server cannot be reached: each name would take seconds
-    put("/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE))
-    put("/etc/crio/crio.conf", CRIO.format(socket=CRIO_SOCKET, pause=PAUSE_IMAGE, pinns=binaries.find("pinns"),
-                                                runtime=os.path.join(os.path.dirname(__file__), "oci_runtime.py")))
-    put("/etc/containers/registries.conf", 'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "disabled"\n')
-    put("/etc/containers/policy.json", {"default": [{"type": "insecureAcceptAnything"}]})
-    put("/etc/cni/net.d/10-aliquot.conflist", CNI)
-    put("/etc/hosts", f"127.0.0.1 localhost\n{BRIDGE_IP} {cluster.node}\n")
-    put("/etc/machine-id", secrets.token_hex(16) + "\n")
+        _put(cluster, f"/etc/kubernetes/{name}.conf", _kubeconfig(cluster, user, tokens[user]))
     with open(scheduler_configuration) as f:
-        put(SCHEDULER_CONFIGURATION, f.read() if cluster.shipped_intervals else with_short_backoff(f.read()))
+        _put(cluster, SCHEDULER_CONFIGURATION, f.read() if cluster.shipped_intervals else with_short_backoff(f.read()))
     _service_account_keys(os.path.join(cluster.state, "rootfs/etc/kubernetes"))
+    write_node(cluster, tokens)
     return tokens
+
+
+def write_node(machine, tokens):
+    """The files that every node has."""
+    user = _node_user(machine.node)
+    _put(machine, "/etc/kubernetes/kubelet.conf", _kubeconfig(machine, user, tokens[user]))
+    _put(machine, "/etc/kubernetes/kubelet.yaml", _kubelet(machine))
+    _put(machine, "/etc/kubernetes/resolv.conf", "")
+    # The machine's server cannot be reached: each name would take seconds.
+    _put(machine, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
+    _put(machine, "/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE))
+    _put(machine, "/etc/crio/crio.conf", CRIO.format(socket=CRIO_SOCKET, pause=PAUSE_IMAGE, pinns=binaries.find("pinns"),
+                                                     runtime=os.path.join(os.path.dirname(__file__), "oci_runtime.py")))
+    _put(machine, "/etc/containers/registries.conf",
+         'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "disabled"\n')
+    _put(machine, "/etc/containers/policy.json", {"default": [{"type": "insecureAcceptAnything"}]})
+    _put(machine, "/etc/cni/net.d/10-aliquot.conflist", _cni(machine))
+    _put(machine, "/etc/hosts", f"127.0.0.1 localhost\n{machine.ip} {machine.node}\n")
+    _put(machine, "/etc/machine-id", secrets.token_hex(16) + "\n")
 
 
 def _service_account_keys(directory):
@@ -175,15 +204,12 @@ def _service_account_keys(directory):
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def commands(cluster):
-    """name: (argv, says READY=1), in the order in which they start."""
+def control_plane_commands(cluster):
+    """{name: (argv, says READY=1)}"""
     etc = "/etc/kubernetes/"
     return {
         "etcd": (["etcd", "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--log-level=warn",
                   "--listen-peer-urls=http://127.0.0.1:2380"], True),
-        "containerd": (["containerd", "--config=/etc/containerd/config.toml",
-                        "--address=" + CONTAINERD_SOCKET], True),
-        "crio": (["crio", "--config=/etc/crio/crio.conf", "--config-dir=/etc/crio/crio.conf.d"], True),
         "kube-apiserver": ([
             "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0",
             f"--secure-port={API_PORT}", f"--advertise-address={BRIDGE_IP}",
@@ -201,11 +227,22 @@ def commands(cluster):
             "--root-ca-file=" + cluster.ca_file, "--leader-elect=false",
             # Its own limit of 20 requests a second makes its controllers start for 4 s.
             "--kube-api-qps=200", "--kube-api-burst=400",
+            *(["--node-monitor-grace-period=" + GRACE] if cluster.two_nodes and not cluster.shipped_intervals else []),
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins", "--bind-address=127.0.0.1"], False),
         "kube-scheduler": ([
             "kube-scheduler", f"--kubeconfig={etc}scheduler.conf" if cluster.stock_scheduler
             else "--config=" + SCHEDULER_CONFIGURATION, "--leader-elect=false", "--bind-address=127.0.0.1"], False),
+    }
+
+
+def node_commands(machine):
+    """{name: (argv, says READY=1)}"""
+    etc = "/etc/kubernetes/"
+    return {
+        "containerd": (["containerd", "--config=/etc/containerd/config.toml",
+                        "--address=" + CONTAINERD_SOCKET], True),
+        "crio": (["crio", "--config=/etc/crio/crio.conf", "--config-dir=/etc/crio/crio.conf.d"], True),
         "kubelet": ([
             "kubelet", f"--config={etc}kubelet.yaml", f"--kubeconfig={etc}kubelet.conf",
-            "--hostname-override=" + cluster.node, "--node-ip=" + BRIDGE_IP], True),
+            "--hostname-override=" + machine.node, "--node-ip=" + machine.ip], True),
     }

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PID 1 of a cluster: makes the machine (mounts, network, name) and runs its processes on request.
+"""PID 1 of a node: makes the machine (mounts, network, name) and runs its processes on request.
+
+That of the first node is the cluster's. A second node is one of its processes: it has namespaces of its own in all the ways in
+which the first has, made from the machine's mounts, and its PIDs and its network end with the cluster's.
 
 Everything that a Kubernetes node writes to lies on mounts of this namespace: /run and the data directories
 are a tmpfs, /etc and /var/lib an overlay on it. The machine underneath is read, never written.
 
 Requests come over a Unix socket, one JSON object per connection and one JSON answer:
-    {"op": "spawn", "name": N, "argv": [...], "env": {...}, "notify": bool}
-        answered when the process runs, or with notify when it has said READY=1 (sd_notify) or has ended
+    {"op": "spawn", "name": N, "argv": [...], "env": {...}, "notify": bool, "machine": bool}
+        answered when the process runs, or with notify when it has said READY=1 (sd_notify) or has ended;
+        machine: it gets the machine's mount namespace as descriptor MACHINE
     {"op": "signal", "name": N, "signal": 15}    sends a signal
     {"op": "wait", "name": N}                    answered when the process has ended
     {"op": "list"}                               every process: pid (inside), status (None while it runs)
@@ -20,8 +24,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 from . import linux
+
+MACHINE = 3
+READY = b"READY=1"
 
 BRIDGE_IP = "10.77.0.1"
 SERVICE_IP = "10.96.0.1"
@@ -103,18 +111,41 @@ def _set_up_network():
     _run("ip", "link", "set", "br0", "up")
     # kubelet and kube-apiserver look for a default route to learn the machine's address.
     _run("ip", "route", "add", "default", "dev", "br0", "src", BRIDGE_IP)
+    _forward()
+
+
+def _forward():
     with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
         f.write("1")
     _run("nft", "-f", "-", input=NFT_RULES.encode())
 
 
+def _join_network(config, cluster):
+    """A link to the bridge of the network namespace `cluster`, and the ways to the pods there and here."""
+    first = f"/proc/self/fd/{cluster}"
+    there = ["nsenter", "--net=" + first]
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", config["node"], "netns", first, pass_fds=[cluster])
+    _run(*there, "ip", "link", "set", config["node"], "master", "br0", "up", pass_fds=[cluster])
+    _run("ip", "address", "add", config["ip"] + "/24", "dev", "eth0")
+    _run("ip", "link", "set", "eth0", "up")
+    _run("ip", "route", "add", "default", "via", BRIDGE_IP, "src", config["ip"])
+    _run(*there, "ip", "route", "replace", config["pod_subnet"], "via", config["ip"], pass_fds=[cluster])
+    _forward()
+
+
 def _set_up(config):
     os.chdir("/")
     os.umask(0o022)
+    network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC)
     socket.sethostname(config["node"])
     _set_up_mounts(config)
-    _set_up_network()
+    if "ip" in config:
+        _join_network(config, network)
+    else:
+        _set_up_network()
+    os.close(network)
     with contextlib.suppress(FileNotFoundError):
         os.unlink("/etc/resolv.conf")       # of the overlay; it may be a link to where nothing is
     shutil.copytree(os.path.join(config["state"], "rootfs"), "/", dirs_exist_ok=True)
@@ -130,11 +161,12 @@ class Process:
 
 
 class Init:
-    def __init__(self, config):
+    def __init__(self, config, machine):
         self.config = config
+        self.machine = machine      # the mount namespace in which this one was made
         self.processes = {}
         self.selector = selectors.DefaultSelector()
-        self.logs = os.path.join(config["state"], "logs")
+        self.logs = config["logs"]
 
     def serve(self, ready_fd):
         wake_read, wake_write = os.pipe()
@@ -147,7 +179,7 @@ class Init:
         listener.listen(64)
         self.selector.register(wake_read, selectors.EVENT_READ, self._reap)
         self.selector.register(listener, selectors.EVENT_READ, self._accept)
-        os.write(ready_fd, b"R")
+        os.write(ready_fd, READY)
         os.close(ready_fd)
         while True:
             for key, _ in self.selector.select():
@@ -215,7 +247,7 @@ class Init:
         else:
             process.on_end.append(connection)
 
-    def _op_spawn(self, connection, name, argv, env=None, notify=False):
+    def _op_spawn(self, connection, name, argv, env=None, notify=False, machine=False):
         old = self.processes.get(name)
         if old and old.status is None:
             raise RuntimeError(f"{name} runs already")
@@ -229,7 +261,8 @@ class Init:
             path, argv, env, setsid=True, setsigdef=[signal.SIGPIPE],
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                           (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-                          (os.POSIX_SPAWN_DUP2, 1, 2)])
+                          (os.POSIX_SPAWN_DUP2, 1, 2),
+                          *([(os.POSIX_SPAWN_DUP2, self.machine, MACHINE)] if machine else [])])
         process = Process(pid, notify_socket)
         self.processes[name] = process
         if notify_socket is None:
@@ -248,7 +281,7 @@ class Init:
         return sock
 
     def _notified(self, process):
-        if b"READY=1" in process.notify.recv(4096) and process.on_ready:
+        if READY in process.notify.recv(4096) and process.on_ready:
             _answer(process.on_ready, {"pid": process.pid, "status": None})
             process.on_ready = None
 
@@ -262,5 +295,21 @@ def _answer(connection, answer):
 
 
 def main(config, ready_fd):
+    machine = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     _set_up(config)
-    Init(config).serve(ready_fd)
+    Init(config, machine).serve(ready_fd)
+
+
+def command():
+    """Entry point of the process that is the second node to the first: SETTINGS. It ends when all processes of the node have."""
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.connect(os.environ["NOTIFY_SOCKET"])
+    linux.setns(MACHINE, linux.CLONE_NEWNS)
+    os.close(MACHINE)
+    linux.unshare(linux.CLONE_NEWPID)
+    pid = os.fork()
+    if pid == 0:
+        linux.die_with_parent()
+        main(json.loads(sys.argv[1]), ready.detach())
+    ready.close()
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0)

@@ -65,8 +65,8 @@ def known(cluster, which):
         return json.load(f)["pid"]
 
 
-def start(name):
-    return subprocess.Popen([*PROGRAM, "up", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(name, *options):
+    return subprocess.Popen([*PROGRAM, "up", *options, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_up_by_command_line_use_and_down(new_name):
@@ -125,6 +125,24 @@ def test_init_killed(new_name):
     until(lambda: left_overs(cluster) == [])
 
 
+def test_second_node_ends_with_its_cluster(new_name):
+    """Killed as in test_keeper_killed, with pods on it."""
+    cluster = Cluster(new_name(), second_node=True)
+    done = start(cluster.name, "--second-node")
+    assert done.wait(120) == 0, done.stdout.read()
+    run_pod(cluster, "sleeper", "exec sleep 1000", nodeSelector={"kubernetes.io/hostname": "node-b"})
+    cluster.api.wait(kube.pods(), "sleeper", phase("Running"), 60)
+    marker = cluster.second.host_pid(cluster.second.spawn("marker", ["sleep", "4321"]))
+    with open(f"/proc/{marker}/cmdline", "rb") as f:
+        assert f.read() == b"sleep\x004321\x00"
+    ended = [os.pidfd_open(pid) for pid in (known(cluster, "init"), cluster.second.init_pid)]
+    os.kill(known(cluster, "keeper"), signal.SIGKILL)
+    until(lambda: all(map(_ended, ended)))
+    list(map(os.close, ended))
+    Cluster(cluster.name).down()
+    assert left_overs(cluster) == []
+
+
 def test_stale_files_name_a_foreign_process(new_name):
     """A PID in the state of a dead cluster may belong to another process by now: it must not be killed."""
     name = new_name()
@@ -154,12 +172,12 @@ def pair():
     assert left_overs(first) == [] and left_overs(second) == []
 
 
-def run_pod(cluster, name, command, image=images.WORKLOAD):
+def run_pod(cluster, name, command, image=images.WORKLOAD, **spec):
     if image == images.WORKLOAD:
         cluster.load_image(images.workload([], cluster.state))
     cluster.api.create(kube.pods(), {"metadata": {"name": name}, "spec": {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [{
-            "name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sh", "-c", command]}]}})
+            "name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sh", "-c", command]}]} | spec})
 
 
 def phase(wanted):

@@ -278,17 +278,19 @@ def check_no_share_twice(pods):
 # ---- the parts of Aliquot ----
 
 class Part:
-    """The container of the agent or of the scheduler, and ways to hurt it."""
+    """The container of the agent or of the scheduler, and ways to hurt it. node: the one that runs there, of several."""
 
-    def __init__(self, world, name, port):
+    def __init__(self, world, name, port, node=None):
         self.world = world
         self.name = name
         self.port = port
+        self.node = node
         self.path = kube.pods(SYSTEM)
 
     def pods(self):
         return [p for p in self.world.api.get(self.path)["items"]
-                if p["metadata"]["name"].startswith(self.name) and "deletionTimestamp" not in p["metadata"]]
+                if p["metadata"]["name"].startswith(self.name) and "deletionTimestamp" not in p["metadata"]
+                and self.node in (None, p["spec"].get("nodeName"))]
 
     def pod(self):
         found = self.pods()
@@ -323,7 +325,7 @@ class Part:
     def connect(self, timeout=10):
         """A connection to its HTTP port, as a client on the node (or, for the agent, in a pod) has it."""
         spec = self.pod()
-        host = "127.0.0.1" if spec["spec"].get("hostNetwork") else spec["status"]["podIP"]
+        host = "127.0.0.1" if spec["spec"].get("hostNetwork") and not self.node else spec["status"]["podIP"]
         return self.world.cluster.connect(self.port, host, timeout)
 
     def http(self, path, method="GET", body=None, headers=None):

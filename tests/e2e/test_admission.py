@@ -275,7 +275,7 @@ def start_kube_scheduler(cluster):
     with open(path, "w") as f:
         f.write(text)
     argv = [a if not a.startswith("--config=") else "--config=" + path
-            for a in config.commands(cluster)["kube-scheduler"][0]]
+            for a in cluster.commands()["kube-scheduler"][0]]
     cluster.stop("kube-scheduler")
     cluster.spawn("kube-scheduler", argv)
 
