@@ -22,6 +22,7 @@
 #define REPLICAS 3
 #define QUEUE 64
 #define STEP_MS 50
+#define LOOK_AND_WRITE_MS (6 * STEP_MS) /* a GET and a PUT, each sent, executed and answered */
 
 struct cluster;
 
@@ -322,6 +323,22 @@ static void test_one_leads_and_another_takes_over(void **state) {
     end(c);
 }
 
+/* A leader ends just after a renewal, which the other one sees sooner or later within a poll. The
+ * Lease ends so much later for that one, but no further poll later. */
+static void test_looks_when_the_lease_ends(void **state) {
+    (void) state;
+    for (unsigned renewals = 1; renewals <= LEASE_POLL_MS / STEP_MS; renewals++) {
+        struct cluster *c = begin(2, 1);
+        run_for(c, LEASE_RENEW_MS);
+        for (unsigned until = c->writes + renewals; c->writes < until;)
+            step(c);
+        kill_replica(leader(c));
+        run_for(c, LEASE_DURATION_MS + LEASE_POLL_MS + LOOK_AND_WRITE_MS);
+        assert_non_null(leader(c));
+        end(c);
+    }
+}
+
 /* The next process of the same pod knows that the one before is dead. */
 static void test_restarted_holder(void **state) {
     struct cluster *c = begin(2, 2);
@@ -554,6 +571,7 @@ static void test_any_order(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_leads_and_another_takes_over),
+        cmocka_unit_test(test_looks_when_the_lease_ends),
         cmocka_unit_test(test_restarted_holder),
         cmocka_unit_test(test_hand_over_to_whom_is_asked),
         cmocka_unit_test(test_own_stands_back),

@@ -259,8 +259,11 @@ static void decide(struct lease *l) {
     } else if (at - l->seen_ms >= l->duration_ms) {
         if (able)
             write_lease(l, l->identity);
-    } else if (able && wants_it(l) && strcmp(l->wanted_by, l->identity) != 0) {
-        leave_note(l);
+    } else {
+        uint64_t ends = l->seen_ms + l->duration_ms;
+        l->next_ms = ends < l->next_ms ? ends : l->next_ms;
+        if (able && wants_it(l) && strcmp(l->wanted_by, l->identity) != 0)
+            leave_note(l);
     }
 }
 
