@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real nodes, each with kubelet, container runtime, agent and cards of its own, under deploy/own-scheduler: who serves which
-cards, and where pods go."""
+cards, where pods go, and the loss of the node on which the leading pair of schedulers runs."""
 
 import json
 import secrets
+import time
 
 import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
-from kit import GiB, assignment_of, check_view, container, holders, pod
-from test_own_scheduler import OWN, named
+from kit import SYSTEM, GiB, assignment_of, check_no_share_twice, check_view, condition, container, holders, is_running, pod
+from test_own_scheduler import OWN, holder, named, pairs
 
 CARDS = 2           # of each node
+TAKEOVER = 20       # seconds from the loss of the leader's node until the next pod with a share is bound
 PROGRAMS = ["tests/e2e/probe"]
 
 
@@ -71,3 +73,82 @@ def test_pods_are_packed_or_spread(world, space, nodes):
     assert len({seen["spec"]["nodeName"] for seen in packed}) == 1 and len(set().union(*map(uuids, packed))) == 1
     apart = space.start(pod("apart", container(core=10), annotations={"elasticgpu.io/placement-policy": "spread"}))
     assert {apart["spec"]["nodeName"], packed[0]["spec"]["nodeName"]} == set(nodes)
+
+
+def leads(world, node):
+    """Whether the pair of schedulers on that node leads, in both Leases, and the other one stands by."""
+    places = {seen["metadata"]["name"]: seen["spec"]["nodeName"] for seen in pairs(world)}
+    return len(set(places.values())) == 2 and {places.get(holder(world, f"aliquot-{lease}"))
+                                               for lease in ("kube-scheduler", "scheduler")} == {node}
+
+
+def make_leader(world, node):
+    """By the end of the pair that leads elsewhere, while kubelet there cannot start it again."""
+    pair = holder(world, "aliquot-kube-scheduler")
+    seen = world.api.get(kube.pods(SYSTEM, pair))
+    if seen["spec"]["nodeName"] != node:
+        world.cluster.stop("kubelet")
+        for status in seen["status"]["containerStatuses"]:
+            world.ctr("tasks", "kill", "-s", "SIGTERM", status["containerID"].partition("://")[2])
+        world.until(lambda: holder(world, "aliquot-kube-scheduler") not in ("", pair), 60, f"the pair on {node} leads")
+        world.cluster.start("kubelet")
+    world.until(lambda: leads(world, node), 60, f"the pair on {node} leads, and the other one stands by")
+
+
+def takeover(world, lost, get, began):
+    """{what: seconds since then}, until the pod runs that get() gives."""
+    left = {f"Lease aliquot-{lease}": lambda lease=lease: world.api.get(kube.pods(SYSTEM, holder(world, "aliquot-" + lease)))
+            ["spec"]["nodeName"] != lost for lease in ("kube-scheduler", "scheduler")}
+    left |= {"next pod bound": lambda: get()["spec"].get("nodeName"), "next pod runs": lambda: is_running(get())}
+    took = {}
+
+    def all_seen():
+        for what in [what for what, check in left.items() if check()]:
+            took[what] = time.monotonic() - began
+            del left[what]
+        return not left
+    world.until(all_seen, 60, "the other pair takes over", pause=0.1)
+    return took
+
+
+def is_unknown(node):
+    return condition(node, "Ready").get("status") == "Unknown"
+
+
+def test_the_leaders_node_is_lost(world, space, nodes):
+    """The other pair takes over. What the lost node had given out stays given out, and nothing new goes there until it is back,
+    installed anew: then its cards are given to the pods that wait."""
+    here, lost = nodes
+    machine = world.cluster.second
+    make_leader(world, lost)
+    there = space.start_all([on(lost, f"there-{i}", core=100) for i in range(CARDS)])
+    kept = [space.start(pod("kept", container(core=50)))]
+
+    began = time.monotonic()
+    machine.lose()
+    space.create(pod("next", container(core=50)))
+    took = takeover(world, lost, lambda: space.get("next"), began)
+    print("after the loss of the leader's node: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in took.items()))
+    assert took["next pod bound"] <= TAKEOVER       # how long its container takes to start depends on the machine's other work
+    kept.append(space.get("next"))
+
+    world.api.wait(kube.core("nodes"), lost, is_unknown, 60, f"{lost} missed")
+    world.until(lambda: {gpu["status"]["state"] for gpu in world.gpus() if gpu["spec"]["nodeName"] == lost} == {"Unknown"}, 30,
+                "its cards Unknown")
+    kept += space.start_all([pod(f"later-{i}", container(core=50)) for i in range(2)])
+    assert {seen["spec"]["nodeName"] for seen in kept} == {here}
+    check_no_share_twice(there + kept)
+    space.create(pod("excess", container(core=50)), on(lost, "nowhere", core=10))
+    for name in ("excess", "nowhere"):
+        space.unschedulable(name)
+    assert not space.get("nowhere")["spec"].get("nodeName")
+
+    for path in [kube.core("nodes", name=lost), *(f"{space.path}/{seen['metadata']['name']}" for seen in there)]:
+        world.api.delete(path, gracePeriodSeconds=0)    # an operator gives the node up; no kubelet confirms the end of its pods
+    machine.boot()
+    aliquot.start_simulator(machine, str(world.build), CARDS)
+    machine.join()
+    for name in ("excess", "nowhere"):
+        seen = space.running(name, 90)
+        assert seen["spec"]["nodeName"] == lost
+        check_view(space, seen)
