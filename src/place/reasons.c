@@ -184,7 +184,7 @@ const char *place_reason_counted(enum place_reason reason) {
         [PLACE_CLAIMED] =
             COUNTED "the pod's claim is on another node, or its class allows only others",
         [PLACE_NO_AGENT] = COUNTED "node's agent is not registered with kubelet",
-        [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping",
+        [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping or starting",
         [PLACE_NODE_UNREADY] = COUNTED "node is not ready",
         [PLACE_TOO_WIDE] = COUNTED "no GPU or MIG instance has that much compute",
         [PLACE_ONE_REPLICA] =

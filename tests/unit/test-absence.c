@@ -7,7 +7,7 @@
 #include "scheduler-world.h"
 
 #define UNREGISTERED "node's agent is not registered with kubelet"
-#define STOPPING "node's agent is stopping"
+#define STOPPING "node's agent is stopping or starting"
 #define UNREADY "node is not ready"
 
 static void set_absence(struct world *w, const char *node, enum place_reason absence, int changed) {

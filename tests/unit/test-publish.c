@@ -3,6 +3,7 @@
 /* What the agent writes to the API server of a node with a card in MIG mode: each card and instance
  * has its GPU object. */
 
+#include "kube/objects/node.h"
 #include "parts-world.h"
 
 static uint64_t node_memory = CARD; /* that the node offers in shares */
@@ -64,17 +65,21 @@ static void answer_all(const struct world *w) {
     assert_string_equal(publisher_trouble(w->report.publisher), "");
 }
 
-/* The node's capacity and its GPU objects, written until nothing is left to write. */
-static void write_all(struct world *w) {
-    static const char bare[] = "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"}}";
+/* The Node as the watch finds it. */
+static void find_node(const char *text) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json root;
 
     nmade = 0;
     memset(&node, 0, sizeof(node));
-    assert_int_equal(json_open(bare, strlen(bare), &parser, &root, NULL), 0);
+    assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
     node_watch.on_object(KUBE_ADDED, root, watcher);
     gpu_watch.on_sync_end(watcher);
+}
+
+/* The node's capacity and its GPU objects, written until nothing is left to write. */
+static void write_all(struct world *w) {
+    find_node("{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"}}");
     answer_all(w);
 }
 
@@ -324,6 +329,26 @@ static const struct gpu_orders *orders_of(const struct world *w, uint32_t device
     return found;
 }
 
+/* Before any GPU object is: pods are bound to objects that are Healthy on a node that is ready. */
+static void an_agent_before_was_ready(void **state) {
+    static const char ready[] =
+        "\"conditions\":[{\"type\":\"" NODE_AGENT_CONDITION "\",\"status\":\"True\"}]";
+    struct world *w = *state;
+    char text[256];
+
+    (void) snprintf(text, sizeof(text),
+                    "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"},\"status\":{%s}}", ready);
+    find_node(text);
+    (void) snprintf(node.conditions, sizeof(node.conditions), ",%s", ready);
+    expect_write("PATCH", NODE, "\"capacity\"");
+    expect_write("PATCH", NODE,
+                 "\"type\":\"" NODE_AGENT_CONDITION
+                 "\",\"status\":\"False\",\"reason\":\"Starting\"");
+    assert_int_equal(nmade, 0);
+    answer_all(w);
+    assert_int_equal(nmade, 4);
+}
+
 /* The orders of users are at the object of the device. */
 static void orders(void **state) {
     struct world *w = *state;
@@ -404,6 +429,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(instances_come_and_go, setup, teardown),
         cmocka_unit_test_setup_teardown(orders_over_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_of_an_instance, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agent_before_was_ready, setup, teardown),
         cmocka_unit_test_setup_teardown(orders, setup, teardown),
         cmocka_unit_test_setup_teardown(orders_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(end_of_an_order, setup, teardown),

@@ -52,6 +52,7 @@ struct publisher {
     struct report *report;
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
+    bool was_served; /* kubelet has registered all plugins at least once */
     struct node_object node;
     struct labeler labeler;
     struct node_capacity capacity; /* in the Node's status */
@@ -351,22 +352,33 @@ static bool mend_mig(struct publisher *p, const struct published *o) {
     return true;
 }
 
-/* The condition is kept until all plugins are registered: before that the node's allocatable is 0.
- */
+/* While the plugins are registered again, kubelet shows 0 allocatable. After the start that is not
+ * sure: a Node whose machine was installed anew has condition and allocatable of before. */
+static enum node_agent wanted_condition(struct publisher *p) {
+    bool served = kubelet_is_served(p->report->kubelet);
+
+    p->was_served |= served;
+    if (p->report->leaving)
+        return NODE_AGENT_STOPPING;
+    if (served)
+        return NODE_AGENT_READY;
+    return p->was_served || p->node.agent != NODE_AGENT_READY ? p->node.agent : NODE_AGENT_STOPPING;
+}
+
 static bool mend_condition(struct publisher *p) {
-    const struct report *report = p->report;
-    enum node_agent want = report->leaving                      ? NODE_AGENT_STOPPING
-                           : kubelet_is_served(report->kubelet) ? NODE_AGENT_READY
-                                                                : p->node.agent;
+    enum node_agent want = wanted_condition(p);
 
     if (want == p->node.agent || publisher_has_left(p))
         return false;
     if (want == NODE_AGENT_READY)
         patch_condition(p, NODE_AGENT_CONDITION, true, "Registered",
                         "kubelet has registered the device plugins of aliquot-agent", "");
-    else
+    else if (p->report->leaving)
         patch_condition(p, NODE_AGENT_CONDITION, false, "Stopping",
                         "aliquot-agent is stopping: the node takes no pod with a GPU share", "");
+    else
+        patch_condition(p, NODE_AGENT_CONDITION, false, "Starting",
+                        "kubelet has not registered the device plugins of aliquot-agent yet", "");
     return true;
 }
 
