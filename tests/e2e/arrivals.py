@@ -10,11 +10,11 @@ PERIOD = 0.5            # seconds between two pods, unless a test says other
 
 
 class Load(threading.Thread):
-    """Makes pods that end by themselves and are never started again."""
+    """Makes pods that end by themselves and are never started again; on these nodes in turn, where some are named."""
 
-    def __init__(self, space, period=PERIOD):
+    def __init__(self, space, period=PERIOD, nodes=()):
         super().__init__()
-        self.space, self.period = space, period
+        self.space, self.period, self.nodes = space, period, nodes
         self.names = []
         self.ended = threading.Event()
 
@@ -29,7 +29,8 @@ class Load(threading.Thread):
     def run(self):
         while not self.ended.wait(self.period):
             name = f"p{len(self.names):03}"
-            self.space.create(pod(name, container(core=2, memory=kit.GiB, argv=["probe", "report"]), restartPolicy="Never"))
+            where = kit.on(self.nodes[len(self.names) % len(self.nodes)]) if self.nodes else {}
+            self.space.create(pod(name, container(core=2, memory=kit.GiB, argv=["probe", "report"]), restartPolicy="Never", **where))
             self.names.append(name)
 
     def until(self, count, timeout=60):

@@ -51,6 +51,11 @@ def container(name="main", port=PORT, resources=None, argv=None, **share):
     return dict(spec, **share)
 
 
+def on(node):
+    """What of a pod's spec sends it there."""
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
 def pod(name, *containers, init=(), annotations=None, **spec):
     """A pod. Without containers it is given one tenant without a share."""
     full = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": False,
@@ -382,9 +387,11 @@ class World:
     def api(self):
         return self.cluster.api
 
-    def ctr(self, *arguments):
+    def ctr(self, *arguments, node=None):
+        """On the first node, or on the one of that name."""
         from cluster.config import CONTAINERD_SOCKET
-        return self.cluster.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
+        (machine,) = [seen for seen in self.cluster.nodes if seen.node == (node or self.cluster.node)]
+        return machine.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
 
     def node_path(self, path):
         """A path of the node as seen from here."""

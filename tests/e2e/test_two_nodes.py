@@ -44,7 +44,7 @@ def usage(world, node):
 
 
 def on(node, name, **share):
-    return pod(name, container(**share), nodeSelector={"kubernetes.io/hostname": node})
+    return pod(name, container(**share), **kit.on(node))
 
 
 def uuids(seen):

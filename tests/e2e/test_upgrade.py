@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the release before to this one and back, with pods that run and pods that come: no container restarts, no limit changes,
-no share is given twice, and no pod fails. On the way each agent runs beside each scheduler. An agent knows nothing of those of
-other nodes, so half of the nodes are any of these stages."""
+no share is given twice, and no pod fails. On the way each agent runs beside each scheduler, and beside one of the other release
+on the other node."""
 
+import os
 import secrets
 
 import kit
@@ -16,11 +17,14 @@ from kit import OUT_OF_MEMORY, GiB, check_no_share_twice, check_view, container,
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpus.elasticgpu.io"
 WORKLOADS = {"DaemonSet", "Deployment"}    # agent, scheduler
-STAGES = {"new-agent-old-scheduler": ("now", "DaemonSet"), "both-new": ("now", "Deployment"),
-          "old-agent-new-scheduler": ("before", "DaemonSet"), "both-old": ("before", "Deployment")}
-CORE, MEMORY = 15, 3 * GiB      # of each pod that stays
+# What of a version is applied; half: to the agent of the second node alone.
+STAGES = {"half-of-the-nodes": ("now", "DaemonSet", "half"), "new-agents-old-scheduler": ("now", "DaemonSet", "all"),
+          "both-new": ("now", "Deployment", "all"), "half-of-the-nodes-back": ("before", "DaemonSet", "half"),
+          "old-agents-new-scheduler": ("before", "DaemonSet", "all"), "both-old": ("before", "Deployment", "all")}
+CARDS = 2                       # of each node
+CORE, MEMORY = 10, 3 * GiB      # of each pod that stays
 EXTRA = 4                       # pods that come in each stage, at least
-PAUSE = 1.5                     # seconds between two of them
+PAUSE = float(os.environ.get("PAUSE", 1.5))     # seconds between two of them
 BOUND = 120                     # seconds
 
 
@@ -31,14 +35,15 @@ def before():
 
 @pytest.fixture(scope="module")
 def world(build, before):
-    """A cluster with the release before."""
-    with Cluster("upgrade-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
+    """Two nodes with the release before."""
+    with Cluster("upgrade-" + secrets.token_hex(2), say=lambda text: print(text, flush=True), second_node=True) as cluster:
         cluster.up()
-        aliquot.start_simulator(cluster, str(build), gpus=2)
+        for node in cluster.nodes:
+            aliquot.start_simulator(node, str(build), CARDS)
         aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
         cluster.load_image(*before.images(f"{cluster.state}/images"))
         aliquot.apply(cluster, before.manifests("base"))
-        aliquot.wait_gpus(cluster, 2)
+        aliquot.wait_gpus(cluster, CARDS)
         yield kit.World(cluster, build)
 
 
@@ -49,16 +54,26 @@ class Versions:
         self.world = world
         self.directories = {"before": before.manifests("base"), "now": aliquot.manifests(world.cluster)}
 
-    def apply(self, version, workload):
-        """All of a version but the other workload."""
+    def apply(self, version, workload, where):
+        """All of a version but the other workload. Half: the agent of the first node stays."""
         cluster = self.world.cluster
         objects = [o for o in self._objects(version) if o["kind"] not in WORKLOADS or o["kind"] == workload]
+        for one in objects:
+            if one["kind"] == "DaemonSet":
+                one["spec"]["updateStrategy"] = {"type": "OnDelete" if where == "half" else "RollingUpdate"}
         path = f"{cluster.state}/{version}.yaml"
         with open(path, "w") as file:
             yaml.safe_dump_all(objects, file)
         cluster.kubectl("apply", "-f", path)
-        for what in ("ds/aliquot-agent", "deploy/aliquot-scheduler"):
-            cluster.kubectl("rollout", "status", "-n", kit.SYSTEM, what, f"--timeout={BOUND}s")
+        if where == "half":
+            cluster.kubectl("delete", "pod", "-n", kit.SYSTEM, self.agents()[cluster.second.node]["metadata"]["name"])
+        else:
+            for what in ("ds/aliquot-agent", "deploy/aliquot-scheduler"):
+                cluster.kubectl("rollout", "status", "-n", kit.SYSTEM, what, f"--timeout={BOUND}s")
+
+    def agents(self):
+        """The agents' pods by node."""
+        return {seen["spec"]["nodeName"]: seen for seen in self.world.agent.pods()}
 
     def _objects(self, version):
         return list(yaml.safe_load_all(self.world.cluster.kubectl("kustomize", self.directories[version])))
@@ -69,9 +84,11 @@ class Versions:
         return one["spec"]["template"]["spec"]["containers"][0]["image"]
 
     def running(self):
-        """The images of the pods, by the kind of the workload."""
-        parts = {"DaemonSet": self.world.agent, "Deployment": self.world.scheduler}
-        return {kind: {seen["spec"]["containers"][0]["image"] for seen in part.pods()} for kind, part in parts.items()}
+        """The images of ready pods: the schedulers', and each node's agent's."""
+        def images(pods):
+            return {seen["spec"]["containers"][0]["image"] for seen in pods if kit.condition(seen, "Ready").get("status") == "True"}
+        return {"Deployment": images(self.world.scheduler.pods()),
+                **{node: images([seen]) for node, seen in self.agents().items()}}
 
 
 @pytest.fixture
@@ -102,7 +119,7 @@ def start_again(space, seen):
     """Its container ends and is started again, as after a crash, by the agent of now; returns the pod."""
     name = seen["metadata"]["name"]
     (status,) = seen["status"]["containerStatuses"]
-    space.world.ctr("tasks", "kill", "-s", "SIGKILL", status["containerID"].partition("://")[2])
+    space.world.ctr("tasks", "kill", "-s", "SIGKILL", status["containerID"].partition("://")[2], node=seen["spec"]["nodeName"])
 
     def again(now):
         (new,) = (now or {}).get("status", {}).get("containerStatuses") or [{}]
@@ -112,14 +129,24 @@ def start_again(space, seen):
     return now
 
 
+def start_on_each(world, space, name):
+    """A pod that stays, on each node."""
+    nodes = [machine.node for machine in world.cluster.nodes]
+    started = space.start_all([pod(f"{name}-{node}", container(core=CORE, memory=MEMORY), **kit.on(node)) for node in nodes], BOUND)
+    for seen in started:
+        limited(space, seen)
+    return started
+
+
 def settle(world, space, load, kept, name):
-    """In a stage: what ran runs on, pods arrive, one more comes to stay, and containers of the first and of the stage before start again."""
+    """In a stage: what ran runs on, pods arrive, one more comes to stay on each node, and containers of the first and of the stage
+    before start again."""
     load.until(len(load.names) + EXTRA)
     for seen in kept:
         unharmed(space, seen)
-    kept.append(space.start(pod(name, container(core=CORE, memory=MEMORY)), BOUND))
-    limited(space, kept[-1])
-    for at in {0, len(kept) - 2}:
+    again = {0, 1, len(kept) - 2, len(kept) - 1}
+    kept += start_on_each(world, space, name)
+    for at in again:
         kept[at] = start_again(space, kept[at])
     check_no_share_twice(seen for seen in world.api.get(space.path)["items"] if not kit.is_ended(seen))
     world.until(lambda: {s["metadata"]["uid"] for s in kept} <= set(world.allocated()), BOUND, "GPU objects name the pods that run")
@@ -129,15 +156,16 @@ def settle(world, space, load, kept, name):
 
 def test_upgrade_and_rollback(world, versions, space):
     crd = world.api.get(CRD)["spec"]
-    want = {kind: {versions.image("before", kind)} for kind in WORKLOADS}
+    nodes = [machine.node for machine in world.cluster.nodes]
+    want = {"Deployment": {versions.image("before", "Deployment")}, **{node: {versions.image("before", "DaemonSet")} for node in nodes}}
     assert versions.running() == want
-    kept = [space.start(pod("first", container(core=CORE, memory=MEMORY)), BOUND)]
-    limited(space, kept[0])
-    with Load(space, PAUSE) as load:
+    kept = start_on_each(world, space, "first")
+    with Load(space, PAUSE, nodes) as load:
         load.until(EXTRA)
-        for name, (version, workload) in STAGES.items():
-            versions.apply(version, workload)
-            want[workload] = {versions.image(version, workload)}
+        for name, (version, workload, where) in STAGES.items():
+            versions.apply(version, workload, where)
+            for part in {"Deployment": ["Deployment"]}.get(workload, nodes[-1:] if where == "half" else nodes):
+                want[part] = {versions.image(version, workload)}
             world.until(lambda: versions.running() == want, BOUND, f"the images of stage {name}: {want}")
             assert (world.api.get(CRD)["spec"] == crd) == (version == "before")
             settle(world, space, load, kept, name)
