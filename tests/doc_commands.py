@@ -69,7 +69,7 @@ RULES = [
     Rule("aliquot (gpus|inspect|explain|defrag|doctor)", "cluster"),
     Rule("scripts/manifests --served-elsewhere", "here"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
-    Rule("aliquot uninstall", "by", 'tests/e2e/test_uninstall.py: "uninstall"'),
+    Rule("aliquot uninstall", "by", 'tests/e2e/whole_cluster.py: "uninstall"'),
     Rule("helm install", "by", 'tests/e2e/test_helm.py: "install"'),
     Rule("helm upgrade", "by", 'tests/e2e/test_helm.py: "upgrade"'),
     Rule("helm rollback", "by", 'tests/e2e/test_helm.py: "rollback"'),

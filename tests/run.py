@@ -28,7 +28,7 @@ TOP = Path(__file__).resolve().parent.parent
 OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_exclusive_cpus.py",
                "tests/e2e/test_helm.py", "tests/e2e/test_own_scheduler.py", "tests/e2e/test_own_scheduler_gates.py",
                "tests/e2e/test_shipped_intervals.py", "tests/e2e/test_topology.py", "tests/e2e/test_two_nodes.py",
-               "tests/e2e/test_uninstall.py", "tests/e2e/test_upgrade.py"]
+               "tests/e2e/test_uninstall.py", "tests/e2e/test_uninstall_release.py", "tests/e2e/test_upgrade.py"]
 OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster"]
 AT_ONCE = 6     # tests marked `waits`
 

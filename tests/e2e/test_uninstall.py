@@ -1,35 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`aliquot uninstall` on the real cluster: everything that the API server has, the Node and the directories of the host are
-compared before the installation and after the removal."""
+"""`aliquot uninstall` of an installation by kubectl: everything that the API server has, the Node and the directories of the
+host are as before it."""
 
-import pathlib
-import re
 import secrets
 
 import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
-from cluster.cluster import REPOSITORY, Cluster
+from cluster.cluster import Cluster
 from kit import GiB, container, pod
 from test_claims import CLASSES, EGPUS, V1ALPHA1, claim, claims_in, phase
-
-# What changes by itself: resources that are not compared, and fields of those that are.
-OTHERS = {"events", "componentstatuses"}
-FIELDS = {
-    "*": ["metadata.resourceVersion", "metadata.managedFields"],
-    "leases": ["spec.renewTime"],
-    "nodes": ["status.images"],     # kubelet's list, in the order of their use
-}
-TIMES = ("lastHeartbeatTime", "lastTransitionTime")
-# Directories of the node of which only what is directly in them is compared, and those that are compared whole.
-TOP, WHOLE = ("/run", "/var/lib", "/dev", "/opt", "/etc"), ("/run/cdi", "/run/aliquot", "/var/lib/kubelet/device-plugins")
-# Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
-NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
-AGENT_IMAGE = re.search(r"image: (aliquot-agent:\S+)", pathlib.Path(REPOSITORY, "deploy/base/agent.yaml").read_text())[1]
-CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-SETTLED = 60    # seconds in which garbage collection, namespaces and kubelet are done
+from whole_cluster import AGENT_IMAGE, SETTLED, Before, difference, files, forget_plugins, objects, uninstall, uninstall_interrupted
 
 
 @pytest.fixture(scope="module")
@@ -38,79 +20,7 @@ def world(build):
         cluster.up()
         aliquot.start_simulator(cluster, str(build), gpus=2)
         aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
-        # kubelet makes it some time after the node is Ready.
-        cluster.api.wait(NODE_LEASES, cluster.node, bool, SETTLED, "the Lease of the node")
         yield kit.World(cluster, build)
-
-
-# ---- what is compared ----
-
-def without(item, fields):
-    for field in fields:
-        *path, last = field.split(".")
-        inner = item
-        for key in path:
-            inner = inner.get(key, {})
-        inner.pop(last, None)
-    for condition in item.get("status", {}).get("conditions") or []:
-        for key in TIMES:
-            condition.pop(key, None)
-    return item
-
-
-def kinds(api):
-    groups = [f'/apis/{group["preferredVersion"]["groupVersion"]}' for group in api.get("/apis")["groups"]]
-    for path in ["/api/v1", *groups]:
-        for resource in api.get(path)["resources"]:
-            if "list" in resource["verbs"] and resource["name"] not in OTHERS:
-                yield f'{path}/{resource["name"]}', resource["name"]
-
-
-def objects(world):
-    """{(path of the kind, namespace, name): object}."""
-    found = {}
-    for path, kind in kinds(world.api):
-        for item in world.api.get(path).get("items") or []:
-            meta = item["metadata"]
-            found[path, meta.get("namespace", ""), meta["name"]] = without(item, FIELDS["*"] + FIELDS.get(kind, []))
-    return found
-
-
-def files(world):
-    """Names in the host's directories, and Aliquot's mounts."""
-    depth = [world.cluster.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1"]).stdout,
-             world.cluster.on_node(["find", *WHOLE], check=False).stdout,
-             world.cluster.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout]
-    return {line for text in depth for line in text.splitlines() if not line.startswith(NOISE)}
-
-
-def difference(before, after):
-    changed = {key: (before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key]}
-    return {"gone": before.keys() - after.keys(), "new": after.keys() - before.keys(), "changed": changed}
-
-
-class Before:
-    def __init__(self, world):
-        self.world = world
-        self.objects, self.files = objects(world), files(world)
-
-    def is_again(self, left=lambda key: False):
-        """Until nothing differs but what may be left."""
-        def same():
-            found = difference(self.objects, objects(self.world))
-            found["new"] = {key for key in found["new"] if not left(key)}
-            assert not any(found.values()), found
-            return True
-        self.world.until(same, SETTLED, "the API server as before", pause=0.5)
-        assert files(self.world) == self.files
-
-
-# ---- helpers ----
-
-def uninstall(world, *options, check=True, env=()):
-    done = world.cluster.on_node(["env", *env, str(world.build / "src/cli/aliquot"), "uninstall", *options], check=check)
-    print(done.stdout)
-    return done
 
 
 def install(world):
@@ -118,21 +28,10 @@ def install(world):
     aliquot.wait_gpus(world.cluster, 2)
 
 
-def forget_plugins(world):
-    """kubelet holds the resources of a plugin for 5 minutes after its end. One that starts without its record of plugins does
-    not, and leaves on the Node what is there."""
-    world.cluster.stop("kubelet")
-    world.cluster.on_node(["rm", CHECKPOINT])
-    world.cluster.start("kubelet")
-    world.cluster.wait_node_ready()
-
-
 @pytest.fixture
 def before(world):
     return Before(world)
 
-
-# ---- tests ----
 
 def test_nothing_is_left(world, before):
     """Refused while a pod holds a share, by force beside it, and again when it has ended."""
@@ -195,20 +94,9 @@ def test_what_users_wrote_stays(world, before):
 
 
 def test_interrupted(world, before):
-    """At every call of kubectl in turn; each run goes on from there."""
+    """At every third call of kubectl, in three ways; each run goes on from there."""
     install(world)
-    script = f"/run/kubectl-{secrets.token_hex(2)}"
-    world.cluster.on_node(["sh", "-c", f"cat > {script} && chmod +x {script}"],
-                          input='#!/bin/sh\nn=$(cat "$0.left"); [ "$n" -gt 0 ] || exit 1\necho $((n - 1)) > "$0.left"\n'
-                                'exec kubectl "$@"\n')
-    status, calls = 1, 0
-    while status:
-        calls += 3
-        world.cluster.on_node(["sh", "-c", f"echo {calls} > {script}.left"])
-        status = uninstall(world, "--crds=delete", check=False, env=[f"KUBECTL={script}"]).returncode
-        assert calls < 200
-    assert calls > 30
-    world.cluster.on_node(["rm", script, script + ".left"])
+    assert uninstall_interrupted(world, "--crds=delete", stride=3) > 10
     forget_plugins(world)
     uninstall(world, "--crds=delete")
     before.is_again()

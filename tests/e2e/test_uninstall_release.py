@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot uninstall` of a release of helm with a kube-scheduler of its own, in a namespace that a user has chosen: in place of
+`helm uninstall`, after `helm uninstall --no-hooks`, and interrupted at each step."""
+
+import re
+import secrets
+
+import kit
+import pytest
+from cluster import aliquot, binaries, images
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import CORE, OUT_OF_MEMORY, GiB, container, pod
+from test_claims import CLASSES, claim, claims_in, phase
+from test_helm import NAMESPACE, OWN_DIRECTORY, PLACE, RELEASE, Helm
+from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files, forget_plugins, objects, uninstall,
+                           uninstall_interrupted)
+
+SYSTEM = f"--system={NAMESPACE}"
+WEBHOOK = ("--set", "admission.mode=webhook")
+BY_ANNOTATION = {"egpuc.elasticgpu.io/main": "claim"}
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/aliquot-scheduler"
+# What a user has written, by kind; None: the CRDs.
+WRITTEN = {"elasticgpuclaims": "claim", "elasticgpuclasses": "kept", "elasticgpus": "egpu-", "customresourcedefinitions": None,
+           "apiservices": None}
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    binaries.ensure(toolsets=(binaries.HELM,))
+    with Cluster("away-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
+        cluster.up()
+        aliquot.start_simulator(cluster, str(build), gpus=2)
+        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(OWN_DIRECTORY), f"{cluster.state}/images"))
+        namespace(cluster.api, NAMESPACE)
+        yield kit.World(cluster, build)
+
+
+def namespace(api, name):
+    api.create(kube.core("namespaces"), {"metadata": {"name": name}})
+    api.wait(kube.core("serviceaccounts", name), "default", bool, 30)
+    api.wait(kube.core("configmaps", name), "kube-root-ca.crt", bool, 30)
+
+
+@pytest.fixture
+def helm(world):
+    return Helm(world.cluster)
+
+
+@pytest.fixture
+def before(world):
+    return Before(world)
+
+
+# ---- helpers ----
+
+def install(world, helm, *settings):
+    helm.install(*settings)
+    aliquot.wait_gpus(world.cluster, 2)
+
+
+def bind_claim(world):
+    """One that is kept, with its ElasticGPU."""
+    space = kit.Space(world, "default")
+    world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "reclaimPolicy": "Retain",
+                               "eGPUBindingMode": "Immediate", "metadata": {"name": "kept"}, "provisioner": "elasticgpu.io/qgpu"})
+    world.api.create(claims_in(space), claim("claim", elasticGPUClassName="kept"))
+    return phase(space, "claim", "Bound")["spec"]["elasticGPUName"]
+
+
+def start_holder(world):
+    """A pod with a share, in a namespace of its own; its admission is there some time after the installation."""
+    space = kit.Space(world, kit.new_name("t"))
+    namespace(world.api, space.name)
+    body = pod("holder", container(core=30, memory=2 * GiB))
+    world.until(lambda: space.api.create(space.path, body, dryRun="All")["spec"]["schedulerName"] == "aliquot-scheduler", kit.START,
+                "pods are sent to the own scheduler")
+    return space, space.start(body)
+
+
+def is_limited(space, seen):
+    with space.tenant(seen) as tenant:
+        return tenant.alloc(GiB) == 0 and tenant.alloc(2 * GiB) == OUT_OF_MEMORY
+
+
+def of_cards(world, seen):
+    """What a container has of GPUs: files of the driver, the device nodes (sockets of simulated cards), and its share."""
+    found = world.ctr("tasks", "ls")
+    pid = re.search(rf'^{seen["status"]["containerStatuses"][0]["containerID"].partition("://")[2]}\s+(\d+)', found, re.M)[1]
+    mounts = world.cluster.on_node(["cat", f"/proc/{pid}/mountinfo"]).stdout.splitlines()
+    return sorted(line.split()[4] for line in mounts if re.search("aliquot|nvidia|cuda", line.split()[4]))
+
+
+def is_written(key):
+    kind = key[0].rsplit("/", 1)[1]
+    name = WRITTEN.get(kind, "")
+    return "elasticgpu.io" in key[2] if name is None else bool(name) and key[2].startswith(name)
+
+
+def end(world, space, *names):
+    space.delete(*names, grace=0)
+    world.api.delete(kube.core("namespaces", name=space.name))
+
+
+# ---- tests ----
+
+def test_in_place_of_helm_uninstall(world, helm, before):
+    """With the webhook and, when it is removed, without the scheduler that answers it; a Retain claim is bound."""
+    install(world, helm, *WEBHOOK)
+    space, seen = start_holder(world)
+    assert {"/dev/aliquot/ledger", "/run/aliquot-sim/nvidiactl"} < set(of_cards(world, seen))
+    bind_claim(world)
+    workload = {"template": {"metadata": {"annotations": BY_ANNOTATION, "labels": {"a": "b"}}, "spec": pod("waits")["spec"]}}
+    world.api.create("/apis/apps/v1/namespaces/default/statefulsets", {"metadata": {"name": "set"}, "spec": dict(
+        workload, serviceName="set", replicas=0, selector={"matchLabels": {"a": "b"}})})
+    workload["template"]["spec"]["restartPolicy"] = "Never"
+    world.api.create("/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "nightly"}, "spec": {
+        "schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": workload}}})
+
+    there = objects(world)
+    for refused in (world.cluster.on_node(["helm", "uninstall", RELEASE, *PLACE], check=False),
+                    uninstall(world, SYSTEM, check=False)):
+        assert refused.returncode == 1 and f"{space.name}/holder on node" in refused.stdout + refused.stderr, refused
+    assert difference(there, objects(world))["gone"] == set()
+    space.delete("holder", grace=0)
+    world.api.patch(DEPLOYMENT, {"spec": {"replicas": 0}})
+    world.api.wait_none(kube.pods(NAMESPACE), SETTLED, lambda seen: seen["metadata"]["name"].startswith("aliquot-scheduler"))
+
+    told = uninstall(world, SYSTEM).stdout
+    for workload in ("StatefulSet default/set", "CronJob default/nightly"):
+        assert f"{workload} names a claim by annotation only" in told
+    assert f"1 revisions of release {RELEASE} removed" in told and "1 nodes cleaned" in told
+    assert helm("list", "--namespace", NAMESPACE, "--all", "--short") == ""
+    gets_no_device(world, space)
+    world.api.delete("/apis/apps/v1/namespaces/default/statefulsets/set")
+    world.api.delete("/apis/batch/v1/namespaces/default/cronjobs/nightly")
+    forget_plugins(world)
+    uninstall(world, SYSTEM)
+    before.is_again(is_written)
+    uninstall(world, SYSTEM, "--crds=delete")
+    before.is_again()
+
+
+def gets_no_device(world, space):
+    """Who asks by a resource waits; who names a claim only has nothing to wait for."""
+    space.create(pod("by-resource", container(core=10)))
+    assert f"Insufficient {CORE}" in space.unschedulable("by-resource")
+    assert of_cards(world, space.start(pod("by-annotation", annotations=BY_ANNOTATION))) == []
+    end(world, space, "by-resource", "by-annotation")
+
+
+def test_after_helm_without_hooks(world, helm, before):
+    """Nothing refuses it: a pod has a share, a claim is bound, and the agent is not reached."""
+    install(world, helm)
+    space, seen = start_holder(world)
+    bind_claim(world)
+    world.cluster.stop("kubelet")
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks")
+    told = uninstall(world, SYSTEM, "--force", "--timeout=3", "--agent-image=" + AGENT_IMAGE).stdout
+    assert f"{space.name}/holder" in told and f"not cleaned within 3 s (--timeout): {world.cluster.node};" in told
+    assert is_limited(space, seen)
+    world.cluster.start("kubelet")
+    world.cluster.wait_node_ready()
+    world.api.wait_none(kube.pods(NAMESPACE), SETTLED)
+    assert is_limited(space, seen) and files(world) > before.files
+    end(world, space, "holder")
+    forget_plugins(world)
+    uninstall(world, SYSTEM, "--agent-image=" + AGENT_IMAGE)
+    before.is_again(is_written)
+    uninstall(world, SYSTEM, "--crds=delete")
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+def test_interrupted_at_every_call(world, helm, before, how):
+    install(world, helm, *WEBHOOK)
+    bind_claim(world)
+    assert uninstall_interrupted(world, SYSTEM, "--crds=delete", stride=1, how=(how,)) > 40
+    forget_plugins(world)
+    uninstall(world, SYSTEM, "--crds=delete")
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_kubelet_takes_its_time(world, helm, before):
+    """Its 5 minutes are waited for, and nothing else is done about it."""
+    install(world, helm)
+    told = uninstall(world, SYSTEM, "--crds=delete", "--wait").stdout
+    assert "3 resources of plugins again for 5 minutes after their end, waiting" in told
+    assert told.endswith("kubelet shows no resources of plugins any more\n")
+    before.is_again()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the API server has, the Node and the directories of the host, compared before an installation and after its
+removal by `aliquot uninstall`; and ways to interrupt that command."""
+
+import pathlib
+import re
+import secrets
+
+from cluster import api as kube
+from cluster.cluster import REPOSITORY
+
+# What changes by itself: resources that are not compared, and fields of those that are.
+OTHERS = {"events", "componentstatuses"}
+FIELDS = {
+    "*": ["metadata.resourceVersion", "metadata.managedFields"],
+    "leases": ["spec.renewTime"],
+    "nodes": ["status.images"],     # kubelet's list, in the order of their use
+}
+TIMES = ("lastHeartbeatTime", "lastTransitionTime")
+# Directories of the node of which only what is directly in them is compared, and those that are compared whole.
+TOP, WHOLE = ("/run", "/var/lib", "/dev", "/opt", "/etc"), ("/run/cdi", "/run/aliquot", "/var/lib/kubelet/device-plugins")
+# Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
+NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+AGENT_IMAGE = re.search(r"image: (aliquot-agent:\S+)", pathlib.Path(REPOSITORY, "deploy/base/agent.yaml").read_text())[1]
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+SETTLED = 60    # seconds in which garbage collection, namespaces and kubelet are done
+
+
+# ---- what is compared ----
+
+def without(item, fields):
+    for field in fields:
+        *path, last = field.split(".")
+        inner = item
+        for key in path:
+            inner = inner.get(key, {})
+        inner.pop(last, None)
+    for condition in item.get("status", {}).get("conditions") or []:
+        for key in TIMES:
+            condition.pop(key, None)
+    return item
+
+
+def kinds(api):
+    groups = [f'/apis/{group["preferredVersion"]["groupVersion"]}' for group in api.get("/apis")["groups"]]
+    for path in ["/api/v1", *groups]:
+        for resource in api.get(path)["resources"]:
+            if "list" in resource["verbs"] and resource["name"] not in OTHERS:
+                yield f'{path}/{resource["name"]}', resource["name"]
+
+
+def objects(world):
+    """{(path of the kind, namespace, name): object}."""
+    found = {}
+    for path, kind in kinds(world.api):
+        for item in world.api.get(path).get("items") or []:
+            meta = item["metadata"]
+            found[path, meta.get("namespace", ""), meta["name"]] = without(item, FIELDS["*"] + FIELDS.get(kind, []))
+    return found
+
+
+def files(world):
+    """Names in the host's directories, and Aliquot's mounts."""
+    depth = [world.cluster.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1"]).stdout,
+             world.cluster.on_node(["find", *WHOLE], check=False).stdout,
+             world.cluster.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout]
+    return {line for text in depth for line in text.splitlines() if not line.startswith(NOISE)}
+
+
+def difference(before, after):
+    changed = {key: (before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key]}
+    return {"gone": before.keys() - after.keys(), "new": after.keys() - before.keys(), "changed": changed}
+
+
+class Before:
+    def __init__(self, world):
+        # kubelet makes its Lease some time after the node is Ready.
+        world.api.wait(NODE_LEASES, world.cluster.node, bool, SETTLED, "the Lease of the node")
+        self.world = world
+        self.objects, self.files = objects(world), files(world)
+
+    def is_again(self, left=lambda key: False):
+        """Until nothing differs but what may be left."""
+        def same():
+            found = difference(self.objects, objects(self.world))
+            found["new"] = {key for key in found["new"] if not left(key)}
+            assert not any(found.values()), found
+            return True
+        self.world.until(same, SETTLED, "the API server as before", pause=0.5)
+        assert files(self.world) == self.files
+
+
+# ---- the command ----
+
+# A kubectl that interrupts, at one of its calls, the command that calls it.
+INTERRUPTS = """#!/bin/sh
+left=$(cat "$0.left")
+echo $((left - 1)) > "$0.left"
+[ "$left" -gt 0 ] && exec kubectl "$@"
+case $INTERRUPTION in
+refused) echo refused >&2; exit 1 ;;
+ctrl-c) kill -INT 0 ;;
+killed) kubectl "$@" > /dev/null; kill -KILL $PPID ;;
+esac
+"""
+INTERRUPTIONS = ("refused", "ctrl-c", "killed")     # before a call, but for the last one: after what it has done
+
+
+def uninstall(world, *options, check=True, env=()):
+    """In a session of its own, so that a signal can be sent to it as a terminal does."""
+    done = world.cluster.on_node(["setsid", "env", *env, str(world.build / "src/cli/aliquot"), "uninstall", *options], check=check)
+    print(done.stdout)
+    return done
+
+
+def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
+    """Until it ends by itself: each run gets `stride` calls of kubectl further than the one before. Returns the number of runs."""
+    script = f"/run/kubectl-{secrets.token_hex(2)}"
+    world.cluster.on_node(["sh", "-c", f"cat > {script} && chmod +x {script}"], input=INTERRUPTS)
+    status, runs = 1, 0
+    while status:
+        world.cluster.on_node(["sh", "-c", f"echo {runs * stride} > {script}.left"])
+        done = uninstall(world, *options, check=False, env=[f"KUBECTL={script}", f"INTERRUPTION={how[runs % len(how)]}"])
+        status = done.returncode
+        runs += 1
+        assert runs * stride < 300, done
+    world.cluster.on_node(["rm", script, script + ".left"])
+    return runs
+
+
+def forget_plugins(world):
+    """kubelet holds the resources of a plugin for 5 minutes after its end. One that starts without its record of plugins does
+    not, and leaves on the Node what is there."""
+    world.cluster.stop("kubelet")
+    world.cluster.on_node(["rm", CHECKPOINT])
+    world.cluster.start("kubelet")
+    world.cluster.wait_node_ready()
