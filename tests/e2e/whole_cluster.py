@@ -60,12 +60,16 @@ def objects(world):
     return found
 
 
+def files_of(node):
+    """Names in the directories of a node, and Aliquot's mounts."""
+    depth = [node.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1"]).stdout,
+             node.on_node(["find", *WHOLE], check=False).stdout,
+             node.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout]
+    return {(node.node, line) for text in depth for line in text.splitlines() if not line.startswith(NOISE)}
+
+
 def files(world):
-    """Names in the host's directories, and Aliquot's mounts."""
-    depth = [world.cluster.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1"]).stdout,
-             world.cluster.on_node(["find", *WHOLE], check=False).stdout,
-             world.cluster.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout]
-    return {line for text in depth for line in text.splitlines() if not line.startswith(NOISE)}
+    return set().union(*map(files_of, world.cluster.nodes))
 
 
 def difference(before, after):
@@ -75,8 +79,8 @@ def difference(before, after):
 
 class Before:
     def __init__(self, world):
-        # kubelet makes its Lease some time after the node is Ready.
-        world.api.wait(NODE_LEASES, world.cluster.node, bool, SETTLED, "the Lease of the node")
+        for node in world.cluster.nodes:    # kubelet makes its Lease some time after the node is Ready
+            world.api.wait(NODE_LEASES, node.node, bool, SETTLED, f"the Lease of {node.node}")
         self.world = world
         self.objects, self.files = objects(world), files(world)
 
@@ -132,7 +136,8 @@ def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
 def forget_plugins(world):
     """kubelet holds the resources of a plugin for 5 minutes after its end. One that starts without its record of plugins does
     not, and leaves on the Node what is there."""
-    world.cluster.stop("kubelet")
-    world.cluster.on_node(["rm", CHECKPOINT])
-    world.cluster.start("kubelet")
-    world.cluster.wait_node_ready()
+    for node in world.cluster.nodes:
+        node.stop("kubelet")
+        node.on_node(["rm", CHECKPOINT])
+        node.start("kubelet")
+        node.wait_node_ready()
