@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/manifests: deploy/ is what it writes; one project's names leave every list of the manifests, and no others
-do. And what older API servers do not take."""
+do. What older API servers do not take. scripts/crds: docs/crds.md is what it writes."""
 
 import importlib.machinery
 import importlib.util
@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -195,3 +196,34 @@ def test_no_word_that_cel_keeps_for_itself():
     field = re.compile(rf"\b(?:self|oldSelf)(?:\.\w+)*\.(?:{words})\b")
     found = {f.name: field.findall(f.read_text()) for f in (TOP / "deploy/base").glob("crd-*.yaml")}
     assert found and not any(found.values()), found
+
+
+CRDS = ("scripts/crds", "docs/crds.md", "deploy/base")
+
+
+def check_crds(top):
+    made = subprocess.run([sys.executable, top / "scripts/crds", "--check"], stdout=subprocess.PIPE, text=True)
+    return made.returncode, made.stdout
+
+
+def test_reference_of_crds_is_up_to_date():
+    """docs/crds.md is what the CRDs say, and each of their fields has a description."""
+    assert check_crds(TOP) == (0, "")
+
+
+def test_field_without_description(tmp_path):
+    """It is named, inside lists and maps, too; and so is a page that says something else."""
+    for name in CRDS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (TOP / name).is_dir() else shutil.copy)(TOP / name, tmp_path / name)
+    crd = tmp_path / "deploy/base/crd-gpus.yaml"
+    content = crd.read_text()
+    for said in ("The name of the container.", "A process or a container has it."):
+        assert content.count(f"description: {said}\n") == 1
+        content = re.sub(rf" +description: {re.escape(said)}\n", "", content)
+    crd.write_text(content)
+    status, named = check_crds(tmp_path)
+    assert status == 1
+    assert re.findall(r"^GPU: (\S+) has no description", named, re.M) == ["status.mig.instances[].inUse",
+                                                                         "status.allocated.*.containers[].container"]
+    assert "docs/crds.md: out of date: run scripts/crds" in named
