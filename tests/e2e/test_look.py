@@ -36,7 +36,7 @@ def test_the_commands_of_the_readme(world, my_pod):
 AS_READ = """\
 kubectl() {
     case " $* " in
-        *" get "* | *" describe "* | *" --dry-run="*) command kubectl "$@" ;;
+        *" get "* | *" describe "* | *" explain "* | *" --dry-run="*) command kubectl "$@" ;;
         *) command kubectl "$@" --dry-run=server ;;
     esac
 }
