@@ -4,10 +4,11 @@
 #   make help    the rest
 
 BUILD  ?= build
+FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release release-arm64 images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -29,8 +30,8 @@ test:  ## all tests, end-to-end ones included
 	@scripts/setup clang-format-14
 	@python3 tests/run.py --build $(BUILD)
 
-test-arm64:  ## a cross-build for arm64; its unit tests, those of the simulator in C and the torture under qemu-user
-	@scripts/setup gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+test-arm64:  ## a cross-build for arm64; its unit tests, those of the simulator in C, the torture and the packages under qemu-user
+	@scripts/setup $(FOR_ARM64) patchelf rpm
 	@python3 tests/arm64.py --build $(BUILD)-arm64
 
 test-crio:  ## the end-to-end test with CRI-O in place of containerd
@@ -38,7 +39,7 @@ test-crio:  ## the end-to-end test with CRI-O in place of containerd
 	@python3 tests/run.py --build $(BUILD) --foreign --only test_crio
 
 test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
-	@scripts/setup conmon dpkg-dev patchelf rpm skopeo
+	@scripts/setup conmon patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)
@@ -80,19 +81,22 @@ release: $(BUILD)-release/build.ninja  ## an optimized build, as the images cont
 	@ninja -C $(BUILD)-release --quiet
 endif
 
-images: release  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
-	@scripts/setup gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+release-arm64: setup
+	@scripts/setup $(FOR_ARM64)
 	@[ -f $(BUILD)-release-arm64/build.ninja ] || \
 		meson setup $(BUILD)-release-arm64 $(RELEASE) --cross-file "$$(scripts/fetch-arm64)/cross.ini" >/dev/null
 	@ninja -C $(BUILD)-release-arm64 --quiet
+
+images: release release-arm64  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
 	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" python3 images/aliquot_images.py \
 		--build $(BUILD)-release --cross $(BUILD)-release-arm64 "$$(scripts/fetch-arm64)/root" \
 		--revision "$$(git describe --always --dirty --abbrev=40 --exclude='*')" --out $(BUILD)-images
 
-packages: release  ## packages for Debian, RPM, kubectl (krew) and helm, in $(BUILD)-packages
-	@scripts/setup dpkg-dev patchelf rpm
-	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" scripts/make-packages \
-		--build $(BUILD)-release --out $(BUILD)-packages
+packages: release release-arm64  ## packages for Debian, RPM and kubectl (krew), on amd64 for amd64 and arm64, and for helm, in $(BUILD)-packages
+	@scripts/setup patchelf rpm
+	@export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"; \
+		scripts/make-packages --build $(BUILD)-release --out $(BUILD)-packages && \
+		scripts/make-packages --build $(BUILD)-release-arm64 --sysroot "$$(scripts/fetch-arm64)/root" --out $(BUILD)-packages
 
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)

@@ -91,7 +91,7 @@ class Image:
     def program(self, path, source, strip=False):
         """The same, with every library that it is linked to."""
         self.copy(path, source, strip)
-        libraries = _libraries_in(self.sysroot, self.machine, source) if self.sysroot else libraries_of(source)
+        libraries = libraries_of(source, self.sysroot)
         self.linked[path] = sorted(_merged(name) for name, _ in libraries)
         for name, found in libraries:
             self.copy(_merged(name), found)
@@ -182,8 +182,13 @@ def _merged(path):
     return "/" + MERGED_USR[first] + path[len(first):] if first in MERGED_USR else path
 
 
-def libraries_of(program):
-    """[(path in the image, file here)] of the libraries of a dynamically linked program."""
+def libraries_of(program, sysroot=""):
+    """[(path in the image, file here)] of the libraries of a dynamically linked program. sysroot: where those of another
+    processor are."""
+    return _libraries_in(sysroot, machine_of(program), program) if sysroot else _libraries_here(program)
+
+
+def _libraries_here(program):
     done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         if "not a dynamic executable" in done.stdout or "statically linked" in done.stdout:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages of command line, simulator and library, as Debian, RPM and plugin of kubectl: installed, used and removed in a
-root that has nothing but what they depend on. Needs dpkg-dev, patchelf and rpm, and Debian's archive."""
+root that has nothing but what they depend on. Needs patchelf, rpm and Debian's archive. Those for arm64: tests/arm64.py."""
 
 import hashlib
 import os
@@ -15,7 +15,10 @@ from conftest import TOP
 pytestmark = [pytest.mark.foreign, pytest.mark.long]
 
 GLIBC = ["libc6", "busybox-static"]
-DEBIAN = [*GLIBC, "libgcc-s1", "libstdc++6", "libsimdjson14", "libyaml-0-2"]
+SYSTEM = [*GLIBC, "libgcc-s1", "libstdc++6"]
+DEBIAN = [*SYSTEM, "libsimdjson14", "libyaml-0-2"]
+# The newest versions of symbols in RHEL 9: glibc 2.34, libstdc++ and libgcc_s of GCC 11.
+RHEL9 = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
 DATABASES = ("var/lib/dpkg/", "var/lib/rpm/", "var/log/")
 
 
@@ -117,13 +120,14 @@ def test_debian_package_names_what_it_needs(release, archives, tmp_path):
 
 
 def test_rpm_package_is_installed_used_and_removed(release, archives, build, tmp_path):
-    """It needs glibc and nothing else, so the root has no database that could tell."""
+    """It needs glibc, libstdc++ and libgcc_s, and nothing else, so the root has no database that could tell."""
     package = release[0]["rpm"]
-    needed = run("rpm", "-qp", "--requires", package).split("\n")
-    assert all(re.match(r"$|rpmlib\(|(libc|libm|ld-linux-[\w-]+)\.so\.|rtld\(", one) for one in needed), needed
+    needed = needs(package)
+    system = r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-[\w-]+)\.so\."
+    assert all(re.match(rf"rpmlib\(|{system}|rtld\(|glibc >= ", one) for one in needed), needed
     provided = run("rpm", "-qp", "--provides", package).splitlines()
     assert provided and all(re.match(r"aliquot(\(.*\))? = ", one) for one in provided), provided     # and no libcuda.so.1
-    root = make_root(tmp_path / "root", archives, GLIBC)
+    root = make_root(tmp_path / "root", archives, SYSTEM)
     before = tree(root)
     rpm = ["rpm", f"--root={root}", "--dbpath=/var/lib/rpm"]
     run(*rpm, "--initdb")
@@ -133,9 +137,39 @@ def test_rpm_package_is_installed_used_and_removed(release, archives, build, tmp
     assert tree(root) == before
 
 
+def needs(package):
+    return run("rpm", "-qp", "--requires", package).splitlines()
+
+
+def has(newest, need):
+    """Whether a system with these versions of symbols provides it."""
+    version = re.search(r"\((GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)\)", need)
+    return not version or tuple(map(int, version[2].split("."))) <= newest[version[1]]
+
+
+@pytest.mark.parametrize("glibc, refused", [((2, 34), False), ((2, 33), True)])
+def test_rpm_package_names_the_glibc_that_it_needs(release, tmp_path, glibc, refused):
+    """RHEL 9 takes it, by the versions of symbols that it has. A system with an older glibc refuses it, and says why."""
+    package = release[0]["rpm"]
+    provided = [one for one in needs(package) if not re.match(r"rpmlib\(|glibc ", one) and has({**RHEL9, "GLIBC": glibc}, one)]
+    (tmp_path / "system.spec").write_text(
+        f"Name: glibc\nVersion: {'.'.join(map(str, glibc))}\nRelease: 1\nSummary: a system\nLicense: none\n"
+        + "".join(f"Provides: {one}\n" for one in provided) + "%description\n%files\n")
+    run("rpmbuild", "-bb", "--quiet", "--define", f"_topdir {tmp_path}", tmp_path / "system.spec")
+    (system,) = tmp_path.rglob("glibc-*.rpm")
+    root = tmp_path / "root"
+    (root / "var/lib/rpm").mkdir(parents=True)
+    rpm = ["rpm", f"--root={root}", "--dbpath=/var/lib/rpm"]
+    run(*rpm, "--initdb")
+    run(*rpm, "--install", system)
+    done = subprocess.run([*rpm, "--install", "--test", package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert (done.returncode != 0) == refused, done.stdout
+    assert ("glibc >= 2.34 is needed by aliquot-" in done.stdout) == refused, done.stdout
+
+
 def test_plugin_of_kubectl_runs_from_any_directory(release, archives, build, tmp_path):
     """It has files only, as krew takes them, and krew's link in PATH leads to it."""
-    root = make_root(tmp_path / "root", archives, GLIBC)
+    root = make_root(tmp_path / "root", archives, SYSTEM)
     with tarfile.open(release[0]["gz"]) as archive:
         assert all(member.isfile() and ".." not in member.name for member in archive)
         assert {"bin/kubectl-aliquot", "LICENSE"} <= set(archive.getnames())

@@ -21,7 +21,8 @@ images packages:
 \tversion=$$(sed -n "s/^  version: '\\(.*\\)',/\\1/p" meson.build); \\
 \techo image >$(BUILD)-images/aliquot-agent-$$version.tar; \\
 \techo chart >$(BUILD)-packages/aliquot-$$version.tgz; \\
-\techo plugin >$(BUILD)-packages/kubectl-aliquot_$${version}_linux_amd64.tar.gz; \\
+\tfor architecture in amd64 arm64; do \\
+\t    echo $$architecture >$(BUILD)-packages/kubectl-aliquot_$${version}_linux_$$architecture.tar.gz; done; \\
 \tprintf '#!/bin/sh\\necho aliquot %s\\n' $$version >$(BUILD)-release/src/cli/aliquot
 \tchmod +x $(BUILD)-release/src/cli/aliquot
 
@@ -72,7 +73,7 @@ def sources(tmp_path_factory):
         made.git("config", key, value)
     changelog = re.sub(r"^## Unreleased\n.*?(?=^## )", "", (here / "CHANGELOG.md").read_text(), flags=re.M | re.S)
     (here / "CHANGELOG.md").write_text(changelog.replace("\n## ", "\n## Unreleased\n\n- News.\n\n## ", 1))
-    made.edit("Makefile", r"^images: release.*?(?=^install:)", BUILT.replace("\\", "\\\\"))
+    made.edit("Makefile", r"^release-arm64: .*?(?=^install:)", BUILT.replace("\\", "\\\\"))
     return here
 
 
@@ -96,9 +97,9 @@ def test_a_release_is_whole(repository):
     assert "## Unreleased" not in said["CHANGELOG.md"]
     assert {path.name for path in repository.out.iterdir()} == {
         f"aliquot-agent-{NEXT}.tar", f"aliquot-{NEXT}.tgz", f"aliquot-{NEXT}-source.tar.gz", "aliquot.yaml", "SHA256SUMS",
-        f"kubectl-aliquot_{NEXT}_linux_amd64.tar.gz"}
+        f"kubectl-aliquot_{NEXT}_linux_amd64.tar.gz", f"kubectl-aliquot_{NEXT}_linux_arm64.tar.gz"}
     sums = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=repository.out, stdout=subprocess.PIPE, text=True)
-    assert sums.returncode == 0 and len(sums.stdout.splitlines()) == 5
+    assert sums.returncode == 0 and len(sums.stdout.splitlines()) == 6
     assert_krew_takes(yaml.safe_load((repository.out / "aliquot.yaml").read_text()), repository.out)
 
     first = {path.name: path.read_bytes() for path in repository.out.iterdir()}
@@ -116,11 +117,13 @@ def assert_krew_takes(manifest, out):
     assert set(spec) == {"version", "homepage", "shortDescription", "description", "caveats", "platforms"}
     assert spec["version"] == f"v{NEXT}" and spec["homepage"] == "https://example.com/team/aliquot"
     assert "\n" not in spec["shortDescription"] and len(spec["shortDescription"]) <= 50
-    (platform,) = spec["platforms"]
-    assert platform["selector"] == {"matchLabels": {"os": "linux", "arch": "amd64"}}
-    assert platform["bin"] == "bin/kubectl-aliquot" and platform["uri"].startswith(URL + "/")
-    archive = out / platform["uri"].rpartition("/")[2]
-    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert [platform["selector"] for platform in spec["platforms"]] == [
+        {"matchLabels": {"os": "linux", "arch": architecture}} for architecture in ("amd64", "arm64")]
+    for platform in spec["platforms"]:
+        assert platform["bin"] == "bin/kubectl-aliquot" and platform["uri"].startswith(URL + "/")
+        archive = out / platform["uri"].rpartition("/")[2]
+        assert archive.name.endswith(f"_linux_{platform['selector']['matchLabels']['arch']}.tar.gz")
+        assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
 def test_a_build_that_fails_is_gone_on_with(repository):
