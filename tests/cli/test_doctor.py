@@ -78,7 +78,7 @@ def findings(cluster, status):
 
 def test_nothing_is_wrong(well):
     found = findings(well, 0)
-    assert {level for _, level in found} == {"ok"} and len(found) == 8, found
+    assert {level for _, level in found} == {"ok"} and len(found) == 9, found
     text = well.run("doctor").stdout
     assert "ok       agents         agents that are ready: 2\n" in text
 
@@ -104,6 +104,13 @@ def not_ready(name):
     return changed
 
 
+def waiting(reason, message="", image="aliquot-scheduler:dev"):
+    """A pod of the scheduler of which a container waits."""
+    status = {"containerStatuses": [{"name": "kube-scheduler", "image": image, "state": {
+        "waiting": {"reason": reason, "message": message}}}]}
+    return {"metadata": {"name": "s"}, "spec": {"nodeName": "a"}, "status": status}
+
+
 def lease(name, offset):
     return {"metadata": {"name": name}, "spec": {"renewTime": stamp(NOW + offset)}}
 
@@ -121,6 +128,10 @@ BROKEN = [
     ({EVENTS: {"items": [BOTH]}}, ("scheduler", "wrong"), "kube-scheduler asks Aliquot, too"),
     ({STATUS: {"version": "0.1.0", "ready": True, "pods": [
         {"stage": "pending", "namespace": "n", "pod": "p", "ageMilliseconds": 61000}]}}, ("placing", "wrong"), "n/p waits"),
+    ({PODS: {"items": [agent("a"), agent("b"), waiting("ErrImagePull", "connection refused", "r/kube-scheduler:v1.36.9")]}},
+     ("pods", "wrong"), "container kube-scheduler of pod s, image r/kube-scheduler:v1.36.9: ErrImagePull: connection refused"),
+    ({PODS: {"items": [agent("a"), agent("b"), waiting("ImagePullBackOff")]}}, ("pods", "wrong"), "ImagePullBackOff"),
+    ({PODS: {"items": [agent("a"), agent("b"), waiting("CrashLoopBackOff")]}}, ("pods", "wrong"), "CrashLoopBackOff"),
     ({PODS: {"items": []}}, ("agents", "wrong"), "there is no agent"),
     ({PODS: {"items": [agent("a"), not_ready("b")]}}, ("agents", "wrong"), "on node b is not ready"),
     ({"get nodes -o json": {"items": [node("a"), node("b"), node("c", **{"nvidia.com_gpu.present": "true"})]}},
@@ -151,13 +162,18 @@ def test_events_of_pods_are_their_own_matter(well):
     assert ("nodes", "ok") in findings(well, 0)
 
 
+def test_a_container_that_starts_is_no_problem(well):
+    well.answers[PODS]["items"].append(waiting("ContainerCreating"))
+    assert ("pods", "ok") in findings(well, 0)
+
+
 def test_what_may_not_be_read(well):
     """It is no problem of the cluster."""
     for asked in ("get nodes -o json", PODS, DAEMONSETS, EVENTS, LEASES, SHARE, SCHEDULERS):
         well.refuse(asked)
     found = findings(well, 0)
     assert {check for check, level in found if level == "unsure"} == {
-        "admission", "scheduler", "placing", "agents", "nodes", "other plugins", "clocks"}, found
+        "admission", "scheduler", "placing", "pods", "agents", "nodes", "other plugins", "clocks"}, found
 
 
 def test_no_pod_yet(well):

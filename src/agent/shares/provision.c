@@ -197,6 +197,13 @@ static void log_grant(const struct slot *slot) {
     }
 }
 
+/* kubelet tries again by itself. */
+static enum verdict deny_unwritten(struct err *why) {
+    if (why->code == ENOSPC)
+        (void) err_wrap(why, "make room on the node, and the container starts");
+    return VERDICT_DENY;
+}
+
 /* Makes a share of the grant, which is taken over. */
 static enum verdict fill_share(struct shares *s, const struct provision *p,
                                struct slot_grant *grant, struct slot **ret, struct err *why) {
@@ -210,7 +217,7 @@ static enum verdict fill_share(struct shares *s, const struct provision *p,
     (void) slot_grant_contexts(grant, gpu_monitor_snapshot(s->monitor));
     gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, grant);
     if (slot_fill(&s->slots, p->nonce, grant, ret, why) < 0)
-        return VERDICT_DENY;
+        return deny_unwritten(why);
     gputime_join(s);
     log_grant(*ret);
     return VERDICT_GRANT;
@@ -227,7 +234,7 @@ static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *
 static enum verdict finish(struct shares *s, const struct slot *slot, struct err *why) {
     if (write_cdi(s, slot, why) == 0)
         return VERDICT_GRANT;
-    return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+    return why->code == ENODEV ? VERDICT_WAIT : deny_unwritten(why);
 }
 
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why) {
@@ -323,7 +330,7 @@ enum verdict provision_whole(struct shares *s, const struct provision *p, const 
             return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
         grant.replica = replica;
         if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
-            return VERDICT_DENY;
+            return deny_unwritten(why);
         log_whole(slot);
     }
     return finish(s, slot, why);

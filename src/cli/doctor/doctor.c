@@ -18,10 +18,15 @@ static const struct {
     const char *name;
     void (*run)(struct doctor *d);
 } checks[] = {
-    {"API server", doctor_check_api_server}, {"admission", doctor_check_admission},
-    {"scheduler", doctor_check_scheduler},   {"placing", doctor_check_placing},
-    {"agents", doctor_check_agents},         {"nodes", doctor_check_nodes},
-    {"other plugins", doctor_check_plugins}, {"clocks", doctor_check_clocks},
+    {"API server", doctor_check_api_server},
+    {"admission", doctor_check_admission},
+    {"scheduler", doctor_check_scheduler},
+    {"placing", doctor_check_placing},
+    {"pods", doctor_check_pods},
+    {"agents", doctor_check_agents},
+    {"nodes", doctor_check_nodes},
+    {"other plugins", doctor_check_plugins},
+    {"clocks", doctor_check_clocks},
 };
 
 static const char *const levels[] = {
@@ -92,10 +97,9 @@ static const struct opt options[] = {
 static const struct opt_usage usage = {
     .synopsis = "aliquot doctor [options]",
     .purpose =
-        "Checks an installation of Aliquot: versions, admission, scheduler, agents, what they\n"
-        "report of their nodes, other device plugins, clocks. Prints a line for each finding, "
-        "with\n"
-        "what to do. Nothing is changed: pods are tried with --dry-run=server.",
+        "Checks an installation of Aliquot: versions, admission, scheduler, its pods, agents,\n"
+        "what they report of their nodes, other device plugins, clocks. Prints a line for each\n"
+        "finding, with what to do. Nothing is changed: pods are tried with --dry-run=server.",
     .epilog = "Uses kubectl (or $KUBECTL) with your context. What its user may not read is\n"
               "\"unsure\". Exit status: 0; 1 when something is wrong; 2 for wrong arguments.",
 };

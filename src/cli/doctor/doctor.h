@@ -60,6 +60,7 @@ void doctor_check_api_server(struct doctor *d);
 void doctor_check_admission(struct doctor *d);
 void doctor_check_scheduler(struct doctor *d);
 void doctor_check_placing(struct doctor *d);
+void doctor_check_pods(struct doctor *d);
 void doctor_check_agents(struct doctor *d);
 void doctor_check_nodes(struct doctor *d);
 void doctor_check_plugins(struct doctor *d);
