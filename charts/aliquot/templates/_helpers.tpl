@@ -105,6 +105,19 @@ A Lease that has not been renewed for as long is of replicas that are gone. */}}
 {{- end -}}
 {{- end -}}
 
+{{- /* What the API server is deleting would be taken away again, or is refused by helm without a remedy. */}}
+{{- define "aliquot.refuseWhatIsBeingDeleted" -}}
+{{- if dig "metadata" "deletionTimestamp" "" (lookup "v1" "Namespace" "" .Release.Namespace) -}}
+  {{- fail (printf "namespace %s is being deleted: wait until it is gone (its status says what it waits for: kubectl get namespace %s -o yaml), or install into another one" .Release.Namespace .Release.Namespace) -}}
+{{- end -}}
+{{- range list "elasticgpuclaims" "elasticgpuclasses" "elasticgpuquotas" "elasticgpureservations" "elasticgpus" "gpus" -}}
+  {{- $crd := printf "%s.elasticgpu.io" . -}}
+  {{- if dig "metadata" "deletionTimestamp" "" (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $crd) -}}
+    {{- fail (printf "CustomResourceDefinition %s is being deleted and waits for finalizers of its objects: complete the removal by `aliquot uninstall --crds=delete`, then install" $crd) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The defaults of a rolling update are refused beside another type. */}}
 {{- define "aliquot.updateStrategy" -}}
 {{- if has .type (list "OnDelete" "Recreate") -}}

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad days of an installation, by the chart with a kube-scheduler of its own: what users are told names the cause and the remedy,
+the remedy helps, and what ran goes on. The cases share one cluster; the later ones need an installation, which the first of
+them makes."""
+
+import json
+import re
+import secrets
+import signal
+import threading
+
+import kit
+import pytest
+from cluster import aliquot, binaries, images, release_before
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import SYSTEM, GiB, container, pod
+from test_claims import CLASSES, claim, claims_in, phase
+from test_gates import QUOTAS
+from test_helm import CHART, OWN_DIRECTORY, RELEASE, limited, unharmed
+
+AGENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NOWHERE = "127.0.0.1:1"     # nothing listens there
+CLUSTER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/aliquot-scheduler"
+# Leaves the tmpfs no more blocks than are in use, also when some become free.
+FILL = "while :; do mount -o remount,nr_blocks=$(($(stat -f -c '%b - %f' /run))) /run; sleep 0.01; done"
+FIREWALL = """table inet firewall {
+    chain out {
+        type filter hook output priority 0
+        tcp dport 9402 reject with tcp reset
+    }
+}
+"""
+FINALIZER = "example.com/kept"
+OWN = "scheduler.mode=own,scheduler.replicas=1"     # one replica is enough here
+WAIT = ["--wait", "--timeout", "60s"]
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    binaries.ensure(toolsets=(binaries.HELM,))
+    with Cluster("baddays-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
+        cluster.up()
+        aliquot.start_simulator(cluster, str(build), gpus=2)
+        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(OWN_DIRECTORY), f"{cluster.state}/images"))
+        yield kit.World(cluster, build)
+
+
+@pytest.fixture
+def installed(world):
+    helm(world, "upgrade", "--install", "--take-ownership", *WAIT, "--set", OWN)
+    aliquot.wait_gpus(world.cluster, 2)
+
+
+def helm(world, verb, *arguments, namespace=SYSTEM, check=True):
+    chart = [] if verb == "rollback" else [CHART, "--create-namespace"]
+    return world.cluster.on_node(["helm", verb, RELEASE, *chart, "--namespace", namespace, *arguments], check=check)
+
+
+def upgrade(world, settings, check=True):
+    return helm(world, "upgrade", *WAIT, "--reuse-values", "--set", settings, check=check)
+
+
+def refused(world, verb, *arguments, namespace=SYSTEM):
+    """What helm says instead of doing it."""
+    done = helm(world, verb, "--set", OWN, *arguments, namespace=namespace, check=False)
+    assert done.returncode != 0, done
+    return done.stderr
+
+
+def doctor(world, check):
+    """The findings of a check that are wrong: {text: remedy}."""
+    program = str(world.build / "src/cli/aliquot")
+    done = world.cluster.on_node([program, "doctor", "--json"], check=False)
+    return {f["text"]: f["remedy"] for f in json.loads(done.stdout)["findings"] if f["check"] == check and f["level"] == "wrong"}
+
+
+def share(name, **spec):
+    return pod(name, container(core=30, memory=2 * GiB), **spec)
+
+
+def test_into_a_namespace_that_is_terminating(world):
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": "leaving"}})
+    keeper = world.api.create(kube.core("configmaps", "leaving"), {"metadata": {"name": "keeper", "finalizers": [FINALIZER]}})
+    world.api.delete(kube.core("namespaces", name="leaving"))
+    assert "namespace leaving is being deleted: wait until it is gone" in refused(world, "install", namespace="leaving")
+    assert not world.api.exists(f"{CRDS}/gpus.elasticgpu.io")
+    world.api.patch(kube.core("configmaps", "leaving", keeper["metadata"]["name"]), {"metadata": {"finalizers": None}})
+    world.api.wait(kube.core("namespaces"), "leaving", lambda seen: seen is None, kit.START, "the namespace is gone")
+
+
+def test_over_crds_that_are_being_deleted(world):
+    """What `kubectl delete` of the CRDs leaves, when no controller is there for the finalizers of claims."""
+    crd = "elasticgpuclaims.elasticgpu.io"
+    world.cluster.kubectl("apply", "-f", f"{aliquot.DEPLOY}/crd-elasticgpuclaims.yaml")
+    world.cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd}", f"--timeout={kit.START}s")
+    made = claim("claim")
+    made["metadata"]["finalizers"] = [FINALIZER]
+    world.api.create(claims_in(kit.Space(world, "default")), made)
+    world.api.delete(f"{CRDS}/{crd}")
+    assert f"{crd} is being deleted" in (told := refused(world, "install"))
+    assert "`aliquot uninstall --crds=delete`" in told
+    world.aliquot("uninstall", "--crds=delete")
+    world.api.wait(CRDS, crd, lambda seen: seen is None, kit.START, f"{crd} is gone")
+
+
+def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
+    """CRDs of the release before, with what users wrote; helm takes them over by order only. Without the image of
+    kube-scheduler, pods with shares wait and no others."""
+    before = release_before.ensure().manifests("base")
+    world.cluster.on_node(["sh", "-c", f'for f in {before}/crd-*.yaml; do kubectl apply -f "$f"; done'])
+    world.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={kit.START}s")
+    old = world.api.get(f"{CRDS}/gpus.elasticgpu.io")["spec"]
+    world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "metadata": {"name": "kept"},
+                               "eGPUBindingMode": "Immediate", "provisioner": "elasticgpu.io/qgpu"})
+    world.api.create(QUOTAS.format(space.name), {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUQuota",
+                                                 "metadata": {"name": "quota"}, "spec": {"max": {kit.CORE: "50"}}})
+    world.api.create(claims_in(space), claim("claim", elasticGPUClassName="kept"))
+    assert re.search(r'CustomResourceDefinition "\S+elasticgpu.io".* exists and cannot be imported',
+                     refused(world, "install"))
+
+    helm(world, "install", "--take-ownership", "--set", f"{OWN},scheduler.kubeScheduler.image.registry={NOWHERE}")
+    assert world.api.get(f"{CRDS}/gpus.elasticgpu.io")["spec"] != old
+    (text, remedy), = world.until(lambda: doctor(world, "pods"), kit.START, "doctor finds the image").items()
+    assert f"image {NOWHERE}/kube-scheduler:v" in text and "Image" in text and "name another one" in remedy
+    assert any("is ready" in text for text in doctor(world, "scheduler"))
+    space.start(pod("plain"))
+    aliquot.wait_gpus(world.cluster, 2)
+    space.create(share("early"))
+
+    upgrade(world, "scheduler.kubeScheduler.image.registry=registry.k8s.io")
+    limited(space, space.running("early"), 2 * GiB)
+    phase(space, "claim", "Bound")
+    space.create(pod("over", container(core=41)))
+    assert "asks 41" in space.unschedulable("over")
+    world.api.delete(claims_in(space) + "/claim")
+    space.delete("early", "over")
+    world.api.delete(f"{CLASSES}/kept")
+
+
+def test_a_tenant_names_the_scheduler(world, installed, space):
+    """With a share it is placed as without the name, and without one as any pod; neither gets more than it asks for."""
+    named, plain = space.start_all([share("named", schedulerName="aliquot-scheduler"),
+                                    pod("plain", schedulerName="aliquot-scheduler")])
+    limited(space, named, 2 * GiB)
+    assert not kit.assignment_of(plain)
+    with space.tenant(plain) as tenant:
+        assert tenant.driver() == tenant.nvml() == {"result": -1, "devices": []}
+    space.create(pod("excess", container(core=200), schedulerName="aliquot-scheduler"))
+    assert "GPU" in space.unschedulable("excess")
+
+
+def test_run_is_full(world, installed, space):
+    """A container whose files have no place does not start, and says why; it starts when there is room again. What runs has its
+    files, and keeps its limits."""
+    first = {"name": "first", "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
+             "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]}
+    runs = space.start(share("runs"))
+    space.create(share("waits", init=[first]))
+    waits = space.wait("waits", lambda seen: any("running" in s["state"] for s in seen["status"].get("initContainerStatuses", [])))
+    restarts = world.agent.restarts()
+    size = world.cluster.on_node(["stat", "-f", "-c", "%b", "/run"]).stdout.strip()
+    world.cluster.spawn("fill", ["sh", "-c", FILL])
+    try:
+        container_id = waits["status"]["initContainerStatuses"][0]["containerID"].partition("://")[2]
+        world.ctr("tasks", "kill", "-s", "SIGTERM", container_id)
+        space.refused("waits", "PreStartContainer.*make room on the node.*No space left on device")
+        limited(space, space.get("runs"), 2 * GiB)
+    finally:
+        world.cluster.stop("fill")
+        world.cluster.on_node(["mount", "-o", f"remount,nr_blocks={size}", "/run"])
+    limited(space, space.running("waits", 90), 2 * GiB)
+    unharmed(space, runs)
+    assert world.agent.restarts() == restarts
+
+
+def tried(space):
+    """Why a pod with a share is not created, or ""."""
+    try:
+        space.api.create(space.path, share("tried"), dryRun="All")
+    except kube.ApiError as error:
+        return str(error)
+    return ""
+
+
+def test_webhook_that_is_not_reached(world, installed, space):
+    """By a firewall. Pods without shares are created as ever."""
+    upgrade(world, "admission.mode=webhook")
+    limited(space, space.start(share("before")), 2 * GiB)
+    world.cluster.on_node(["nft", "-f", "-"], input=FIREWALL)
+    try:
+        world.until(lambda: "failed calling webhook" in tried(space), kit.START, "the webhook is not reached")
+        (text, remedy), = doctor(world, "admission").items()
+        assert "the webhook cannot be reached" in text and "let the API server reach port 9402" in remedy
+        space.start(pod("plain"))
+        limited(space, space.get("before"), 2 * GiB)
+    finally:
+        world.cluster.on_node(["nft", "delete", "table", "inet", "firewall"])
+    world.until(lambda: not tried(space), kit.START, "the webhook answers again")
+    assert not doctor(world, "admission")
+    upgrade(world, "admission.mode=auto")
+
+
+def test_api_server_away_in_the_middle_of_an_upgrade(world, installed, space):
+    """helm takes the upgrade for one that goes on, and says so; a rollback ends it. The pods notice nothing."""
+    def is_changed(daemons):
+        return "example" in daemons["spec"]["template"]["metadata"].get("annotations", {})
+    runs = space.start(share("runs"))
+    ended = []
+    helming = threading.Thread(target=lambda: ended.append(upgrade(world, "agent.podAnnotations.example=changed", check=False)))
+    helming.start()
+    world.api.wait(AGENTS, "aliquot-agent", is_changed, kit.START, "the upgrade is in its middle")
+    world.cluster.stop("kube-apiserver", signal.SIGKILL)
+    helming.join()
+    world.cluster.start("kube-apiserver")
+    assert ended[0].returncode != 0, ended
+    assert "another operation (install/upgrade/rollback) is in progress" in refused(world, "upgrade", "--reuse-values")
+    helm(world, "rollback", *WAIT)
+    upgrade(world, "agent.podAnnotations.example=changed")
+    unharmed(space, runs)
+    limited(space, space.start(share("after")), 2 * GiB)
+
+
+def test_over_a_half_removed_install(world, installed, space):
+    """Admission, agents and scheduler are gone, and rights and state are not: helm takes what is there."""
+    stops = f"/run/kubectl-{secrets.token_hex(2)}"
+    world.cluster.on_node(["sh", "-c", f"cat > {stops} && chmod +x {stops}"],
+                          input='#!/bin/sh\ncase "$*" in *delete*clusterrole*) exit 1;; esac\nexec kubectl "$@"\n')
+    done = world.cluster.on_node(["env", f"KUBECTL={stops}", str(world.build / "src/cli/aliquot"), "uninstall"], check=False)
+    assert done.returncode == 1 and not world.agent.pods() and world.api.exists(CLUSTER_ROLE), done
+    helm(world, "install", *WAIT, "--set", OWN)
+    aliquot.wait_gpus(world.cluster, 2)
+    limited(space, space.start(share("after")), 2 * GiB)
