@@ -8,7 +8,7 @@ FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release release-arm64 images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release release-arm64 images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -42,8 +42,14 @@ test-foreign:  ## the tests with unmodified programs, libraries and headers of o
 	@scripts/setup conmon patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
-chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)
-	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
+chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own)
+	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --scheduler $(or $(SCHEDULER),extender)
+
+OWN = $(addprefix tests/e2e/test_,forgery.py churn.py gates.py preemption.py)
+
+test-own: all  ## forgery, churn, gates, preemption and a minute of chaos with a kube-scheduler of Aliquot's own
+	@ALIQUOT_E2E_SCHEDULER=own ALIQUOT_BUILD=$(abspath $(BUILD)) $$(scripts/test-venv)/bin/python -m pytest -p no:cacheprovider $(OWN)
+	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds 60 --scheduler own
 
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)

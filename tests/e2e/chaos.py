@@ -25,6 +25,7 @@ if __name__ == "__main__":      # pytest has the paths already
 
 import chaos_audit
 import kit
+import worlds
 from chaos_load import LOW, Load
 from chaos_nodes import Nodes
 from cluster import api as kube
@@ -82,12 +83,21 @@ class Faults:
         self.cluster.restart("etcd", signal.SIGKILL)
 
     def kill_kube_scheduler(self):
-        self.cluster.restart("kube-scheduler", signal.SIGKILL)
+        """The one that asks; in the pods of a pair, one of them."""
+        pids = self.world.scheduler.kube_schedulers()
+        if pids:
+            self.signal(self.rng.choice(pids), "KILL")
+        else:
+            self.cluster.restart("kube-scheduler", signal.SIGKILL)
 
     def cut_network(self):
-        """What the replicas send to the API server is lost silently. They are known by their user."""
-        self.cluster.on_node(["nft", "table inet chaos { chain out { type filter hook output priority 0; "
-                              "meta skuid 65534 tcp dport 6443 drop; }; }"])
+        """What the replicas send to the API server is lost silently. On the node they are known by their user, in the pods'
+        network by their addresses."""
+        pods = [p for p in self.world.scheduler.pods() if not p["spec"].get("hostNetwork")]
+        addresses = ", ".join(p["status"]["podIP"] for p in pods if "podIP" in p["status"])
+        rules = f"ip saddr {{ {addresses} }} drop" if addresses else "meta skuid 65534 tcp dport 6443 drop"
+        hook = "prerouting priority -300" if addresses else "output priority 0"
+        self.cluster.on_node(["nft", f"table inet chaos {{ chain out {{ type filter hook {hook}; {rules}; }}; }}"])
         try:
             time.sleep(self.rng.uniform(1, 12))
         finally:
@@ -203,21 +213,16 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scheduler", choices=["extender", "own"], default="extender", help="mode of the scheduler (extender)")
     parser.add_argument("--nodes", type=int, default=6, help="nodes without a kubelet, of 4 GPUs each (6)")
     arguments = parser.parse_args()
-    from cluster import aliquot
-    from cluster.cluster import Cluster
     begin = time.monotonic()
 
     def say(text):
         print(f"{time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     build = pathlib.Path(arguments.build)
-    with Cluster(f"chaos-{os.getpid()}", say) as cluster:
-        cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        aliquot.install(cluster, str(build), gpus=2, programs=[str(build / "tests/e2e/probe")])
-        world = kit.World(cluster, build)
-        world.wait_tokens(60)
+    with worlds.installed(f"chaos-{os.getpid()}", build, own=arguments.scheduler == "own", say=say) as world:
         space = kit.Space(world, "chaos")
         world.api.create(kube.core("namespaces"), {"metadata": {"name": space.name}})
         world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)

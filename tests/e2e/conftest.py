@@ -12,11 +12,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e")]
 
 import kit                                              # noqa: E402  (the path comes first)
-from cluster import api as kube                         # noqa: E402
-from cluster import aliquot                             # noqa: E402
-from cluster.cluster import Cluster                     # noqa: E402
-
-GPUS = 2
+import worlds                                           # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -34,17 +30,17 @@ def nvidia_smi():
 
 
 @pytest.fixture(scope="session")
-def world(build, nvidia_smi):
-    """The cluster with Aliquot on it; a cluster of its own for each process that runs tests."""
+def programs(build):
+    """What the image of test pods has beside the probe."""
+    return [*(build / "tests/workloads" / name for name in ("gpu-forger", "gpu-spin", "gpu-hoard")), "/sbin/ldconfig"]
+
+
+@pytest.fixture(scope="session")
+def world(build, programs, nvidia_smi):
+    """The cluster with Aliquot on it; a cluster of its own for each process that runs tests. The variable chooses the mode."""
     name = os.environ.get("ALIQUOT_E2E_CLUSTER") or f"e2e-{os.getpid()}"
-    with Cluster(name, say=lambda text: print(text, flush=True)) as cluster:
-        cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        aliquot.install(cluster, str(build), gpus=GPUS, programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-forger",
-                                                                  build / "tests/workloads/gpu-spin",
-                                                                  build / "tests/workloads/gpu-hoard", "/sbin/ldconfig"])
-        aliquot.add_to_driver(cluster, nvidia_smi)
-        installed = kit.World(cluster, build)
-        installed.wait_tokens(60)
+    own = os.environ.get("ALIQUOT_E2E_SCHEDULER") == "own"
+    with worlds.installed(name, build, programs, [nvidia_smi], own) as installed:
         yield installed
         installed.wait_cleared()
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 
-from cluster import api as kube
+from cluster import api as kube, linux
 from cluster.api import ApiError, Timeout
 
 GROUP = "elasticgpu.io"
@@ -82,6 +82,11 @@ def condition(seen, kind):
         if entry["type"] == kind:
             return entry
     return {}
+
+
+def container_status(seen, name):
+    (found,) = (s for s in seen["status"]["containerStatuses"] if s["name"] == name)
+    return found
 
 
 def waiting_text(seen):
@@ -364,8 +369,21 @@ class Scheduler(Part):
         assert found, f"{acts!r} acts, and there are {[p['metadata']['name'] for p in self.pods()]}"
         return found[0]
 
+    def status(self, seen=None):
+        return container_status(seen or self.pod(), "scheduler")
+
     def connect(self, timeout=10):
-        return self.world.cluster.connect(self.port, "127.0.0.1", timeout)
+        """Beside a kube-scheduler of its own it listens in the network of its pod."""
+        seen = self.pod()
+        if seen["spec"].get("hostNetwork"):
+            return self.world.cluster.connect(self.port, "127.0.0.1", timeout)
+        with linux.in_netns(f"{self.world.cluster.init_pid}/root/proc/{self.world.first_process(self.status(seen))}"):
+            return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def kube_schedulers(self):
+        """PIDs on the node of those that ask; none: the cluster's own one does."""
+        statuses = [s for p in self.pods() for s in p["status"].get("containerStatuses", []) if s["name"] == "kube-scheduler"]
+        return [self.world.first_process(s) for s in statuses if "running" in s["state"]]
 
     def log(self):
         space = Space(self.world, SYSTEM)
@@ -392,6 +410,20 @@ class World:
         from cluster.config import CONTAINERD_SOCKET
         (machine,) = [seen for seen in self.cluster.nodes if seen.node == (node or self.cluster.node)]
         return machine.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
+
+    def first_process(self, status):
+        """PID on the node of a container's first process."""
+        found = re.search(rf'^{status["containerID"].partition("://")[2]}\s+(\d+)', self.ctr("tasks", "ls"), re.M)
+        assert found, f'container {status["name"]} has ended'
+        return found[1]
+
+    def signal_kube_scheduler(self, number):
+        """That one, or those, that ask Aliquot."""
+        pids = self.scheduler.kube_schedulers()
+        if pids:
+            self.cluster.on_node(["kill", f"-{int(number)}", *pids])
+        else:
+            self.cluster.control("signal", name="kube-scheduler", signal=int(number))
 
     def node_path(self, path):
         """A path of the node as seen from here."""

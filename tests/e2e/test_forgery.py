@@ -17,6 +17,8 @@ MALLORY = "mallory"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 COPIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 RBAC = "/apis/rbac.authorization.k8s.io/v1/"
+# They add the carrier, and the name of the own scheduler where there is one.
+KEPT = ("aliquot-slot", "aliquot-scheduler-name")
 REFUSED = r"assign|sign|bound|scheduler"
 
 
@@ -45,10 +47,10 @@ def _forged_probe(world):
 
 @pytest.fixture(scope="module")
 def no_policies(world):
-    """Takes Aliquot's policies away, but for the one that adds the carrier. Policies come and go a moment after they
+    """Takes Aliquot's policies away, but for those without which no pod is placed. Policies come and go a moment after they
     are stored."""
     saved = [(path, b) for path in (BINDINGS, COPIES) if world.api.exists(path) for b in world.api.get(path)["items"]
-             if b["metadata"]["name"].startswith("aliquot") and b["metadata"]["name"] != "aliquot-slot"]
+             if b["metadata"]["name"].startswith("aliquot") and b["metadata"]["name"] not in KEPT]
     assert saved
     for path, binding in saved:
         world.api.delete(path + "/" + binding["metadata"]["name"])

@@ -9,36 +9,25 @@ import secrets
 
 import kit
 import pytest
-from cluster import aliquot
+import worlds
 from cluster import api as kube
-from cluster.cluster import Cluster
 from kit import SYSTEM, GiB, check_no_share_twice, check_view, container, pod
 from test_forgery import (by_binding, forger, mallory, no_policies, refused,  # noqa: F401 (fixtures, and run here)
                           test_admission_closes, test_bound_by_somebody_else, whole_card)
-from test_good_days import test_memory_alone_is_limited, test_three_pods_share_one_card  # noqa: F401
+from test_good_days import *  # noqa: F401, F403 (all of them, here too)
+from worlds import OWN, named
 
-OWN, STOCK = "aliquot-scheduler", "default-scheduler"
+STOCK = "default-scheduler"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/aliquot-system/leases"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/aliquot-system/deployments"
 TOKEN = "/run/secrets/kubernetes.io/serviceaccount/token"     # seen from outside, where the link /var/run leads elsewhere
 
 
 @pytest.fixture(scope="module")
-def world(build):
-    with Cluster("own-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
-        cluster.up()
-        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe"])
-        installed = kit.World(cluster, build)
-        installed.wait_tokens(60)
-        installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
+def world(build, programs, nvidia_smi):
+    with worlds.installed("own-" + secrets.token_hex(2), build, programs, [nvidia_smi], own=True) as installed:
         yield installed
         installed.wait_cleared()
-
-
-def named(world, *containers, **spec):
-    """The scheduler of a pod as it would be stored."""
-    made = world.api.create(kube.pods("default"), pod("not-stored", *containers, **spec), dryRun="All")
-    return made["spec"]["schedulerName"]
 
 
 def placed_by(space, name):
@@ -79,8 +68,7 @@ def test_both_schedulers_place_pods_on_the_same_node(world, space):
 def account(world, seen, name):
     """The API as a container of that pod uses it, by the token that it finds, and whose that is."""
     (status,) = [s for s in seen["status"]["containerStatuses"] if s["name"] == name]
-    pid = re.search(rf'^{status["containerID"].partition("://")[2]}\s+(\d+)', world.ctr("tasks", "ls"), re.M)[1]
-    token = world.cluster.on_node(["cat", f"/proc/{pid}/root{TOKEN}"]).stdout
+    token = world.cluster.on_node(["cat", f"/proc/{world.first_process(status)}/root{TOKEN}"]).stdout
     payload = token.split(".")[1]
     return world.api.with_token(token), json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
 

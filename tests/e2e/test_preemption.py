@@ -153,11 +153,11 @@ def test_scheduler_killed_while_victims_end(world, space, make):
 def _kube_scheduler_stopped(world):
     """It takes back the nomination of a pod that it filters while no replica answers, and then nothing tells what was
     begun for it: it is not to ask meanwhile."""
-    world.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
+    world.signal_kube_scheduler(signal.SIGSTOP)
     try:
         yield
     finally:
-        world.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))
+        world.signal_kube_scheduler(signal.SIGCONT)
 
 
 def _first_deleted(space, names):
