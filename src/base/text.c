@@ -17,3 +17,13 @@ bool text_item(const char **list, const char **ret_item, size_t *ret_len) {
     *list += *ret_len + ((*list)[*ret_len] == ',');
     return true;
 }
+
+bool text_has_item(const char *list, const char *wanted) {
+    const char *item;
+    size_t len;
+
+    while (text_item(&list, &item, &len))
+        if (strlen(wanted) == len && strncmp(item, wanted, len) == 0)
+            return true;
+    return false;
+}

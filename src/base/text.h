@@ -13,3 +13,6 @@ void text_copy(char *to, size_t size, const char *from);
 /* Takes the next item off a list with commas between, as it is written, blanks included: `ret_len`
  * bytes at `ret_item`, which may be none. False at the end of the list, which may be NULL. */
 bool text_item(const char **list, const char **ret_item, size_t *ret_len);
+
+/* Whether the list, which may be NULL, has this item. */
+bool text_has_item(const char *list, const char *item);

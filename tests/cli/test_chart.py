@@ -6,6 +6,7 @@ import functools
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -91,6 +92,8 @@ def check_equal(render, programs, directory, base, row, *settings):
     made = render(*AS_DIRECTORIES, "--kube-version", version, "--set", f"scheduler.mode={mode}", *settings)
     rendered = {name: read_files(one) for name, one in made.items()}
     wanted = {name: read_files(one) for name, one in of_directory(programs, directory).items()}
+    role = rendered["ClusterRole", "", "aliquot-agent"]
+    assert role["metadata"].pop("annotations") == {"elasticgpu.io/release": "aliquot"}
     if mode == "own":   # it starts new containers when the configuration changes
         deployment = rendered["Deployment", "aliquot-system", "aliquot-scheduler"]
         assert deployment["spec"]["template"]["metadata"].pop("annotations").keys() == {"checksum/configuration"}
@@ -100,6 +103,16 @@ def check_equal(render, programs, directory, base, row, *settings):
     assert rendered.keys() == wanted.keys()
     for name, one in wanted.items():
         assert rendered[name] == one, name
+
+
+def test_a_part_of_a_chart_does_not_say_that_it_is_the_release(render, helm, tmp_path):
+    """`aliquot uninstall` would remove what helm knows of the other parts."""
+    tmp_path.joinpath("Chart.yaml").write_text("apiVersion: v2\nname: parent\nversion: 1.0.0\n")
+    shutil.copytree(CHART, tmp_path / "charts/aliquot")
+    made = helm("template", "mine", tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "annotations" not in objects(made.stdout)["ClusterRole", "", "aliquot-agent"]["metadata"]
+    assert render()["ClusterRole", "", "aliquot-agent"]["metadata"]["annotations"] == {"elasticgpu.io/release": "aliquot"}
 
 
 def test_lint(helm):

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 import yaml
 
+from test_chart import helm, programs, render   # noqa: F401  (fixtures)
 from test_inspect import Cluster
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -13,14 +14,22 @@ USERS = "get pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs 
 NODES = "get nodes -o json"
 DELETE = "delete --ignore-not-found --wait=false -o name "
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
-BY_LABEL = ("DaemonSet", "Deployment")
+BY_LABEL = ("DaemonSet", "Deployment", "Job")
+BINDING = "get clusterrolebindings aliquot-agent -o json"
+AGENTS = "get daemonsets -n {} -l app.kubernetes.io/name=aliquot-agent -o json"
+KINDS = "api-resources --namespaced --verbs=list -o name"
+CONTENTS = ("get {} -n aliquot-system --ignore-not-found -o jsonpath={{range .items[*]}}{{.kind}}/{{.metadata.name}} "
+            '{{.metadata.ownerReferences[0].name}} {{.metadata.deletionTimestamp}}{{"\\n"}}{{end}}')
 
 
 @pytest.fixture
 def cluster(aliquot, tmp_path):
     """Nothing is there: what an answer lacks, the test's kubectl does not find."""
     made = Cluster(aliquot, tmp_path)
-    made.answers = {USERS: {"items": []}, NODES: {"items": []}}
+    made.answers = {USERS: {"items": []}, NODES: {"items": []}, KINDS: "pods\nthings.elasticgpu.io",
+                    CONTENTS.format("pods"): "", CONTENTS.format("pods,things.elasticgpu.io"): ""}
+    for name in ("aliquot-system", "gpus"):
+        made.answers[f"get namespaces {name} --ignore-not-found -o name"] = "namespace/" + name
     return made
 
 
@@ -63,8 +72,67 @@ def test_every_object_of_an_installation(cluster):
         plural = PLURALS.get(kind, kind.lower() + "s")
         assert (meta.get("namespace", ""), plural, meta["name"]) in gone, (kind, meta)
         found += 1
-    assert found > 50
+    assert found > 50 and ("", "namespaces", "aliquot-system") in gone
     assert DELETE + "-n aliquot-system deployments,daemonsets,jobs -l app.kubernetes.io/part-of=aliquot" in calls
+
+
+def test_every_hook_of_the_chart(cluster, render):      # noqa: F811
+    """One that is interrupted leaves its objects."""
+    uninstall(cluster)
+    calls = asked(cluster)
+    gone = set(deleted(calls))
+    hooks = [one for one in render("--namespace", "aliquot-system").values() if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    assert len(hooks) > 10
+    for one in hooks:
+        meta = one["metadata"]
+        if one["kind"] in BY_LABEL:
+            assert meta["labels"]["app.kubernetes.io/part-of"] == "aliquot"
+        else:
+            assert (meta.get("namespace", ""), one["kind"].lower() + "s", meta["name"]) in gone, meta
+
+
+def bound_in(namespace):
+    return {"subjects": [{"kind": "ServiceAccount", "name": "aliquot-agent", "namespace": namespace}]}
+
+
+def test_the_namespace_is_found(cluster):
+    """By the object that goes last of those that say it."""
+    cluster.answers[BINDING] = bound_in("gpus")
+    uninstall(cluster)
+    calls = asked(cluster)
+    gone = list(deleted(calls))
+    assert ("gpus", "secrets", "aliquot-signing") in gone and not any(ns == "aliquot-system" for ns, _, _ in gone)
+    last = gone.index(("", "clusterrolebindings", "aliquot-agent"))
+    assert last == len(gone) - 1
+
+
+def test_a_wrong_namespace(cluster):
+    cluster.answers[BINDING] = bound_in("gpus")
+    said = uninstall(cluster, "--system=aliquot-system", status=1)
+    assert "Aliquot is in namespace gpus, not in aliquot-system: leave out --system; nothing is removed" in said
+    assert asked(cluster) == [BINDING]
+
+
+def test_the_namespace_has_other_things(cluster):
+    """What is on its way out, of Aliquot's objects or of Kubernetes in every namespace is none."""
+    kinds = "configmaps,persistentvolumeclaims,things.elasticgpu.io"
+    there = ["ConfigMap/kube-root-ca.crt  ", "ServiceAccount/default  ", "Event/x.1  ", "ReplicaSet/r aliquot-scheduler ",
+             "Pod/p aliquot-scheduler-1 2026-01-01T00:00:00Z", "Pod/q  2026-01-01T00:00:00Z", "Endpoints/aliquot-webhook  "]
+    cluster.answers |= {KINDS: kinds.replace(",", "\n"), CONTENTS.format(kinds): "\n".join(there)}
+    assert "namespace    aliquot-system removed\n" in uninstall(cluster)
+    cluster.answers[CONTENTS.format(kinds)] = "\n".join([*there, "PersistentVolumeClaim/data  ", "ConfigMap/mine other-owner "])
+    cluster.where.joinpath("asked").unlink()
+    assert "namespace    aliquot-system stays, with: PersistentVolumeClaim/data ConfigMap/mine\n" in uninstall(cluster)
+    assert not any(kind == "namespaces" for _, kind, _ in deleted(asked(cluster)))
+
+
+def test_what_the_namespace_has_is_not_known(cluster):
+    """A kind that is announced and does not answer; the other steps are still done."""
+    cluster.answers[CONTENTS.format("pods,things.elasticgpu.io")] = "error: the server is currently unable to handle the request"
+    said = uninstall(cluster, status=1)
+    assert "aliquot-system stays: what else is in it is not known (kubectl: error: the server" in said
+    assert "something is left, see above; run this command again then" in said
+    assert asked(cluster)[-1] == NODES and not any(kind == "namespaces" for _, kind, _ in deleted(asked(cluster)))
 
 
 def test_another_namespace_and_the_crds_stay(cluster):
@@ -94,7 +162,7 @@ def test_pods_with_shares(cluster):
     cluster.answers[USERS] = {"items": [holder("ended", "Succeeded"), *(holder(f"p{i}") for i in range(22))]}
     said = uninstall(cluster, status=1)
     assert "22 pods hold shares; delete them, or give --force" in said and "team/p19 on node n\n  and 2 more" in said
-    assert "ended" not in said and asked(cluster) == [USERS]
+    assert "ended" not in said and asked(cluster)[-1] == USERS
     assert "they go on with their limits" in uninstall(cluster, "--force")
 
 
@@ -147,11 +215,39 @@ def test_nodes(cluster):
     assert patch in asked(cluster)
 
 
+SHARED = {"aliyun.com/gpu-mem": "80", "aliyun.com/gpu-count": "1", "tke.cloud.tencent.com/qgpu-memory": "80",
+          "tke.cloud.tencent.com/qgpu-core": "100"}
+
+
+def test_names_of_other_projects(cluster):
+    """A node without an agent has them from these; one with an agent, unless it leaves them."""
+    def patches(**status):
+        bare = {"metadata": {"name": "n"}, "status": {"capacity": SHARED, "allocatable": SHARED, **status}}
+        cluster.answers[NODES] = {"items": [bare]}
+        cluster.where.joinpath("asked").unlink(missing_ok=True)
+        cluster.run("uninstall")
+        return [call for call in asked(cluster) if call.startswith("patch nodes")]
+
+    trace = {"conditions": [{"type": "AliquotAgentReady", "status": "False"}]}
+    assert patches() == []
+    (patch,) = patches(**trace)
+    assert all(f'"{name}":null' in patch for name in SHARED)
+    agent = {"name": "agent", "args": ["--served-elsewhere=aliyun.com/gpu-mem,nvidia.com/gpu"]}
+    cluster.answers[AGENTS.format("aliquot-system")] = {"items": [{"spec": {"template": {"spec": {"containers": [agent]}}}}]}
+    (patch,) = patches(**trace)
+    assert "aliyun" not in patch and "qgpu-memory" in patch
+
+
 def test_the_release_of_helm(cluster):
-    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
-    revisions = DELETE + "-n gpus secrets -l owner=helm,name=mine"
+    """Not of one that has the chart as a part."""
+    notes = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "gpus"}
+    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": notes}}
+    revisions = DELETE + "-n gpus secrets,configmaps -l owner=helm,name=mine"
     cluster.answers[revisions] = "secret/a\nsecret/b"
-    assert "helm         2 revisions of release mine removed\n" in uninstall(cluster, "--system=gpus")
+    assert "helm         release mine in gpus has Aliquot as a part and stays" in uninstall(cluster)
+    assert revisions not in asked(cluster)
+    notes["elasticgpu.io/release"] = "mine"
+    assert "helm         2 revisions of release mine removed\n" in uninstall(cluster)
 
 
 @pytest.mark.parametrize("options, said", [

@@ -105,16 +105,6 @@ static bool is_exceeded(size_t name, const struct shares *shares, const struct g
 
 /* ---- as it is, and as it should be ---- */
 
-static bool is_listed(const char *list, const char *name) {
-    const char *item;
-    size_t len;
-
-    while (text_item(&list, &item, &len))
-        if (strlen(name) == len && strncmp(item, name, len) == 0)
-            return true;
-    return false;
-}
-
 void node_capacity_read(struct json node, struct node_capacity *ret) {
     struct json capacity = JSON_PATH(node, "status", "capacity");
     const char *owned =
@@ -125,7 +115,7 @@ void node_capacity_read(struct json node, struct node_capacity *ret) {
 
         if (!text || quantity_parse(text, strlen(text), &ret->amounts[i]) < 0)
             ret->amounts[i] = NODE_CAPACITY_NONE;
-        ret->owned[i] = is_listed(owned, names[i].name);
+        ret->owned[i] = text_has_item(owned, names[i].name);
     }
 }
 

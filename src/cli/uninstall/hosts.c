@@ -16,7 +16,6 @@
 #include "cli/uninstall/uninstall.h"
 #include "wire/json_write.h"
 
-#define LABEL "app.kubernetes.io/name=aliquot-agent"
 #define CLEAN "--clean"
 #define HEALTH "/run/aliquot-agent"
 #define READY_PROBE                                                                                \
@@ -24,10 +23,6 @@
     "\"/usr/local/bin/aliquot-agent\",\"--probe=" HEALTH "/ready\"]}}"
 
 /* ---- the DaemonSet ---- */
-
-static struct json agent_of(struct json daemons) {
-    return json_find(JSON_PATH(daemons, "spec", "template", "spec", "containers"), "name", "agent");
-}
 
 static bool cleans(struct json args) {
     struct json_iter it = json_iter(args);
@@ -212,8 +207,8 @@ static int await(const struct removal *r, const struct pass *p, struct err *err)
 static int clean_by_agents(const struct removal *r, struct json daemons, struct err *err) {
     struct pass p = {.namespace = r->system,
                      .name = json_string_or(JSON_PATH(daemons, "metadata", "name"), ""),
-                     .label = LABEL};
-    struct json agent = agent_of(daemons);
+                     .label = AGENT_LABEL};
+    struct json agent = removal_agent_of(daemons);
     int e = cleans(json_get(agent, "args")) ? 0 : order_cleaning(r, p.name, agent, err);
 
     return e < 0 ? e : await(r, &p, err);
@@ -232,8 +227,8 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
     struct json list, daemons;
     unsigned count = 0;
     struct json_iter it;
-    int e =
-        REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", LABEL, "-o", "json");
+    int e = REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", AGENT_LABEL, "-o",
+                        "json");
 
     it = json_iter(json_get(list, "items"));
     if (e == 0 && json_next(&it, NULL, &daemons))

@@ -9,7 +9,9 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/objects/node.h"
 #include "model/dialect.h"
+#include "model/gpu_model.h"
 #include "wire/json_write.h"
 
 #define WAIT_S 420 /* kubelet takes 5 minutes, and some seconds until it reports */
@@ -22,30 +24,23 @@
 
 /* Of agents, and orders to them, which the next ones would follow. */
 static const char *const annotations[] = {
-    LABELS_OWNED,
-    CAPACITY_OWNED,
-    MIG_REASON,
-    "elasticgpu.io/exclusive-cpus",
-    "elasticgpu.io/maintenance",
-    "elasticgpu.io/reset",
-    "elasticgpu.io/set-healthy",
+    LABELS_OWNED,    CAPACITY_OWNED, MIG_REASON,      NODE_CPUS_ANNOTATION,
+    GPU_MAINTENANCE, GPU_RESET,      GPU_SET_HEALTHY,
 };
 
-/* What agents write into the Node, and what their plugins serve in every case. */
+/* What agents write into the Node, and what their plugins serve in every case. The names of other
+ * projects are theirs on a node that has no agent. */
 static const struct {
     const char *name;
-    bool by_kubelet;
+    bool by_kubelet, shared;
 } resources[] = {
-    {"elasticgpu.io/gpu-memory", false},
-    {"tke.cloud.tencent.com/qgpu-memory", false},
-    {"aliyun.com/gpu-mem", false},
-    {"aliyun.com/gpu-count", false},
-    {RESOURCE_CORE, true},
-    {RESOURCE_SLOT, true},
-    {RESOURCE_QGPU_CORE, true},
+    {RESOURCE_MEMORY, false, false},     {"tke.cloud.tencent.com/qgpu-memory", false, true},
+    {"aliyun.com/gpu-mem", false, true}, {"aliyun.com/gpu-count", false, true},
+    {RESOURCE_CORE, true, false},        {RESOURCE_SLOT, true, false},
+    {RESOURCE_QGPU_CORE, true, true},
 };
 
-static const char *const conditions[] = {"AliquotAgentReady", "GPUHealthy"};
+static const char *const conditions[] = {NODE_AGENT_CONDITION, "GPUHealthy"};
 
 /* A patch of one Node. */
 struct node_patch {
@@ -54,16 +49,6 @@ struct node_patch {
     unsigned changes;
     unsigned held; /* resources that kubelet may hold for a plugin that has ended */
 };
-
-static bool is_listed(const char *list, const char *name) {
-    const char *item;
-    size_t len;
-
-    while (text_item(&list, &item, &len))
-        if (strlen(name) == len && strncmp(item, name, len) == 0)
-            return true;
-    return false;
-}
 
 static void put_null(struct node_patch *p, const char *key) {
     json_put_null(&p->w, key);
@@ -79,10 +64,10 @@ static void put_labels(struct node_patch *p, struct json meta) {
 
     json_object_begin(&p->w, "labels");
     while (json_next(&it, &key, &value))
-        if (key &&
-            ((owned && (is_listed(owned, key) || strcmp(key, "nvidia.com/gfd.timestamp") == 0)) ||
-             (json_valid(json_get(notes, MIG_REASON)) &&
-              strcmp(key, "nvidia.com/mig.config.state") == 0)))
+        if (key && ((owned &&
+                     (text_has_item(owned, key) || strcmp(key, "nvidia.com/gfd.timestamp") == 0)) ||
+                    (json_valid(json_get(notes, MIG_REASON)) &&
+                     strcmp(key, "nvidia.com/mig.config.state") == 0)))
             put_null(p, key);
     json_object_end(&p->w);
 }
@@ -103,20 +88,38 @@ static bool is_ours(const char *name) {
     return dialect_knows(name) || strncmp(name, "nvidia.com/mig-", 15) == 0;
 }
 
+static bool has_condition(struct json status, const char *type) {
+    return json_valid(json_find(json_get(status, "conditions"), "type", type));
+}
+
+/* Whether an agent has been there. */
+static bool has_trace(struct json meta, struct json status) {
+    for (size_t i = 0; i < sizeof(annotations) / sizeof(annotations[0]); i++)
+        if (json_valid(JSON_PATH(meta, "annotations", annotations[i])))
+            return true;
+    return has_condition(status, NODE_AGENT_CONDITION) ||
+           json_valid(JSON_PATH(status, "capacity", RESOURCE_MEMORY));
+}
+
+struct written {
+    bool here;         /* has_trace() */
+    const char *owned; /* the names of CAPACITY_OWNED */
+};
+
 /* Whether an agent wrote it, by itself or by its plugins; ret_held: by these. */
-static bool is_written(const char *name, const char *owned, bool *ret_held) {
+static bool is_written(const char *name, const struct written *by, bool *ret_held) {
     *ret_held = false;
     for (size_t i = 0; i < sizeof(resources) / sizeof(resources[0]); i++)
-        if (strcmp(resources[i].name, name) == 0) {
+        if (strcmp(resources[i].name, name) == 0 && (by->here || !resources[i].shared)) {
             *ret_held = resources[i].by_kubelet;
             return true;
         }
-    return owned && is_listed(owned, name);
+    return text_has_item(by->owned, name);
 }
 
 /* Of another plugin that runs, some is allocatable. kubelet holds what a plugin has offered for 5
  * minutes after its end, allocatable as 0, and shows 0 after that until it is removed. */
-static void put_resources(struct node_patch *p, struct json status, const char *owned,
+static void put_resources(struct node_patch *p, struct json status, const struct written *by,
                           const char *list) {
     struct json_iter it = json_iter(json_get(status, list));
     const char *name;
@@ -129,7 +132,7 @@ static void put_resources(struct node_patch *p, struct json status, const char *
         if (!name || !is_ours(name))
             continue;
         zero = is_zero(JSON_PATH(status, "capacity", name));
-        if (!is_written(name, owned, &held)) {
+        if (!is_written(name, by, &held)) {
             if (!zero && !is_zero(JSON_PATH(status, "allocatable", name)))
                 continue;
             held = true;
@@ -143,7 +146,7 @@ static void put_resources(struct node_patch *p, struct json status, const char *
 static void put_conditions(struct node_patch *p, struct json status) {
     json_array_begin(&p->w, "conditions");
     for (size_t i = 0; i < sizeof(conditions) / sizeof(conditions[0]); i++) {
-        if (!json_valid(json_find(json_get(status, "conditions"), "type", conditions[i])))
+        if (!has_condition(status, conditions[i]))
             continue;
         json_object_begin(&p->w, NULL);
         json_put_string(&p->w, "$patch", "delete");
@@ -156,7 +159,10 @@ static void put_conditions(struct node_patch *p, struct json status) {
 
 static void make_patch(struct node_patch *p, struct json node) {
     struct json meta = json_get(node, "metadata"), status = json_get(node, "status");
-    const char *owned = json_string(JSON_PATH(meta, "annotations", CAPACITY_OWNED));
+    const struct written by = {
+        .here = has_trace(meta, status),
+        .owned = json_string(JSON_PATH(meta, "annotations", CAPACITY_OWNED)),
+    };
 
     p->w = (struct json_writer){.out = &p->text};
     json_object_begin(&p->w, NULL);
@@ -165,8 +171,8 @@ static void make_patch(struct node_patch *p, struct json node) {
     put_annotations(p, meta);
     json_object_end(&p->w);
     json_object_begin(&p->w, "status");
-    put_resources(p, status, owned, "capacity");
-    put_resources(p, status, owned, "allocatable");
+    put_resources(p, status, &by, "capacity");
+    put_resources(p, status, &by, "allocatable");
     put_conditions(p, status);
     json_object_end(&p->w);
     json_object_end(&p->w);

@@ -9,9 +9,12 @@
 #include "cli/uninstall/uninstall.h"
 
 #define NAMES_MAX 12
+#define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
+#define CHECK "aliquot-check-uninstall"
+#define RELEASE "elasticgpu.io/release" /* the chart is all of the release of this name */
 #define PART_OF "app.kubernetes.io/part-of=aliquot"
 
-enum group { ADMISSION, WORKLOADS, RIGHTS, STATE };
+enum group { ADMISSION, WORKLOADS, RIGHTS, STATE, LOCATION };
 
 static const char system_namespace[] = "";
 
@@ -46,31 +49,38 @@ static const struct row {
       "aliquot-requests", "aliquot-scheduler-gpus", "aliquot-terms"}},
     {WORKLOADS, system_namespace, "poddisruptionbudgets", {"aliquot-scheduler"}},
     {WORKLOADS, system_namespace, "services", {"aliquot-webhook"}},
+    {WORKLOADS, system_namespace, "pods", {DOCTOR}},
     {RIGHTS,
      NULL,
      "clusterrolebindings",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-kube-scheduler-volumes",
-      "aliquot-scheduler", "aliquot-webhook"}},
+     {"aliquot-kube-scheduler", "aliquot-kube-scheduler-volumes", "aliquot-scheduler",
+      "aliquot-webhook", DOCTOR, CHECK}},
     {RIGHTS,
      NULL,
      "clusterroles",
      {"aliquot-agent", "aliquot-claims", "aliquot-gpu-operator", "aliquot-gpu-viewer",
-      "aliquot-online", "aliquot-scheduler", "aliquot-view", "aliquot-webhook",
-      "aliquot-weighted"}},
+      "aliquot-online", "aliquot-scheduler", "aliquot-view", "aliquot-webhook", "aliquot-weighted",
+      DOCTOR, CHECK}},
     {RIGHTS,
      system_namespace,
      "rolebindings",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-webhook"}},
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-webhook",
+      DOCTOR "-list"}},
     {RIGHTS,
      system_namespace,
      "roles",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-webhook"}},
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-webhook",
+      DOCTOR "-list"}},
     {RIGHTS, "kube-system", "rolebindings", {"aliquot-agent", "aliquot-kube-scheduler"}},
     {RIGHTS, "kube-system", "roles", {"aliquot-agent"}},
+    {RIGHTS, "default", "rolebindings", {DOCTOR "-create"}},
+    {RIGHTS, "default", "roles", {DOCTOR "-create"}},
+    {RIGHTS, "kube-node-lease", "rolebindings", {DOCTOR "-list"}},
+    {RIGHTS, "kube-node-lease", "roles", {DOCTOR "-list"}},
     {RIGHTS,
      system_namespace,
      "serviceaccounts",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler"}},
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", DOCTOR, CHECK}},
     {STATE,
      system_namespace,
      "secrets",
@@ -82,6 +92,7 @@ static const struct row {
       "aliquot-kube-scheduler-configuration"}},
     {STATE, system_namespace, "leases", {"aliquot-scheduler", "aliquot-kube-scheduler"}},
     {STATE, system_namespace, "csistoragecapacities", {"aliquot-wake"}},
+    {LOCATION, NULL, "clusterrolebindings", {LOCATION_BINDING}},
 };
 
 static int delete_row(const struct removal *r, const struct row *row, unsigned *count,
@@ -116,26 +127,39 @@ static int remove_group(const struct removal *r, const char *step, enum group gr
     int e = delete_group(r, group, &count, err);
 
     if (e == 0)
-        removal_say(step, "%u objects removed", count);
+        removal_say(step, "objects removed: %u", count);
     return e;
 }
 
 /* ---- steps ---- */
 
-/* What helm knows of it. First, while an object still has the release's name. */
+/* What helm knows of it. First, while an object still has the release's name. A release of which
+ * the chart is only a part is not Aliquot's. */
 int removal_of_release(const struct removal *r, struct err *err) {
     _cleanup_buf_ struct buf selector = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     unsigned count = 0;
-    struct json role;
-    const char *release;
+    struct json role, notes;
+    const char *release, *namespace;
     int e = REMOVAL_GET(&parser, &role, err, "clusterroles", "aliquot-agent", "-o", "json");
 
-    release = json_string(JSON_PATH(role, "metadata", "annotations", "meta.helm.sh/release-name"));
+    notes = JSON_PATH(role, "metadata", "annotations");
+    release = json_string(json_get(notes, "meta.helm.sh/release-name"));
+    namespace = json_string_or(json_get(notes, "meta.helm.sh/release-namespace"), r->system);
     if (e < 0 || !release)
         return e;
+    if (!json_is_string(json_get(notes, RELEASE), release)) {
+        removal_say("helm",
+                    "release %s in %s has Aliquot as a part and stays: remove the dependency from "
+                    "its chart, or its next upgrade brings Aliquot back",
+                    release, namespace);
+        return 0;
+    }
     buf_printf(&selector, "owner=helm,name=%s", release);
-    e = REMOVAL_DELETE(&count, err, "-n", r->system, "secrets", "-l", buf_str(&selector));
+    if (buf_error(&selector) < 0)
+        return err_errno(err, ENOMEM, "cannot remove release %s", release);
+    e = REMOVAL_DELETE(&count, err, "-n", namespace, "secrets,configmaps", "-l",
+                       buf_str(&selector));
     if (e == 0)
         removal_say("helm", "%u revisions of release %s removed", count, release);
     return e;
@@ -157,7 +181,7 @@ int removal_of_workloads(const struct removal *r, struct err *err) {
     if (e == 0)
         e = removal_await_pods(r, "workloads", "aliquot-agent", err);
     if (e == 0)
-        removal_say("workloads", "%u objects removed", count);
+        removal_say("workloads", "objects removed: %u", count);
     return e;
 }
 
@@ -170,31 +194,9 @@ int removal_of_state(const struct removal *r, struct err *err) {
     return remove_group(r, "state", STATE, err);
 }
 
-/* ---- the namespace ---- */
-
-/* That of deploy/ is Aliquot's own by its name. One that has other things in it, or that a user has
- * chosen, stays. */
-int removal_of_namespace(const struct removal *r, struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
+/* After all that is in the namespace. */
+int removal_of_location(const struct removal *r, struct err *err) {
     unsigned count = 0;
-    struct json all;
-    int e;
 
-    if (strcmp(r->system, "aliquot-system") != 0) {
-        removal_say("namespace", "%s stays; if it has nothing else: kubectl delete namespace %s",
-                    r->system, r->system);
-        return 0;
-    }
-    e = REMOVAL_GET(&parser, &all, err, "all", "-n", r->system, "--ignore-not-found", "-o", "json");
-    if (e < 0)
-        return e;
-    if (json_size(json_get(all, "items")) > 0) {
-        removal_say("namespace", "%s stays: it has other objects (kubectl get all -n %s)",
-                    r->system, r->system);
-        return 0;
-    }
-    e = REMOVAL_DELETE(&count, err, "namespaces", r->system);
-    if (e == 0)
-        removal_say("namespace", count ? "%s removed" : "%s is not there", r->system);
-    return e;
+    return delete_group(r, LOCATION, &count, err);
 }

@@ -13,7 +13,8 @@
 #include "wire/json.h"
 
 struct removal {
-    const char *system; /* the namespace of Aliquot */
+    const char *system; /* the namespace of Aliquot; NULL until removal_locate() has found it */
+    char found[64];     /* of system */
     bool force;         /* pods that hold shares are no reason to refuse */
     bool delete_crds;
     bool wait;         /* for the resources that kubelet still shows */
@@ -49,7 +50,21 @@ int removal_patch(struct err *err, const char *const *words);
 int removal_await_pods(const struct removal *r, const char *step, const char *name,
                        struct err *err);
 
-/* The steps, in their order. */
+/* The object by which a later call finds the namespace: it goes after all that is in there. */
+#define LOCATION_BINDING "aliquot-agent"
+#define AGENT_LABEL "app.kubernetes.io/name=aliquot-agent"
+
+/* The agent's container of a DaemonSet. */
+static inline struct json removal_agent_of(struct json daemons) {
+    return json_find(JSON_PATH(daemons, "spec", "template", "spec", "containers"), "name", "agent");
+}
+
+/* Before the first step, and without a change: the namespace, which must be that of --system where
+ * both are known, and the names that the installation leaves to other plugins (dialect_leave()). */
+int removal_locate(struct removal *r, struct err *err);
+
+/* The steps, in their order. More than 0: something is left, which has been said, and the other
+ * steps are still to be done. */
 int removal_check_users(const struct removal *r, struct err *err);
 int removal_of_release(const struct removal *r, struct err *err);
 int removal_of_admission(const struct removal *r, struct err *err);
@@ -61,4 +76,5 @@ int removal_of_gpus(const struct removal *r, struct err *err);
 int removal_of_state(const struct removal *r, struct err *err);
 int removal_of_crds(const struct removal *r, struct err *err);
 int removal_of_namespace(const struct removal *r, struct err *err);
+int removal_of_location(const struct removal *r, struct err *err);
 int removal_of_node_entries(const struct removal *r, struct err *err);
