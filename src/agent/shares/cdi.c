@@ -184,11 +184,17 @@ int cdi_remove(const char *dir, const char *nonce, struct err *err) {
     return remove_file(path, err);
 }
 
-int cdi_remove_guard(const char *dir, struct err *err) {
-    char path[512];
+/* What comes after the name of a file for that nonce; NULL: it is none. */
+static const char *after_share(const char *name, char ret_nonce[static NONCE_LEN + 1]) {
+    const char *end = name + strlen(FILE_PREFIX) + NONCE_LEN;
 
-    guard_path(dir, path, sizeof(path));
-    return remove_file(path, err);
+    if (strlen(name) < strlen(FILE_PREFIX) + NONCE_LEN + strlen(FILE_SUFFIX) ||
+        strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 ||
+        strncmp(end, FILE_SUFFIX, strlen(FILE_SUFFIX)) != 0)
+        return NULL;
+    memcpy(ret_nonce, name + strlen(FILE_PREFIX), NONCE_LEN);
+    ret_nonce[NONCE_LEN] = 0;
+    return nonce_valid(ret_nonce) ? end + strlen(FILE_SUFFIX) : NULL;
 }
 
 int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,
@@ -200,16 +206,33 @@ int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), voi
         return errno == ENOENT ? 0 : err_errno(err, errno, "cannot read %s", dir);
     while ((e = readdir(d))) {
         char nonce[NONCE_LEN + 1];
-        const char *at = e->d_name;
-        size_t len = strlen(at);
+        const char *rest = after_share(e->d_name, nonce);
 
-        if (len != strlen(FILE_PREFIX) + NONCE_LEN + strlen(FILE_SUFFIX) ||
-            strncmp(at, FILE_PREFIX, strlen(FILE_PREFIX)) != 0)
-            continue;
-        memcpy(nonce, at + strlen(FILE_PREFIX), NONCE_LEN);
-        nonce[NONCE_LEN] = 0;
-        if (nonce_valid(nonce))
+        if (rest && rest[0] == '\0')
             fn(nonce, userdata);
     }
     return 0;
+}
+
+/* Also what file_replace() makes beside it. */
+static bool is_ours(const char *name) {
+    char nonce[NONCE_LEN + 1];
+    const char *rest = strncmp(name, GUARD_FILE, strlen(GUARD_FILE)) == 0
+                           ? name + strlen(GUARD_FILE)
+                           : after_share(name, nonce);
+
+    return rest && (rest[0] == '\0' || (rest[0] == '.' && strlen(rest) == strlen(".XXXXXX")));
+}
+
+int cdi_remove_all(const char *dir, struct err *err) {
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    struct dirent *e;
+    int r = 0;
+
+    if (!d)
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot read %s", dir);
+    while ((e = readdir(d)))
+        if (is_ours(e->d_name) && unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT && r == 0)
+            r = err_errno(err, errno, "cannot remove %s/%s", dir, e->d_name);
+    return r;
 }

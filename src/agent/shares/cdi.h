@@ -29,7 +29,10 @@ bool cdi_has_guard(const char *dir);
 
 /* A missing file is no error. */
 int cdi_remove(const char *dir, const char *nonce, struct err *err);
-int cdi_remove_guard(const char *dir, struct err *err);
+
+/* Removes all files of ours, and what writes that were interrupted have left. Goes on after an
+ * error, and returns the first. A missing directory has none. */
+int cdi_remove_all(const char *dir, struct err *err);
 
 /* Calls `fn` with the nonce of each file of ours in `dir`. A missing directory has none. */
 int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,
