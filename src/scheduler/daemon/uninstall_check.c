@@ -33,12 +33,20 @@ static void end(struct check *c) {
 
 static void on_page(const struct kube_response *response, void *userdata) {
     struct check *c = userdata;
-    struct json_iter it = json_iter(json_get(response->body, "items"));
+    struct json items = json_get(response->body, "items");
+    struct json_iter it = json_iter(items);
     const char *next = json_string_or(JSON_PATH(response->body, "metadata", "continue"), "");
     struct json pod;
 
     if (response->status != 200) {
         c->failed = err_set(&c->err, EREMOTEIO, "cannot list the pods: %s", response->text) < 0;
+        end(c);
+        return;
+    }
+    /* No list is not an empty one. */
+    if (json_type(items) != JSON_ARRAY) {
+        c->failed = err_set(&c->err, EBADMSG,
+                            "cannot list the pods: the API server's answer is no list") < 0;
         end(c);
         return;
     }
