@@ -10,7 +10,9 @@ from test_chart import helm, programs, render   # noqa: F401  (fixtures)
 from test_inspect import Cluster
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
-USERS = "get pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs -A -o json"
+USERS = {"Pod": "/api/v1/pods", "Deployment": "/apis/apps/v1/deployments", "StatefulSet": "/apis/apps/v1/statefulsets",
+         "DaemonSet": "/apis/apps/v1/daemonsets", "ReplicaSet": "/apis/apps/v1/replicasets", "Job": "/apis/batch/v1/jobs",
+         "CronJob": "/apis/batch/v1/cronjobs"}
 NODES = "get nodes -o json"
 DELETE = "delete --ignore-not-found --wait=false -o name "
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
@@ -22,11 +24,17 @@ CONTENTS = ("get {} -n aliquot-system --ignore-not-found -o jsonpath={{range .it
             '{{.metadata.ownerReferences[0].name}} {{.metadata.deletionTimestamp}}{{"\\n"}}{{end}}')
 
 
+def listed(items):
+    """The objects as the lists of their kinds have them."""
+    return {f"get --raw {path}?limit=500": {"metadata": {}, "items": [item for item in items if item["kind"] == kind]}
+            for kind, path in USERS.items()}
+
+
 @pytest.fixture
 def cluster(aliquot, tmp_path):
     """Nothing is there: what an answer lacks, the test's kubectl does not find."""
     made = Cluster(aliquot, tmp_path)
-    made.answers = {USERS: {"items": []}, NODES: {"items": []}, KINDS: "pods\nthings.elasticgpu.io",
+    made.answers = {**listed([]), NODES: {"items": []}, KINDS: "pods\nthings.elasticgpu.io",
                     CONTENTS.format("pods"): "", CONTENTS.format("pods,things.elasticgpu.io"): ""}
     for name in ("aliquot-system", "gpus"):
         made.answers[f"get namespaces {name} --ignore-not-found -o name"] = "namespace/" + name
@@ -159,10 +167,10 @@ def holder(name, phase="Running", **annotations):
 
 
 def test_pods_with_shares(cluster):
-    cluster.answers[USERS] = {"items": [holder("ended", "Succeeded"), *(holder(f"p{i}") for i in range(22))]}
+    cluster.answers |= listed([holder("ended", "Succeeded"), *(holder(f"p{i}") for i in range(22))])
     said = uninstall(cluster, status=1)
     assert "22 pods hold shares; delete them, or give --force" in said and "team/p19 on node n\n  and 2 more" in said
-    assert "ended" not in said and asked(cluster)[-1] == USERS
+    assert "ended" not in said and not list(deleted(asked(cluster)))
     assert "they go on with their limits" in uninstall(cluster, "--force")
 
 
@@ -183,12 +191,41 @@ def test_workloads_with_claims(cluster):
     bare["metadata"] = {**bare["metadata"], "name": "bare", "namespace": "team"}
     cron = {"kind": "CronJob", "metadata": {"namespace": "team", "name": "cron"},
             "spec": {"jobTemplate": {"spec": {"template": template()}}}}
-    cluster.answers[USERS] = {"items": [
+    cluster.answers |= listed([
         owned, bare, cron, workload("Deployment", "d", template()),
         workload("Deployment", "waits", template({"elasticgpu.io/gpu-core": "10"})),
-        workload("Deployment", "other", {"spec": {"containers": []}})]}
+        workload("Deployment", "other", {"spec": {"containers": []}})])
     named = [line.split()[2] for line in uninstall(cluster).splitlines() if line.startswith("claims")]
-    assert named == ["team/bare", "team/cron", "team/d"]
+    assert named == ["team/bare", "team/d", "team/cron"]
+
+
+def test_pods_by_pages(cluster):
+    first = "get --raw /api/v1/pods?limit=500"
+    cluster.answers[first] = {"metadata": {"continue": "abc"}, "items": [holder("a")]}
+    cluster.answers[first + "&continue=abc"] = {"metadata": {}, "items": [holder("b")]}
+    said = uninstall(cluster, status=1)
+    assert "2 pods hold shares" in said and "team/a on" in said and "team/b on" in said
+
+
+def test_a_list_that_is_none(cluster):
+    cluster.answers["get --raw /api/v1/pods?limit=500"] = {"kind": "Status"}
+    assert "the API server does not list /api/v1/pods" in uninstall(cluster, status=1)
+
+
+def test_what_waits_for_the_own_scheduler(cluster):
+    """By its name, or by one that it has taken over."""
+    def bare(name, scheduler, **more):
+        return {"kind": "Pod", "metadata": {"namespace": "team", "name": name, "ownerReferences": [{"name": "d"}]},
+                "spec": {"schedulerName": scheduler, "containers": [], **more}}
+    configuration = 'profiles:\n  - schedulerName: aliquot-scheduler\n  - schedulerName: "volcano"\n  # - schedulerName: kai-scheduler\n'
+    cluster.answers["get configmaps -n aliquot-system aliquot-kube-scheduler -o json"] = {"data": {"configuration.yaml": configuration}}
+    cluster.answers |= listed([
+        bare("waits", "aliquot-scheduler"), bare("taken", "volcano"), bare("bound", "volcano", nodeName="n"), bare("not", "kai-scheduler"),
+        bare("default", "default-scheduler"), workload("Deployment", "d", {"spec": {"schedulerName": "aliquot-scheduler"}})])
+    told = [line.split(maxsplit=1)[1] for line in uninstall(cluster).splitlines() if line.startswith("schedulers")]
+    assert told == [f"{what}: Pending without it" for what in (
+        "Pod team/waits names scheduler aliquot-scheduler", "Pod team/taken names scheduler volcano",
+        "Deployment team/d names scheduler aliquot-scheduler")]
 
 
 def node(**status):
@@ -238,6 +275,76 @@ def test_names_of_other_projects(cluster):
     assert "aliyun" not in patch and "qgpu-memory" in patch
 
 
+# ---- the files on the nodes ----
+
+def agents(*arguments, ready=1, image="agent:1"):
+    """The DaemonSet, of one node."""
+    return {"metadata": {"name": "agents", "generation": 1}, "spec": {"template": {"spec": {"containers": [
+        {"name": "agent", "image": image, "args": ["--x", *arguments], "volumeMounts": [{"mountPath": "/host"}, {"mountPath": "/sys"}]}]}}},
+        "status": {"observedGeneration": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberReady": ready}}
+
+
+class Hosts:
+    """The step, by the DaemonSet as it is found and as it is afterwards."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def clean(self, found, after, *options, status=0):
+        self.cluster.answers[AGENTS.format("aliquot-system")] = {"items": [found]}
+        self.cluster.answers["get daemonsets -n aliquot-system agents -o json"] = after
+        self.cluster.where.joinpath("asked").unlink(missing_ok=True)
+        return uninstall(self.cluster, *options, status=status)
+
+    def orders(self):
+        return [call for call in asked(self.cluster) if call.startswith("patch -n aliquot-system daemonsets agents ")]
+
+
+@pytest.fixture
+def hosts(cluster):
+    return Hosts(cluster)
+
+
+def test_the_agents_are_ordered_once(hosts):
+    """A repeated call sees the order in the DaemonSet and only waits, but for another image."""
+    ordered = agents("--clean")
+    assert "hosts        1 nodes cleaned\n" in hosts.clean(agents(), ordered)
+    (order,) = hosts.orders()
+    assert '"args":["--x","--clean"]' in order and '{"mountPath":"/sys","$patch":"delete"}' in order and "image" not in order
+    assert "1 nodes cleaned; where containers with shares run, what they use stays\n" in hosts.clean(ordered, ordered, "--force")
+    hosts.clean(ordered, ordered, "--agent-image=agent:1")
+    assert not hosts.orders()
+    hosts.clean(ordered, ordered, "--agent-image=agent:2")
+    (order,) = hosts.orders()
+    assert '"args":["--x","--clean"]' in order and '"image":"agent:2"' in order
+
+
+def test_a_node_that_is_not_cleaned(hosts, cluster):
+    """The rest is removed, and the exit status says that something is left."""
+    pods = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-agent -o json"
+    cluster.answers[pods] = {"items": [{"metadata": {}, "spec": {"nodeName": "away"}, "status": {}}]}
+    told = hosts.clean(agents(), agents("--clean", ready=0), "--timeout=0", status=1)
+    assert "not cleaned within 0 s (--timeout): away;" in told and "something is left" in told
+    assert asked(cluster)[-1] == NODES
+
+
+def test_the_order_is_taken_back(hosts, cluster):
+    """By what installs from a repository: agents would run again while all else is removed."""
+    said = hosts.clean(agents(), agents(), status=1)
+    assert "DaemonSet agents has been changed back while it cleans the nodes: suspend what manages it" in said
+    assert not any(kind == "clusterroles" for _, kind, _ in deleted(asked(cluster)))
+
+
+def test_a_spare_with_another_image(cluster):
+    """The first had a name that is nowhere."""
+    cluster.answers["create -n kube-system -f /dev/fd/3"] = "error: (AlreadyExists)"
+    spare = "get daemonsets -n kube-system aliquot-uninstall -o json"
+    cluster.answers[spare] = agents("--clean")
+    assert "1 nodes cleaned" in uninstall(cluster, "--agent-image=agent:3")
+    (order,) = [call for call in asked(cluster) if call.startswith("patch -n kube-system daemonsets aliquot-uninstall ")]
+    assert '"containers":[{"name":"agent","image":"agent:3"}]' in order
+
+
 def test_the_release_of_helm(cluster):
     """Not of one that has the chart as a part."""
     notes = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "gpus"}
@@ -257,5 +364,5 @@ def test_wrong_arguments(cluster, options, said):
 
 
 def test_what_kubectl_says(cluster):
-    cluster.answers[USERS] = "error: pods is forbidden"
+    cluster.answers["get --raw /api/v1/pods?limit=500"] = "error: pods is forbidden"
     assert uninstall(cluster, status=1) == "aliquot uninstall: kubectl: error: pods is forbidden\n"

@@ -66,7 +66,8 @@ static void put_args(struct json_writer *w, struct json args) {
 
     json_array_begin(w, "args");
     while (json_next(&it, NULL, &arg))
-        json_put_string(w, NULL, json_string_or(arg, ""));
+        if (!json_is_string(arg, CLEAN))
+            json_put_string(w, NULL, json_string_or(arg, ""));
     json_put_string(w, NULL, CLEAN);
     json_array_end(w);
 }
@@ -86,6 +87,8 @@ static int order_cleaning(const struct removal *r, const char *name, struct json
     buf_puts(&patch, begin);
     put_args(&w, json_get(agent, "args"));
     put_mounts(&w, json_get(agent, "volumeMounts"));
+    if (r->image)
+        json_put_string(&w, "image", r->image);
     buf_puts(&patch, "}]}}}}");
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot change the agents");
@@ -99,8 +102,8 @@ static int order_cleaning(const struct removal *r, const char *name, struct json
 #define SPARE_NAMESPACE "kube-system"
 #define SPARE_LABELS "{\"app.kubernetes.io/name\":\"" SPARE "\"}"
 
-/* The directories are those of deploy/. In a namespace that is there on every cluster and takes
- * privileged pods. */
+/* It assumes the directories that deploy/ uses. In a namespace that is there on every cluster and
+ * takes privileged pods. */
 static const char spare[] =
     "{\"apiVersion\":\"apps/v1\",\"kind\":\"DaemonSet\",\"metadata\":{\"name\":\"" SPARE "\"},"
     "\"spec\":{\"selector\":{\"matchLabels\":" SPARE_LABELS "},\"template\":{\"metadata\":"
@@ -115,6 +118,21 @@ static const char spare[] =
     "{\"name\":\"host\",\"mountPath\":\"/host\",\"mountPropagation\":\"Bidirectional\"},"
     "{\"name\":\"health\",\"mountPath\":\"" HEALTH "\"}],\"readinessProbe\":" READY_PROBE
     ",\"image\":";
+
+/* One that an earlier call has left may have an image that is nowhere. */
+static int correct_spare(const struct removal *r, struct err *err) {
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    struct json_writer w = {.out = &patch};
+
+    buf_puts(&patch, "{\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"agent\","
+                     "\"image\":");
+    json_put_string(&w, NULL, r->image);
+    buf_puts(&patch, "}]}}}}");
+    if (buf_error(&patch) < 0)
+        return err_errno(err, ENOMEM, "cannot change the DaemonSet that cleans the nodes");
+    return REMOVAL_PATCH(err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE, "--type=strategic", "-p",
+                         buf_str(&patch));
+}
 
 static int make_spare(const struct removal *r, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
@@ -132,7 +150,7 @@ static int make_spare(const struct removal *r, struct err *err) {
     (void) lseek(fd, 0, SEEK_SET);
     (void) snprintf(file, sizeof(file), "/dev/fd/%d", fd);
     e = KUBECTL(&printed, err, "create", "-n", SPARE_NAMESPACE, "-f", file);
-    return e < 0 && strstr(err->text, "(AlreadyExists)") ? 0 : e;
+    return e < 0 && strstr(err->text, "(AlreadyExists)") ? correct_spare(r, err) : e;
 }
 
 /* ---- waiting ---- */
@@ -153,10 +171,10 @@ static bool is_done(struct json daemons) {
     struct json status = json_get(daemons, "status");
     uint64_t wanted = number(status, "desiredNumberScheduled");
 
-    return !json_valid(daemons) || (number(status, "observedGeneration") >=
-                                        number(json_get(daemons, "metadata"), "generation") &&
-                                    number(status, "updatedNumberScheduled") == wanted &&
-                                    number(status, "numberReady") == wanted);
+    return number(status, "observedGeneration") >=
+               number(json_get(daemons, "metadata"), "generation") &&
+           number(status, "updatedNumberScheduled") == wanted &&
+           number(status, "numberReady") == wanted;
 }
 
 /* What is left there is for the next agent, or for the node's next boot. */
@@ -176,7 +194,14 @@ static int name_missing(const struct removal *r, const struct pass *p, struct er
                     "not cleaned within %u s (--timeout):%s; there remove /run/aliquot, "
                     "/var/lib/aliquot and /var/run/cdi/elasticgpu.io-share-*.json by hand",
                     r->limit_s, buf_str(&nodes));
-    return e;
+    return e < 0 ? e : 1;
+}
+
+static int say_cleaned(const struct removal *r, struct json daemons) {
+    removal_say("hosts", "%llu nodes cleaned%s",
+                (unsigned long long) number(json_get(daemons, "status"), "numberReady"),
+                r->force ? "; where containers with shares run, what they use stays" : "");
+    return 0;
 }
 
 static int await(const struct removal *r, const struct pass *p, struct err *err) {
@@ -191,11 +216,20 @@ static int await(const struct removal *r, const struct pass *p, struct err *err)
 
         if (e < 0)
             return e;
-        if (is_done(daemons)) {
-            removal_say("hosts", "%llu nodes cleaned",
-                        (unsigned long long) number(json_get(daemons, "status"), "numberReady"));
-            return 0;
+        if (!json_valid(daemons)) {
+            removal_say("hosts",
+                        "DaemonSet %s is gone, nodes may have their files; give "
+                        "--agent-image",
+                        p->name);
+            return 1;
         }
+        if (!cleans(json_get(removal_agent_of(daemons), "args")))
+            return err_set(err, EBUSY,
+                           "DaemonSet %s has been changed back while it cleans the nodes: suspend "
+                           "what manages it (Argo CD, Flux), and run this command again",
+                           p->name);
+        if (is_done(daemons))
+            return say_cleaned(r, daemons);
         if (time(NULL) >= end)
             return name_missing(r, p, err);
         (void) nanosleep(&pause, NULL);
@@ -209,7 +243,9 @@ static int clean_by_agents(const struct removal *r, struct json daemons, struct 
                      .name = json_string_or(JSON_PATH(daemons, "metadata", "name"), ""),
                      .label = AGENT_LABEL};
     struct json agent = removal_agent_of(daemons);
-    int e = cleans(json_get(agent, "args")) ? 0 : order_cleaning(r, p.name, agent, err);
+    bool ordered = cleans(json_get(agent, "args")) &&
+                   (!r->image || json_is_string(json_get(agent, "image"), r->image));
+    int e = ordered ? 0 : order_cleaning(r, p.name, agent, err);
 
     return e < 0 ? e : await(r, &p, err);
 }
@@ -227,6 +263,7 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
     struct json list, daemons;
     unsigned count = 0;
     struct json_iter it;
+    bool left;
     int e = REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", AGENT_LABEL, "-o",
                         "json");
 
@@ -237,5 +274,9 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
         e = clean_by_spare(r, err);
     else if (e == 0)
         removal_say("hosts", "no agents; where nodes still have their files, give --agent-image");
-    return e < 0 ? e : REMOVAL_DELETE(&count, err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE);
+    if (e < 0)
+        return e;
+    left = e > 0;
+    e = REMOVAL_DELETE(&count, err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE);
+    return e < 0 ? e : left;
 }

@@ -230,22 +230,23 @@ static int sweep_nodes(struct sweep *s, struct err *err) {
     return e;
 }
 
-/* Until kubelet has not written any of it again for a while. */
+/* Until kubelet has not written any of it again for a while. What it has not written yet, shortly
+ * after an earlier sweep, does not show on the Nodes. */
 static int await_kubelets(struct sweep *s, struct err *err) {
     const struct timespec pause = {.tv_sec = PAUSE_S};
     time_t begin = time(NULL), last = begin;
     int e = 0;
 
     while (e == 0 && time(NULL) < last + QUIET_S) {
+        if (time(NULL) > begin + WAIT_S)
+            return err_set(err, ETIMEDOUT,
+                           "entries of Aliquot still come back on Nodes after %d s; does a plugin "
+                           "of these names, or an agent, run on the nodes?%s",
+                           WAIT_S, buf_str(&s->waiting));
         (void) nanosleep(&pause, NULL);
         e = sweep_nodes(s, err);
         if (s->changed > 0)
             last = time(NULL);
-        if (e == 0 && s->held > 0 && last > begin + WAIT_S)
-            return err_set(err, ETIMEDOUT,
-                           "kubelet still shows %u resources after %d s; does a plugin of these "
-                           "names run on the nodes?%s",
-                           s->held, WAIT_S, buf_str(&s->waiting));
     }
     return e;
 }
@@ -266,7 +267,7 @@ int removal_of_node_entries(const struct removal *r, struct err *err) {
     if (s.away.len > 0)
         removal_say("nodes", "not ready, so kubelet may show some again when it is back:%s",
                     buf_str(&s.away));
-    if (!r->wait || s.held == 0)
+    if (!r->wait)
         return 0;
     e = await_kubelets(&s, err);
     if (e == 0)

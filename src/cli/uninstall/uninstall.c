@@ -46,7 +46,8 @@ static const struct opt options[] = {
     {"timeout", 0, "SECONDS", "how long pods of Aliquot are waited for (default 60)", opt_u32,
      &arg.limit_s},
     {"agent-image", 0, "IMAGE",
-     "of the agent, to remove its files from the nodes where its DaemonSet is gone already",
+     "of the agent that cleans the nodes, where its DaemonSet is gone already, or is older than "
+     "0.2",
      opt_string, &arg.image},
     KUBECTL_OPTIONS,
     OPT_END,

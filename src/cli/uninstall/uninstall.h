@@ -19,7 +19,8 @@ struct removal {
     bool delete_crds;
     bool wait;         /* for the resources that kubelet still shows */
     uint32_t limit_s;  /* how long pods of Aliquot are waited for */
-    const char *image; /* of the agent, where its DaemonSet is gone; NULL: nodes are not cleaned */
+    const char *image; /* of the agent: in place of its DaemonSet's, or where that is gone; NULL:
+                        * the DaemonSet's, and without one no nodes are cleaned */
 };
 
 /* Prints what a step has done: its name, then the text. */

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What uses Aliquot: pods that hold shares, and workloads whose pods would start without a GPU. */
+/* What uses Aliquot: pods that hold shares, workloads whose pods would start without a GPU, and
+ * what waits for its kube-scheduler. Objects are read by pages: all of a large cluster at once are
+ * more than kubectl prints. */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "cli/uninstall/uninstall.h"
 #include "kube/objects/pod_claims.h"
 #include "kube/objects/share_holder.h"
 #include "model/dialect.h"
 
-#define TOLD 20 /* pods that are named */
+#define TOLD 20 /* objects that are named */
+#define PAGE 500
+#define OWN_SCHEDULER "aliquot-scheduler"
 #define KEPT_RUNNING                                                                               \
     "they go on with their limits until their containers end, and no container of them starts "    \
     "again"
@@ -26,22 +31,21 @@ static bool has_ended(struct json pod) {
     return json_is_string(phase, "Succeeded") || json_is_string(phase, "Failed");
 }
 
-static unsigned name_holders(struct json items, struct buf *names) {
-    struct json_iter it = json_iter(items);
-    struct json pod;
-    unsigned n = 0;
+struct users {
+    struct buf schedulers; /* names with commas between that only Aliquot's kube-scheduler has */
+    struct buf holders;    /* pods, a line each */
+    unsigned nholders, nclaims, nwaiting;
+};
 
-    while (json_next(&it, NULL, &pod)) {
-        if (!json_is_string(json_get(pod, "kind"), "Pod") || !pod_holds_share(pod))
-            continue;
-        if (n++ < TOLD)
-            buf_printf(names, "\n  %s/%s on node %s", text_of(pod, "namespace"),
-                       text_of(pod, "name"),
-                       json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
-    }
-    if (n > TOLD)
-        buf_printf(names, "\n  and %u more", n - TOLD);
-    return n;
+static void users_done(struct users *u) {
+    buf_done(&u->schedulers);
+    buf_done(&u->holders);
+}
+
+static void see_holder(struct users *u, struct json pod) {
+    if (pod_holds_share(pod) && u->nholders++ < TOLD)
+        buf_printf(&u->holders, "\n  %s/%s on node %s", text_of(pod, "namespace"),
+                   text_of(pod, "name"), json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
 }
 
 /* ---- claims by annotation ---- */
@@ -95,48 +99,137 @@ static bool names_claim_only(struct json pod) {
     return false;
 }
 
-static void list_claim_workloads(struct json items) {
-    struct json_iter it = json_iter(items);
-    struct json item;
+/* ---- its kube-scheduler ---- */
 
-    while (json_next(&it, NULL, &item)) {
-        if (json_size(JSON_PATH(item, "metadata", "ownerReferences")) > 0 || has_ended(item) ||
-            !names_claim_only(pod_of(item)))
-            continue;
+/* The names that kube-scheduler's configuration gives it, each a line of the text. */
+static void add_names(struct buf *names, const char *text) {
+    static const char key[] = "- schedulerName: ";
+
+    for (const char *line = text; line && line[0]; line = strchr(line, '\n')) {
+        line += strspn(line, "\n ");
+        if (strncmp(line, key, strlen(key)) == 0) {
+            const char *name = line + strlen(key);
+
+            name += name[0] == '"';
+            buf_printf(names, ",%.*s", (int) strcspn(name, "\"\n "), name);
+        }
+    }
+}
+
+static int read_names(const struct removal *r, struct buf *names, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json map, text;
+    int e = REMOVAL_GET(&parser, &map, err, "configmaps", "-n", r->system, "aliquot-kube-scheduler",
+                        "-o", "json");
+    struct json_iter it = json_iter(json_get(map, "data"));
+
+    buf_puts(names, OWN_SCHEDULER);
+    while (e == 0 && json_next(&it, NULL, &text))
+        add_names(names, json_string_or(text, ""));
+    if (e == 0 && buf_error(names) < 0)
+        e = err_errno(err, ENOMEM, "cannot read the names of schedulers");
+    return e;
+}
+
+/* ---- all of it ---- */
+
+static void see_template(struct users *u, const char *kind, struct json object) {
+    struct json pod = pod_of(object);
+    const char *scheduler = json_string(JSON_PATH(pod, "spec", "schedulerName"));
+    bool bound = json_valid(JSON_PATH(pod, "spec", "nodeName"));
+    bool owned = json_size(JSON_PATH(object, "metadata", "ownerReferences")) > 0;
+
+    if (has_ended(object))
+        return;
+    if (!owned && names_claim_only(pod) && u->nclaims++ < TOLD)
         removal_say("claims",
                     "%s %s/%s names a claim by annotation only: a new pod of it starts, "
                     "without a GPU",
-                    json_string_or(json_get(item, "kind"), ""), text_of(item, "namespace"),
-                    text_of(item, "name"));
+                    kind, text_of(object, "namespace"), text_of(object, "name"));
+    /* A pod that was made has its scheduler, whatever its owner's template says. */
+    if (scheduler && !bound && (!owned || strcmp(kind, "Pod") == 0) &&
+        text_has_item(buf_str(&u->schedulers), scheduler) && u->nwaiting++ < TOLD)
+        removal_say("schedulers", "%s %s/%s names scheduler %s: Pending without it", kind,
+                    text_of(object, "namespace"), text_of(object, "name"), scheduler);
+}
+
+static const struct {
+    const char *path, *kind;
+} lists[] = {
+    {"/api/v1/pods", "Pod"},
+    {"/apis/apps/v1/deployments", "Deployment"},
+    {"/apis/apps/v1/statefulsets", "StatefulSet"},
+    {"/apis/apps/v1/daemonsets", "DaemonSet"},
+    {"/apis/apps/v1/replicasets", "ReplicaSet"},
+    {"/apis/batch/v1/jobs", "Job"},
+    {"/apis/batch/v1/cronjobs", "CronJob"},
+};
+
+/* `next`: where the list goes on, "" at its beginning and after its end. */
+static int see_page(struct users *u, size_t list, struct buf *next, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf path = BUF_INIT(0);
+    struct json page, items, object;
+    struct json_iter it;
+    int e;
+
+    buf_printf(&path, "%s?limit=%d%s%s", lists[list].path, PAGE, next->len > 0 ? "&continue=" : "",
+               buf_str(next));
+    buf_reset(next);
+    if (buf_error(&path) < 0)
+        return err_errno(err, ENOMEM, "cannot list %s", lists[list].path);
+    e = REMOVAL_GET(&parser, &page, err, "--raw", buf_str(&path));
+    items = json_get(page, "items");
+    if (e == 0 && json_type(items) != JSON_ARRAY)
+        e = err_set(err, EBADMSG, "the API server does not list %s", lists[list].path);
+    it = json_iter(items);
+    while (e == 0 && json_next(&it, NULL, &object)) {
+        if (list == 0)
+            see_holder(u, object);
+        see_template(u, lists[list].kind, object);
     }
+    buf_puts(next, json_string_or(JSON_PATH(page, "metadata", "continue"), ""));
+    if (e == 0 && (buf_error(next) < 0 || buf_error(&u->holders) < 0))
+        e = err_errno(err, ENOMEM, "cannot list the pods with shares");
+    return e;
+}
+
+static int see_all(struct users *u, struct err *err) {
+    _cleanup_buf_ struct buf next = BUF_INIT(0);
+    int e = 0;
+
+    for (size_t i = 0; e == 0 && i < sizeof(lists) / sizeof(lists[0]); i++)
+        do
+            e = see_page(u, i, &next, err);
+        while (e == 0 && next.len > 0);
+    if (u->nclaims > TOLD)
+        removal_say("claims", "and %u more", u->nclaims - TOLD);
+    if (u->nwaiting > TOLD)
+        removal_say("schedulers", "and %u more", u->nwaiting - TOLD);
+    if (u->nholders > TOLD)
+        buf_printf(&u->holders, "\n  and %u more", u->nholders - TOLD);
+    return e;
 }
 
 /* ---- the step ---- */
 
 int removal_check_users(const struct removal *r, struct err *err) {
-    _cleanup_buf_ struct buf names = BUF_INIT(0);
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json list, items;
-    unsigned holders;
-    int e = REMOVAL_GET(&parser, &list, err,
-                        "pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs", "-A",
-                        "-o", "json");
+    _cleanup_(users_done) struct users u = {.schedulers = BUF_INIT(0), .holders = BUF_INIT(0)};
+    int e = read_names(r, &u.schedulers, err);
 
+    if (e == 0)
+        e = see_all(&u, err);
     if (e < 0)
         return e;
-    items = json_get(list, "items");
-    list_claim_workloads(items);
-    holders = name_holders(items, &names);
-    if (buf_error(&names) < 0)
-        return err_errno(err, ENOMEM, "cannot list the pods with shares");
-    if (holders == 0)
+    if (u.nholders == 0)
         removal_say("shares", "no pod holds one");
     else
-        removal_say("shares", "%u pods hold shares:%s", holders, buf_str(&names));
-    if (holders > 0 && !r->force)
+        removal_say("shares", "%u pods hold shares:%s", u.nholders, buf_str(&u.holders));
+    if (u.nholders > 0 && !r->force)
         return err_set(err, EBUSY,
-                       "%u pods hold shares; delete them, or give --force: " KEPT_RUNNING, holders);
-    if (holders > 0)
+                       "%u pods hold shares; delete them, or give --force: " KEPT_RUNNING,
+                       u.nholders);
+    if (u.nholders > 0)
         removal_say("shares", KEPT_RUNNING);
     return 0;
 }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `aliquot uninstall --wait` beside a kubelet that writes a plugin's resources until it has given
+ * them up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "cli/cluster/kubectl.h"
+#include "cli/uninstall/uninstall.h"
+
+#define NODE(capacity)                                                                             \
+    "{\"items\":[{\"metadata\":{\"name\":\"n\"},\"status\":{\"conditions\":[{\"type\":\"Ready\","  \
+    "\"status\":\"True\"}],\"capacity\":{" capacity "},\"allocatable\":{" capacity "}}}]}"
+
+/* kubelet writes every 10 s what is missing: an amount until it has given up the plugin, and 0 once
+ * after that. */
+static struct {
+    time_t now, gives_up, wrote;
+    bool shows, zero_written;
+    unsigned patches;
+} k;
+
+time_t __wrap_time(time_t *ret);
+time_t __wrap_time(time_t *ret) {
+    (void) ret;
+    return k.now;
+}
+
+static void kubelet_writes(void) {
+    bool given_up = k.now >= k.gives_up;
+
+    if (k.now < k.wrote + 10 || (given_up && k.zero_written))
+        return;
+    k.wrote = k.now;
+    k.shows = true;
+    k.zero_written = given_up;
+}
+
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left) {
+    (void) left;
+    k.now += pause->tv_sec;
+    kubelet_writes();
+    return 0;
+}
+
+/* The test is kubectl. */
+int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
+    (void) err;
+    if (strcmp(arguments[0], "patch") == 0) {
+        k.patches++;
+        k.shows = false;
+    } else {
+        assert_string_equal(arguments[1], "nodes");
+        buf_puts(ret, !k.shows         ? NODE("")
+                      : k.zero_written ? NODE("\"elasticgpu.io/gpu-core\":\"0\"")
+                                       : NODE("\"elasticgpu.io/gpu-core\":\"200\""));
+    }
+    return 0;
+}
+
+static int wait_for(time_t gives_up, bool shows, struct err *err) {
+    static const struct removal wait = {.system = "aliquot-system", .wait = true};
+
+    memset(&k, 0, sizeof(k));
+    k.now = k.wrote = 1000;
+    k.gives_up = gives_up;
+    k.shows = shows;
+    return removal_of_node_entries(&wait, err);
+}
+
+static void it_ends_when_kubelet_has_written_its_zero(void **state) {
+    struct err err;
+
+    (void) state;
+    assert_int_equal(wait_for(1300, true, &err), 0);
+    assert_true(k.zero_written && !k.shows);
+    assert_in_range(k.now, 1300 + 40, 1300 + 60);
+}
+
+/* An earlier call has just removed what is there. */
+static void it_looks_again_where_nothing_is_shown(void **state) {
+    struct err err;
+
+    (void) state;
+    assert_int_equal(wait_for(1300, false, &err), 0);
+    assert_true(k.zero_written && !k.shows && k.patches > 1);
+    assert_in_range(k.now, 1300 + 40, 1300 + 60);
+}
+
+static void it_does_not_wait_for_ever(void **state) {
+    struct err err;
+
+    (void) state;
+    assert_int_equal(wait_for(1000000, true, &err), -ETIMEDOUT);
+    assert_in_range(k.now, 1000 + 420, 1000 + 470);
+    assert_non_null(strstr(err.text, "does a plugin of these names, or an agent, run"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_ends_when_kubelet_has_written_its_zero),
+        cmocka_unit_test(it_looks_again_where_nothing_is_shown),
+        cmocka_unit_test(it_does_not_wait_for_ever),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
