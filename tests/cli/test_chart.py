@@ -195,6 +195,20 @@ def test_what_is_no_value_is_refused_by_name(setting, reason, helm):
     assert not made.stdout
 
 
+def test_the_check_before_uninstalling_has_an_end_and_few_rights(render):
+    """An interrupted removal may have taken the scheduler's account."""
+    made = render()
+    job = made["Job", "default", "aliquot-check-uninstall"]["spec"]
+    assert job["activeDeadlineSeconds"] == 120
+    assert job["template"]["spec"]["serviceAccountName"] == "aliquot-check-uninstall"
+    assert made["ClusterRole", "", "aliquot-check-uninstall"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    binding = made["ClusterRoleBinding", "", "aliquot-check-uninstall"]
+    for one in (made["ServiceAccount", "default", "aliquot-check-uninstall"], made["ClusterRole", "", "aliquot-check-uninstall"], binding):
+        notes = one["metadata"]["annotations"]
+        assert notes["helm.sh/hook"] == "pre-delete" and int(notes["helm.sh/hook-weight"]) < 0
+    assert binding["roleRef"]["name"] == binding["subjects"][0]["name"] == "aliquot-check-uninstall"
+
+
 # Objects, and places in them.
 AGENT, SCHEDULER, DOCTOR = "DaemonSet aliquot-agent", "Deployment aliquot-scheduler", "Pod aliquot-doctor"
 UNINSTALL = "Job aliquot-check-uninstall"
@@ -320,10 +334,12 @@ EFFECTS = {
         UNINSTALL: (FIRST + "imagePullPolicy", "Never")}),
     "scheduler.replicas": (3, in_scheduler("spec.replicas", 3)),
     "scheduler.nodeSelector": ({"pool": "control"}, {
-        SCHEDULER: (POD + "nodeSelector", {"pool": "control"}), DOCTOR: ("spec.nodeSelector", {"pool": "control"})}),
+        SCHEDULER: (POD + "nodeSelector", {"pool": "control"}), DOCTOR: ("spec.nodeSelector", {"pool": "control"}),
+        UNINSTALL: (POD + "nodeSelector", {"pool": "control", "kubernetes.io/os": "linux"})}),
     "scheduler.affinity": ({"podAntiAffinity": {}}, in_scheduler(POD + "affinity", {"podAntiAffinity": {}})),
-    "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], in_scheduler(
-        POD + "tolerations", [{"key": "mine", "operator": "Exists"}])),
+    "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], {
+        SCHEDULER: (POD + "tolerations", [{"key": "mine", "operator": "Exists"}]),
+        UNINSTALL: (POD + "tolerations", [{"key": "mine", "operator": "Exists"}])}),
     "scheduler.resources": ({"limits": {"memory": "777Mi"}}, in_scheduler(FIRST + "resources.limits.memory", "777Mi")),
     "scheduler.priorityClassName": ("mine", in_scheduler(POD + "priorityClassName", "mine")),
     "scheduler.podAnnotations": ({"team": "a"}, in_scheduler("spec.template.metadata.annotations.team", "a")),
@@ -332,7 +348,7 @@ EFFECTS = {
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
-    "uninstall.check": (True, {UNINSTALL: ("metadata.annotations", lambda node: node["helm.sh/hook"] == "pre-delete")}),
+    "uninstall.check": (True, {UNINSTALL: ("metadata.annotations", lambda node: node["helm.sh/hook"] == "pre-delete"), MORE: None}),
 }
 # The default says the same; what the sample is compared with has another value.
 OTHERWISE = {"crds.keep": False, "uninstall.check": False}
