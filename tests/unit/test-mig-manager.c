@@ -309,8 +309,9 @@ static void a_wish_is_decided_by_the_file_that_is_there(void **state) {
     mig_manager_want(w.manager, "all", true);
     end(0, "");
     expect(MIG_STATE_SUCCESS, "");
-    restart();
+    stop();
     put_file(w.file, "two");
+    assert_int_equal(start(), 0);
     mig_manager_want(w.manager, "all", true);
     expect(MIG_STATE_PENDING, "");
     assert_false(w.job->order.mode_only);
@@ -324,6 +325,56 @@ static void a_wish_is_decided_by_the_file_that_is_there(void **state) {
     end(0, "");
 }
 
+/* As mounts of a ConfigMap are, with each start of the pod. */
+static void the_same_text_is_the_same_file(void **state) {
+    (void) state;
+    put_file(w.file, "one");
+    mig_manager_want(w.manager, "all", true);
+    end(0, "");
+    stop();
+    put_file(w.file, "one");
+    assert_int_equal(start(), 0);
+    mig_manager_want(w.manager, "all", true);
+    expect(MIG_STATE_SUCCESS, "");
+    assert_true(w.job->order.mode_only);
+    end(0, "");
+}
+
+/* As before it was known of which files the record is; from then on it is. */
+static void a_record_of_an_older_agent_is_of_the_files_that_are_there(void **state) {
+    (void) state;
+    stop();
+    put_file(w.file, "one");
+    put_file(w.record, "all\n");
+    assert_int_equal(start(), 0);
+    mig_manager_want(w.manager, "all", true);
+    expect(MIG_STATE_SUCCESS, "");
+    end(0, "");
+    stop();
+    put_file(w.file, "two");
+    assert_int_equal(start(), 0);
+    mig_manager_want(w.manager, "all", true);
+    expect(MIG_STATE_PENDING, "");
+    end(0, "");
+}
+
+/* Neither before the restart nor after it is anything applied of the new file. */
+static void what_fails_of_another_file_is_not_on_record(void **state) {
+    (void) state;
+    put_file(w.file, "one");
+    mig_manager_want(w.manager, "all", true);
+    end(0, "");
+    put_file(w.file, "two");
+    mig_manager_see_file(w.manager);
+    end(-EIO, "no answer");
+    expect(MIG_STATE_FAILED, "no answer");
+    restart();
+    mig_manager_want(w.manager, "all", true);
+    expect(MIG_STATE_PENDING, "");
+    assert_false(w.job->order.mode_only);
+    end(0, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_card_is_reset_once_when_it_is_known, set_up, tear_down),
@@ -331,6 +382,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_a_file_nothing_is_divided, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wish_is_decided_by_the_file_that_is_there, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_same_text_is_the_same_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_record_of_an_older_agent_is_of_the_files_that_are_there,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_fails_of_another_file_is_not_on_record, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_division_is_restored_after_instances_on_demand, set_up,
                                         tear_down),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/mig/manager.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -13,11 +13,12 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#define PENDING_MS 5000  /* after this time what is in use is read again */
-#define UNREADY_MS 30000 /* after a failure before the first change */
-#define BUSY_MS 2000     /* while another process has the lock, or there is no driver */
-#define SPACING_MS 1000  /* between two jobs for the same wish */
-#define RESETTING_MS 500 /* between two evaluations whether a reset has ended */
+#define TEXT_MAX ((size_t) 2 << 20) /* a file that is read has less */
+#define PENDING_MS 5000             /* after this time what is in use is read again */
+#define UNREADY_MS 30000            /* after a failure before the first change */
+#define BUSY_MS 2000                /* while another process has the lock, or there is no driver */
+#define SPACING_MS 1000             /* between two jobs for the same wish */
+#define RESETTING_MS 500            /* between two evaluations whether a reset has ended */
 
 struct mig_manager {
     uv_loop_t *loop;
@@ -47,27 +48,53 @@ const char *mig_state_name(enum mig_state state) {
 
 /* ---- the record ---- */
 
+/* What is named was applied of a text, not of a path: it can be replaced while no agent runs. A
+ * file that cannot be read is as one that is not there. */
+static uint64_t hash_file(uint64_t hash, const char *path) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    bool there = path[0] && file_read(path, TEXT_MAX, &text, NULL) >= 0;
+
+    return hash_text(hash, there ? buf_str(&text) : NULL);
+}
+
+static uint64_t hash_files(const struct mig_manager *m) {
+    return hash_file(hash_file(HASH_START, m->options.file), m->options.hooks);
+}
+
+/* A line with the name, and one with the hash of the files. */
+static void put_record(const struct mig_manager *m) {
+    char text[MIG_CONFIG_NAME_MAX + 32];
+    struct err err;
+    int n = snprintf(text, sizeof(text), "%s\n%016" PRIx64 "\n", m->applied, m->files);
+
+    if (file_replace(m->options.record, text, (size_t) n, 0644, &err) < 0)
+        log_warn("the division that was applied is not recorded: %s", err.text);
+}
+
+static void write_record(struct mig_manager *m, const char *config) {
+    if (!m->fresh && strcmp(m->applied, config) == 0)
+        return;
+    m->fresh = false;
+    text_copy(m->applied, sizeof(m->applied), config);
+    put_record(m);
+}
+
+/* Records of older agents have the name only: of the files that are there. */
 static void read_record(struct mig_manager *m) {
     _cleanup_buf_ struct buf text = BUF_INIT(64 << 10);
+    uint64_t files;
+    size_t name;
 
     m->fresh = file_read(m->options.record, 4096, &text, NULL) < 0;
     if (m->fresh)
         return;
     text_copy(m->applied, sizeof(m->applied), buf_str(&text));
-    m->applied[strcspn(m->applied, "\n")] = 0;
-}
-
-static void write_record(struct mig_manager *m, const char *config) {
-    char line[MIG_CONFIG_NAME_MAX + 2];
-    struct err err;
-    int n = snprintf(line, sizeof(line), "%s\n", config);
-
-    if (!m->fresh && strcmp(m->applied, config) == 0)
-        return;
-    m->fresh = false;
-    text_copy(m->applied, sizeof(m->applied), config);
-    if (file_replace(m->options.record, line, (size_t) n, 0644, &err) < 0)
-        log_warn("the division that was applied is not recorded: %s", err.text);
+    name = strcspn(m->applied, "\n");
+    m->applied[name] = 0;
+    if (sscanf(buf_str(&text) + name, "\n%16" SCNx64, &files) != 1)
+        put_record(m);
+    else if (files != m->files)
+        write_record(m, "");
 }
 
 /* ---- status ---- */
@@ -258,28 +285,14 @@ static const char *name_of(const char *config) {
     return strlen(config) < MIG_CONFIG_NAME_MAX ? config : "(a name that is too long)";
 }
 
-static uint64_t hash_file(uint64_t hash, const char *path) {
-    struct stat st;
-
-    if (!path[0] || stat(path, &st) < 0)
-        return hash;
-    hash = hash_bytes(hash, &st.st_ino, sizeof(st.st_ino));
-    hash = hash_bytes(hash, &st.st_size, sizeof(st.st_size));
-    return hash_bytes(hash, &st.st_mtim, sizeof(st.st_mtim));
-}
-
-static uint64_t hash_files(const struct mig_manager *m) {
-    return hash_file(hash_file(HASH_START, m->options.file), m->options.hooks);
-}
-
 /* Returns whether they are others than before: nothing is applied of these. */
 static bool see_files(struct mig_manager *m) {
     uint64_t files = hash_files(m);
     bool other = files != m->files;
 
     m->files = files;
-    if (other)
-        m->applied[0] = 0;
+    if (other && !m->fresh)
+        write_record(m, "");
     return other;
 }
 

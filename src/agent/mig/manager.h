@@ -38,7 +38,8 @@ struct mig_manager_options {
     struct mig_executor *executor;
     const char *file;   /* mig-parted's file; "": what the cards can have */
     const char *hooks;  /* mig-parted's hooks file; "": none */
-    const char *record; /* file that has the name of what was applied last; gone after a boot */
+    const char *record; /* file that has what was applied last, and of which files; gone after a
+                         * boot */
     /* Why there is no file now; NULL: there is one, or none is named. */
     const char *(*no_file)(void *userdata);
     /* Cards (bits, by index) that do not answer. */
