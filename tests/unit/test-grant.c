@@ -403,6 +403,49 @@ static void the_assignment_of_a_newer_scheduler_is_refused(void **state) {
     expect(*state, &w, VERDICT_DENY, "it is of a newer scheduler");
 }
 
+static void write_record(struct fixture *f, const char *record) {
+    char path[384];
+
+    slot_path(&f->slots, N1, "record.json", path);
+    assert_int_equal(file_replace(path, record, strlen(record), 0600, NULL), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, NULL), 0);
+}
+
+/* After a rollback: the card is not free, also where the pod is known no longer. */
+static void what_the_record_of_a_newer_agent_names_is_held(void **state) {
+    static const char newer[] =
+        "{\"version\":2,\"podUID\":\"u1\",\"namespace\":\"ns\",\"pod\":\"p-u1\","
+        "\"container\":\"main\",\"more\":{},\"devices\":[{\"index\":0,\"uuid\":\"GPU-a\","
+        "\"core\":30,\"memory\":68719476736,\"podCore\":60,\"podMemory\":68719476736,"
+        "\"physical\":68719476736,\"podPhysical\":68719476736,\"more\":{}}]}";
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec other = {.uid = "u2", .containers = SPEC, .assignment = MAIN_30};
+    _cleanup_buf_ struct buf before = BUF_INIT(1 << 16), after = BUF_INIT(1 << 16);
+    struct fixture *f = *state;
+    struct slot_total total;
+    struct slot *slot;
+    char path[384];
+
+    fill(f, N1, &w, "main");
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(file_read(path, 1 << 16, &before, NULL), 0);
+    write_record(f, newer);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 64 * GIB && total.physical == 64 * GIB);
+    assert_int_equal(total.core, 60);
+    expect(f, &other, VERDICT_WAIT, "still held by pod ns/p-u1");
+    /* And its files are the newer agent's. */
+    slot = slot_find(&f->slots, N1);
+    assert_null(slot->ledger);
+    f->snapshot.devices[0].context_bytes = 400 << 20;
+    slot_set_contexts(&f->slots, &f->snapshot);
+    assert_int_equal(slot_write_limits(&f->slots, slot, NULL), 0);
+    assert_int_equal(file_read(path, 1 << 16, &after, NULL), 0);
+    assert_int_equal(before.len, after.len);
+    assert_memory_equal(before.data, after.data, before.len);
+}
+
 /* After a rollback: it stays as it is until the container starts again. */
 static void the_record_of_a_newer_agent_is_kept(void **state) {
     static const char newer[] =
@@ -414,13 +457,10 @@ static void the_record_of_a_newer_agent_is_kept(void **state) {
     struct slot_total total;
     struct slot *slot;
     char path[384];
-    struct err err;
 
     fill(f, N1, &w, "main");
+    write_record(f, newer);
     slot_path(&f->slots, N1, "record.json", path);
-    assert_int_equal(file_replace(path, newer, sizeof(newer) - 1, 0600, NULL), 0);
-    slot_store_done(&f->slots);
-    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
     slot = slot_find(&f->slots, N1);
     assert_true(slot->grant.newer);
     assert_string_equal(slot->grant.pod_uid, "u1");
@@ -762,6 +802,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
         cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(the_record_of_a_newer_agent_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_record_of_a_newer_agent_names_is_held, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(the_assignment_of_a_newer_scheduler_is_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_share_grows_in_place, setup, teardown),

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "agent/shares/grant.h"
 #include "agent/shares/provision.h"
 #include "agent/shares/shares.h"
 #include "base/buf.h"
@@ -23,6 +24,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "fake-monitor.h"
+#include "share/ledger.h"
 
 #define N1 "00000000000000000000000000000001"
 #define N2 "00000000000000000000000000000002"
@@ -39,6 +41,30 @@ const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid) 
         if (strcmp(pods_of_node[i].pod.uid, uid) == 0)
             return &pods_of_node[i];
     return NULL;
+}
+
+enum verdict __wrap_grant_judge(const struct grant_world *w, const char *pod_uid,
+                                const char *container, struct slot_grant *ret, struct err *why);
+
+const struct signing_verifier *__wrap_keys_verifier(const struct keys *k);
+
+const struct signing_verifier *__wrap_keys_verifier(const struct keys *k) {
+    (void) k;
+    return NULL;
+}
+
+/* A quarter of the card, as if the scheduler had signed it. */
+enum verdict __wrap_grant_judge(const struct grant_world *w, const char *pod_uid,
+                                const char *container, struct slot_grant *ret, struct err *why) {
+    struct assigned_device device = {
+        .uuid = "GPU-0", .core = 25, .memory = 20 * GIB, .physical = 20 * GIB};
+    struct assigned_container c = {.ndevices = 1, .devices = &device};
+    const struct assignment a = {.ncontainers = 1, .containers = &c};
+
+    (void) pod_uid;
+    text_copy(c.name, sizeof(c.name), container);
+    assert_int_equal(slot_grant_make(&w->pod->pod, &a, container, ret, why), 0);
+    return VERDICT_GRANT;
 }
 
 struct fixture {
@@ -351,6 +377,120 @@ static void a_restarted_container_gets_its_nodes_anew(void **state) {
     assert_non_null(strstr(why.text, "MIG-1 is not on this node"));
 }
 
+/* The agent starts after one of a later release, which has raised the version of the record. */
+static struct slot *start_after_newer(struct fixture *f, bool other_ledger) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
+    struct slot *slot;
+    char path[384], *version;
+
+    slot_path(&f->shares.slots, N1, "record.json", path);
+    assert_int_equal(file_read(path, 1 << 16, &text, NULL), 0);
+    version = strstr(text.data, "\"version\":1");
+    assert_non_null(version);
+    version[strlen("\"version\":")] = '2';
+    assert_int_equal(file_replace(path, text.data, text.len, 0600, NULL), 0);
+    slot_path(&f->shares.slots, N1, "ledger", path);
+    if (other_ledger)
+        assert_int_equal(file_replace(path, "another form", 12, 0666, NULL), 0);
+    slot_store_done(&f->shares.slots);
+    assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
+    slot = slot_find(&f->shares.slots, N1);
+    assert_non_null(slot);
+    assert_true(slot->grant.newer);
+    assert_null(slot->ledger);
+    return slot;
+}
+
+static void expect_filled(struct fixture *f, uint32_t ndevices) {
+    const struct slot *slot = slot_find(&f->shares.slots, N1);
+    struct ledger_usage usage;
+
+    assert_non_null(slot);
+    assert_false(slot->grant.newer);
+    assert_int_equal(slot->grant.ndevices, ndevices);
+    if (ndevices > 0)
+        assert_non_null(slot->ledger);
+    if (ndevices > 0)
+        assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+}
+
+static void serve_shares(void) {
+    snapshot.devices[0].divided = false;
+    snapshot.ndevices = 1;
+}
+
+/* After a rollback: what the container is to have is decided anew, and its files are made anew. */
+static void a_share_of_a_newer_agent_is_filled_again(void **state) {
+    const struct provision p = {.nonce = N1, .pod_uid = "u1", .container = "main"};
+    struct fixture *f = *state;
+    struct err why;
+
+    serve_shares();
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    expect_filled(f, 1);
+    (void) start_after_newer(f, true);
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    expect_filled(f, 1);
+    (void) start_after_newer(f, false);
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    expect_filled(f, 1);
+}
+
+static void a_companion_of_a_newer_agent_is_filled_again(void **state) {
+    const struct provision p = {
+        .nonce = N1, .pod_uid = "u1", .container = "main", .companion = true};
+    struct fixture *f = *state;
+    struct err why;
+
+    serve_shares();
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    assert_int_equal(start_after_newer(f, false)->grant.ndevices, 0);
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    expect_filled(f, 0);
+}
+
+static void a_replica_of_a_newer_agent_is_filled_again(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    serve_shares();
+    snapshot.devices[0].offer = GPU_OFFER_PARTS;
+    assert_int_equal(give_part(f, N1, "u1", 4, &why), VERDICT_GRANT);
+    assert_true(start_after_newer(f, true)->grant.replica);
+    assert_int_equal(give_part(f, N1, "u1", 4, &why), VERDICT_GRANT);
+    expect_filled(f, 1);
+    assert_int_equal(give_part(f, N2, "u2", 4, &why), VERDICT_GRANT);
+}
+
+static void a_device_of_a_newer_agent_has_one_pod(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    (void) start_after_newer(f, false);
+    expect_wait(f, "u2", "MIG-1", "MIG instance MIG-1 is still held by pod ns/p-u1");
+    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    expect_filled(f, 0);
+}
+
+/* Its library is not known, and it has none. */
+static void a_companion_of_a_newer_agent_keeps_no_library(void **state) {
+    const struct provision p = {
+        .nonce = N1, .pod_uid = "u1", .container = "main", .companion = true};
+    const struct library current = {.dir = "fedcba9876543210"};
+    struct fixture *f = *state;
+    char path[384];
+    struct err why;
+
+    serve_shares();
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    (void) start_after_newer(f, false);
+    put(f, "/lib/0123456789abcdef/libaliquot.so", "");
+    library_clean(&current, f->dir, &f->shares.slots);
+    (void) snprintf(path, sizeof(path), "%s/lib/0123456789abcdef", f->dir);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_instance_is_given_whole, setup, teardown),
@@ -364,6 +504,14 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_whole_card_has_one_pod, setup, teardown),
         cmocka_unit_test_setup_teardown(fewer_replicas_wait_for_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_of_a_newer_agent_is_filled_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_companion_of_a_newer_agent_is_filled_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_replica_of_a_newer_agent_is_filled_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_device_of_a_newer_agent_has_one_pod, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_companion_of_a_newer_agent_keeps_no_library, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -353,6 +353,8 @@ static bool audit_slot(struct audit *a, struct slot *slot) {
     bool again = false, changed = false, readable;
     struct ledger_usage u;
 
+    if (slot->grant.newer)
+        return false;
     readable = slot->ledger && ledger_snapshot(slot->ledger, &u) == 0;
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
         const struct gpu_device *card = gpu_find_card(s, slot->grant.devices[i].uuid);

@@ -88,7 +88,7 @@ void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
     struct ledger_usage u;
 
     memset(ret, 0, sizeof(*ret));
-    if (slot->grant.ndevices == 0)
+    if (slot->grant.ndevices == 0 || slot->grant.newer)
         return;
     if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0) {
         ret->damaged = true;

@@ -360,6 +360,8 @@ void driver_limit_update(struct shares *s) {
         return;
     }
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
+        if (slot->grant.newer)
+            continue;
         w = find_limit(s, slot);
         if (w && !is_populated(w))
             begin_ending(w);

@@ -42,7 +42,7 @@ static void join(struct shares *s, struct slot *slot) {
 
 void gputime_join(struct shares *s) {
     for (struct slot *slot = s->slots.slots; slot && s->arbiter; slot = slot->hh.next)
-        if (!slot->compute && slot->grant.ndevices > 0)
+        if (!slot->compute && slot->grant.ndevices > 0 && !slot->grant.newer)
             join(s, slot);
 }
 
@@ -109,7 +109,8 @@ void gputime_pod(struct shares *s, const struct pod_entry *e) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         struct slot_terms terms;
 
-        if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
+        if (slot->grant.ndevices == 0 || slot->grant.newer ||
+            strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
             continue;
         read_terms(s, &e->pod, &slot->grant, &terms);
         if (!same_terms(&terms, &slot->grant.terms))

@@ -33,12 +33,14 @@ int library_note(const struct library *l, const char *share, struct err *err) {
 static bool list_used(const struct slot_store *slots, struct buf *used) {
     for (const struct slot *slot = slots->slots; slot; slot = slot->hh.next) {
         char path[384];
+        int r;
 
         if (slot->grant.ndevices == 0 && !slot->grant.newer)
             continue;
         slot_path(slots, slot->nonce, NOTE, path);
         buf_putc(used, ' ');
-        if (file_read(path, LIBRARY_NAME_LEN, used, NULL) < 0)
+        r = file_read(path, LIBRARY_NAME_LEN, used, NULL);
+        if (r < 0 && (r != -ENOENT || slot->grant.ndevices > 0))
             return false;
     }
     return buf_error(used) == 0;

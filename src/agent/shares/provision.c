@@ -204,9 +204,19 @@ static enum verdict deny_unwritten(struct err *why) {
     return VERDICT_DENY;
 }
 
+/* The container is restarted. */
+static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
+    if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
+        return deny_unwritten(why);
+    gputime_join(s);
+    return VERDICT_GRANT;
+}
+
 /* Makes a share of the grant, which is taken over. */
 static enum verdict fill_share(struct shares *s, const struct provision *p,
                                struct slot_grant *grant, struct slot **ret, struct err *why) {
+    const struct slot *before = slot_find(&s->slots, p->nonce);
+    bool newer = before && before->grant.newer;
     const char *dir;
 
     /* Before the slot holds the card: MPS begins only while none does. */
@@ -220,15 +230,7 @@ static enum verdict fill_share(struct shares *s, const struct provision *p,
         return deny_unwritten(why);
     gputime_join(s);
     log_grant(*ret);
-    return VERDICT_GRANT;
-}
-
-/* The container is restarted. */
-static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
-    if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
-        return VERDICT_DENY;
-    gputime_join(s);
-    return VERDICT_GRANT;
+    return newer ? mend_share(s, *ret, why) : VERDICT_GRANT; /* its files may be of another form */
 }
 
 static enum verdict finish(struct shares *s, const struct slot *slot, struct err *why) {
@@ -245,13 +247,9 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
     if (grant_again(p, slot)) {
         v = mend_share(s, slot, why);
     } else {
-        bool newer = slot && slot->grant.newer;
-
         v = judge_pod(s, p, &grant, why);
         if (v == VERDICT_GRANT)
             v = fill_share(s, p, &grant, &slot, why);
-        if (v == VERDICT_GRANT && newer) /* its files may be of another form, too */
-            v = mend_share(s, slot, why);
     }
     return v == VERDICT_GRANT ? finish(s, slot, why) : v;
 }

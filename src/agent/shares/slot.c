@@ -77,6 +77,8 @@ static void hold_limits(const struct slot_store *s, struct slot *slot) {
 static void open_files(struct slot_store *s, struct slot *slot) {
     char path[384];
 
+    if (slot->grant.newer)
+        return;
     if (slot->grant.ndevices > 0 && slot->limits_fd <= 0)
         hold_limits(s, slot);
     if (slot->grant.ndevices == 0 || slot->ledger) /* NOLINT */
@@ -148,7 +150,8 @@ static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
     slot_grant_done(&grant);
     if (!slot)
         return err_set(err, ENOMEM, "out of memory");
-    load_terms(s, slot);
+    if (!slot->grant.newer)
+        load_terms(s, slot);
     open_files(s, slot);
     return 0;
 }
@@ -197,7 +200,8 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
 
 static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
     if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
-        a->ndevices != b->ndevices || a->nwhole != b->nwhole || a->replica != b->replica)
+        a->ndevices != b->ndevices || a->nwhole != b->nwhole || a->replica != b->replica ||
+        a->newer != b->newer)
         return false;
     for (uint32_t i = 0; i < a->nwhole; i++)
         if (strcmp(a->whole[i].uuid, b->whole[i].uuid) != 0)
@@ -286,6 +290,8 @@ static int write_limits(const char *path, const struct slot_grant *g, struct err
 int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err) {
     char path[384];
 
+    if (slot->grant.newer)
+        return 0;
     slot_path(s, slot->nonce, "limits", path);
     return write_limits(path, &slot->grant, err);
 }

@@ -89,7 +89,8 @@ struct slot_grant {
     uint32_t nwhole;
     struct slot_whole *whole;
     bool replica;            /* kubelet has chosen it; other pods have the devices, too */
-    bool newer;              /* its record is of a newer agent, and only whose it is was read */
+    bool newer;              /* its record is of a newer agent: what it holds counts, and its files
+                              * are neither read nor written until the slot is filled again */
     uint8_t exported;        /* enum export_kind: the variables that the container gets */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
@@ -156,7 +157,7 @@ bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapsh
 void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot);
 
 /* Brings the slot's limits file in line with its grant, in place, for a container that runs, too.
- */
+ * Those of a newer agent stay as they are. */
 int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err);
 
 /* Its content then. */
@@ -226,6 +227,6 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
 void slot_grant_done(struct slot_grant *g);
 
 /* The record as text and back, for tests and fuzzing. Of a record of a newer agent, the grant has
- * the pod and the container, and no devices. */
+ * the pod, the container, and the devices if they can be read. */
 void slot_record_encode(const struct slot_grant *g, struct buf *out);
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err);

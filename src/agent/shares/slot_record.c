@@ -14,8 +14,9 @@
 #include "wire/json_write.h"
 
 /* The oldest version that a reader has to know. A newer agent may add members to a record without
- * another number where an older one, which ignores them, keeps within the share all the same.
- * `version`, `podUID`, `namespace`, `pod` and `container` are the same in every version. */
+ * another number where an older one, which ignores them, keeps within the share all the same. What
+ * says whose the share is, and what it holds, is the same in every version: `version`, `podUID`,
+ * `namespace`, `pod`, `container`, `devices`, `whole` and `replica`. */
 #define RECORD_VERSION 1
 
 void slot_grant_done(struct slot_grant *g) {
@@ -143,9 +144,37 @@ static int read_whole(struct json list, struct slot_grant *g) {
     return g->whole ? 0 : -ENOMEM;
 }
 
+static int read_devices(struct json list, struct slot_grant *g) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+
+    if (json_type(list) != JSON_ARRAY || json_size(list) > GPU_CARDS_MAX)
+        return -EBADMSG;
+    g->devices = calloc(json_size(list) + 1, sizeof(*g->devices));
+    while (g->devices && json_next(&it, NULL, &item))
+        if (!read_device(item, &g->devices[g->ndevices++]))
+            return -EBADMSG;
+    return g->devices ? 0 : -ENOMEM;
+}
+
+static int read_held(struct json root, struct slot_grant *g) {
+    int r = read_devices(json_get(root, "devices"), g);
+
+    if (!json_bool(json_get(root, "replica"), &g->replica))
+        g->replica = false;
+    return r < 0 ? r : read_whole(json_get(root, "whole"), g);
+}
+
+/* A record of a newer agent is not removed, whatever is in it. */
+static int read_newer(struct json root, struct slot_grant *g) {
+    int r = read_held(root, g);
+
+    if (r < 0)
+        g->ndevices = g->nwhole = 0;
+    return r == -ENOMEM ? r : 0;
+}
+
 static int read_grant(struct json root, struct slot_grant *g) {
-    struct json devices = json_get(root, "devices"), item;
-    struct json_iter it = json_iter(devices);
     uint32_t version;
 
     if (!read_u32(root, "version", &version) || version < RECORD_VERSION ||
@@ -156,18 +185,11 @@ static int read_grant(struct json root, struct slot_grant *g) {
         return -EBADMSG;
     g->newer = version > RECORD_VERSION;
     if (g->newer)
-        return 0;
-    if (!read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
-        json_size(devices) > GPU_CARDS_MAX)
+        return read_newer(root, g);
+    if (!read_driver(root, &g->driver))
         return -EBADMSG;
-    if (!json_bool(json_get(root, "replica"), &g->replica))
-        g->replica = false;
     g->exported = (uint8_t) export_kind_find(json_string(json_get(root, "foreign")));
-    g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
-    while (g->devices && json_next(&it, NULL, &item))
-        if (!read_device(item, &g->devices[g->ndevices++]))
-            return -EBADMSG;
-    return g->devices ? read_whole(json_get(root, "whole"), g) : -ENOMEM;
+    return read_held(root, g);
 }
 
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
