@@ -8,7 +8,7 @@ FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit release release-arm64 images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -78,27 +78,26 @@ $(BUILD)-release/build.ninja: | setup
 	@meson setup $(BUILD)-release $(RELEASE) \
 		>$(BUILD)-release.log 2>&1 && rm -f $(BUILD)-release.log || { cat $(BUILD)-release.log; exit 1; }
 
-# Told of a version by its own command line, and not by the environment.
-ifeq ($(origin VERSION),command line)
-release: setup
-	@scripts/release $(VERSION) --build $(BUILD) --url "$(URL)"
-else
-release: $(BUILD)-release/build.ninja  ## an optimized build, as the images contain it; VERSION=x.y.z URL=https://...: a release in dist/, all but the push
+optimized: $(BUILD)-release/build.ninja  ## an optimized build in $(BUILD)-release, as images and packages contain it
 	@ninja -C $(BUILD)-release --quiet
-endif
 
-release-arm64: setup
+release: setup  ## a release in dist/, all but the push (VERSION=x.y.z URL=https://...)
+	@[ -n "$(VERSION)" ] && [ -n "$(URL)" ] || { \
+		echo 'usage: make release VERSION=x.y.z URL=https://... (the build alone: make optimized)' >&2; exit 2; }
+	@scripts/release "$(VERSION)" --build $(BUILD) --url "$(URL)"
+
+optimized-arm64: setup
 	@scripts/setup $(FOR_ARM64)
 	@[ -f $(BUILD)-release-arm64/build.ninja ] || \
 		meson setup $(BUILD)-release-arm64 $(RELEASE) --cross-file "$$(scripts/fetch-arm64)/cross.ini" >/dev/null
 	@ninja -C $(BUILD)-release-arm64 --quiet
 
-images: release release-arm64  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
+images: optimized optimized-arm64  ## archives of the images without docker, in $(BUILD)-images, on amd64 for amd64 and arm64
 	@SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" python3 images/aliquot_images.py \
 		--build $(BUILD)-release --cross $(BUILD)-release-arm64 "$$(scripts/fetch-arm64)/root" \
 		--revision "$$(git describe --always --dirty --abbrev=40 --exclude='*')" --out $(BUILD)-images
 
-packages: release release-arm64  ## packages for Debian, RPM and kubectl (krew), on amd64 for amd64 and arm64, and for helm, in $(BUILD)-packages
+packages: optimized optimized-arm64  ## packages for Debian, RPM and kubectl (krew), on amd64 for amd64 and arm64, and for helm, in $(BUILD)-packages
 	@scripts/setup patchelf rpm
 	@export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"; \
 		scripts/make-packages --build $(BUILD)-release --out $(BUILD)-packages && \

@@ -42,6 +42,8 @@ HOWS = {
 }
 REASONS = {
     "CI itself": "CI runs it (.ci/run)",
+    "build": "builds the programs that the tests run",
+    "PATH": "is for the reader's shell; the tests have a PATH of their own",
     "another cluster": "needs a cluster of another kind",
     "GPU": "needs a GPU",
     "hours": "measures or searches for long; its target is checked",
@@ -53,6 +55,8 @@ RULES = [
     Rule("kubectl|aliquot (explain|gpus|doctor)", "tutorial", path="docs/tutorial.md"),
     Rule("(KEEP=1 )?make demo", "by", 'tests/cluster/test_demo.py: "demo", "demo.py"'),
     Rule("make test$", "not", "CI itself"),
+    Rule("make$", "not", "build"),
+    Rule("export PATH=", "not", "PATH"),
     Rule("make test-gpu", "not", "GPU"),
     Rule("make gpu-kit", "by", "tests/gpu/test_kit.py: import pack"),
     Rule("make (bench|chaos)|OPENB=DIRECTORY make bench-packing", "not", "hours"),
@@ -68,6 +72,7 @@ RULES = [
     Rule("aliquot explain large", "not", "example"),
     Rule("aliquot (gpus|inspect|explain|defrag|doctor)", "cluster"),
     Rule("scripts/manifests --served-elsewhere", "here"),
+    Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
     Rule("aliquot uninstall", "by", 'tests/e2e/whole_cluster.py: "uninstall"'),
     Rule("helm install", "by", 'tests/e2e/test_helm.py: "install"'),

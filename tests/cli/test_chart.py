@@ -209,6 +209,35 @@ def test_the_check_before_uninstalling_has_an_end_and_few_rights(render):
     assert binding["roleRef"]["name"] == binding["subjects"][0]["name"] == "aliquot-check-uninstall"
 
 
+# ---- the files in documents ----
+
+def block(path, begin):
+    """The block of YAML in a document that begins with this line."""
+    (found,) = re.findall(rf"^```yaml\n({re.escape(begin)}\n.*?)^```$", (TOP / "docs" / path).read_text(), re.M | re.S)
+    return found
+
+
+def test_the_overlay_of_the_installation_names_the_images(programs, tmp_path):
+    shutil.copytree(TOP / "deploy", tmp_path / "deploy")
+    (tmp_path / "OVERLAY").mkdir()
+    (tmp_path / "OVERLAY/kustomization.yaml").write_text(block("install.md", "apiVersion: kustomize.config.k8s.io/v1beta1"))
+    made = of_directory(programs, tmp_path / "OVERLAY")
+    plain_ones = of_directory(programs, TOP / "deploy/base")
+    assert made.keys() == plain_ones.keys()
+    for name in (("DaemonSet", "aliquot-system", "aliquot-agent"), ("Deployment", "aliquot-system", "aliquot-scheduler")):
+        was, now = (one[name]["spec"]["template"]["spec"]["containers"][0]["image"] for one in (plain_ones, made))
+        assert now == f"REGISTRY/{was}"
+
+
+def test_agents_stay_off_the_nodes_of_gpu_manager(render, tmp_path):
+    (tmp_path / "values.yaml").write_text(block("coming-from.md", "agent:"))
+    agent = render("--values", tmp_path / "values.yaml")[("DaemonSet", "default", "aliquot-agent")]
+    terms = agent["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": [{"key": "nvidia-device-enable", "operator": "NotIn", "values": ["enable", "disable"]}]}]
+
+
+# ---- values ----
+
 # Objects, and places in them.
 AGENT, SCHEDULER, DOCTOR = "DaemonSet aliquot-agent", "Deployment aliquot-scheduler", "Pod aliquot-doctor"
 UNINSTALL = "Job aliquot-check-uninstall"

@@ -73,7 +73,7 @@ def sources(tmp_path_factory):
         made.git("config", key, value)
     changelog = re.sub(r"^## Unreleased\n.*?(?=^## )", "", (here / "CHANGELOG.md").read_text(), flags=re.M | re.S)
     (here / "CHANGELOG.md").write_text(changelog.replace("\n## ", "\n## Unreleased\n\n- News.\n\n## ", 1))
-    made.edit("Makefile", r"^release-arm64: .*?(?=^install:)", BUILT.replace("\\", "\\\\"))
+    made.edit("Makefile", r"^optimized-arm64: .*?(?=^install:)", BUILT.replace("\\", "\\\\"))
     return here
 
 
@@ -193,7 +193,36 @@ def test_a_tag_elsewhere_is_left(repository):
     assert done.returncode == 1 and f"v{NEXT} is there already" in done.stdout
 
 
-def test_without_a_version_make_builds(repository):
-    """And a variable of that name in the environment is none of its arguments."""
-    planned = repository.run("env", f"VERSION={NEXT}", "make", "--dry-run", "-o", "setup", "release")
+@pytest.mark.parametrize("given", [(), (f"VERSION={NEXT}",), (f"URL={URL}",)])
+def test_make_without_a_version_or_url_says_what_is_missing(repository, given):
+    before = repository.git("rev-parse", "HEAD")
+    done = repository.run("make", "-o", "setup", "release", *given)
+    assert done.returncode != 0 and "usage: make release VERSION=x.y.z URL=https://..." in done.stdout
+    assert repository.git("rev-parse", "HEAD") == before
+
+
+@pytest.mark.parametrize("target", ["optimized", "images", "packages"])
+def test_no_other_target_makes_a_release(repository, target):
+    """Of the Makefile that is here, whatever it is given."""
+    shutil.copy(TOP / "Makefile", repository.path)
+    planned = repository.run("make", "--dry-run", "-o", "setup", target, f"VERSION={NEXT}", f"URL={URL}")
     assert planned.returncode == 0 and "ninja -C build-release" in planned.stdout and "scripts/release" not in planned.stdout
+
+
+@pytest.mark.parametrize("files", [{}, {"notes": ""}, {"notes": "", "SHA256SUMS": ""}, {"SHA256SUMS": "0  gone\n"}])
+def test_a_directory_that_is_no_release_is_left(repository, tmp_path, files):
+    out = tmp_path / "mine"
+    out.mkdir()
+    for name, text in files.items():
+        (out / name).write_text(text)
+    done = repository.release(NEXT, URL, "--out", str(out))
+    assert done.returncode == 1 and f"{out} is there and is no release of this script" in done.stdout
+    assert {path.name for path in out.iterdir()} == files.keys()
+    assert repository.git("tag") == ""
+
+
+def test_a_release_in_a_directory_of_choice_is_built_again(repository, tmp_path):
+    for _ in range(2):
+        done = repository.release(NEXT, URL, "--out", str(tmp_path / "given"))
+        assert done.returncode == 0, done.stdout
+    assert "SHA256SUMS" in {path.name for path in (tmp_path / "given").iterdir()} and not repository.out.exists()

@@ -30,7 +30,7 @@ def copy_sources(to, day):
 
 
 def images_of(source, build, out, day, cache):
-    """The archives of a build as `make release` does it. cache: settings of ccache."""
+    """The archives of a build as `make optimized` does it. cache: settings of ccache."""
     copy_sources(source, day)
     build.parent.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR")}
@@ -45,7 +45,7 @@ def images_of(source, build, out, day, cache):
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory):
-    """Two of them. The first one finds objects of `make release` in the cache of the compiler, and the reverse. The second
+    """Two of them. The first one finds objects of `make optimized` in the cache of the compiler, and the reverse. The second
     one finds its own only: its paths count, as they would without a cache."""
     top = tmp_path_factory.mktemp("builds")
     first, second = top / "one", top / "of" / "another" / "depth"

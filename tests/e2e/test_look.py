@@ -15,6 +15,40 @@ from kit import CARD, CORE, MEMORY, SLOT, GiB, container, pod
 README = os.path.join(os.path.dirname(__file__), "../../README.md")
 
 
+@pytest.fixture
+def pods_of_the_demo(world):
+    """Those that a kept demo has left, on both cards."""
+    shares = {"alice": (30, 20), "bob": (30, 20), "erin": (40, 40), "dave": (100, 80)}
+    for name, (core, memory) in shares.items():
+        world.api.create(kube.pods(), pod(name, container(core=core, memory=memory * GiB)))
+    for name in shares:
+        world.api.wait(kube.pods(), name, kit.is_running, 60, f"{name} running")
+    yield
+    world.cluster.kubectl("delete", "pod", *shares, "--ignore-not-found")
+
+
+def card_of(seen):
+    (device,) = kit.assignment_of(seen)["main"]
+    return device["uuid"]
+
+
+# The first test: the pods of the demo need both cards whole.
+def test_the_tutorial(world, pods_of_the_demo):
+    """Its pods run as it says."""
+    *lines, last = [command.text for command in doc_commands.of_kind("tutorial")]
+    own = f"PATH={world.build}/src/cli:$PATH\naliquot() {{ command aliquot \"$@\" || [ \"$1 $?\" = \"doctor 1\" ]; }}"
+    try:
+        shown = world.cluster.on_node(["bash", "-euo", "pipefail", "-c", "\n".join([own, *lines])]).stdout
+        first, second = (world.api.get(kube.pods(name=name)) for name in ("first", "second"))
+        assert card_of(first) == card_of(second)
+        world.until(lambda: f"device_total={20 * GiB}\n" in world.cluster.kubectl("logs", "first"), kit.START, "the card that first sees")
+        world.cluster.on_node(["bash", "-euo", "pipefail", "-c", last])
+    finally:
+        world.cluster.kubectl("delete", "pod", "first", "second", "third", "--ignore-not-found")
+    for word in ("default/first (main)", "default/second (main)", "Pod default/first is on node", "Pod default/third is pending"):
+        assert word in shown, (word, shown)
+
+
 @pytest.fixture(scope="module")
 def my_pod(world):
     """The pod that the README names, in the namespace that kubectl asks by itself."""
@@ -56,18 +90,6 @@ def test_the_commands_of_the_documents(world, my_pod, path):
             if done.returncode != 0:
                 failed.append(f"{path}:{command.line}: {command.text}\n{done.stdout}{done.stderr}")
     assert not failed, "\n".join(failed)
-
-
-def test_the_tutorial(world):
-    """Its pods run as it says."""
-    lines = [command.text for command in doc_commands.of_kind("tutorial")]
-    own = f"PATH={world.build}/src/cli:$PATH\naliquot() {{ command aliquot \"$@\" || [ \"$1 $?\" = \"doctor 1\" ]; }}"
-    try:
-        shown = world.cluster.on_node(["bash", "-euo", "pipefail", "-c", "\n".join([own, *lines])]).stdout
-    finally:
-        world.cluster.kubectl("delete", "pod", "first", "second", "third", "--ignore-not-found")
-    for word in ("default/first (main)", "default/second (main)", "Pod default/first is on node", "Pod default/third is pending"):
-        assert word in shown, (word, shown)
 
 
 def test_doctor(world, my_pod):
