@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command of the documents, and what becomes of it in the tests. `python3 tests/doc_commands.py` prints the table.
 
-Commands are the blocks marked sh, the lines after "$ " of those marked console, and indented blocks that begin with a
-program. All other indented blocks are files and output."""
+Commands are the blocks marked sh, the lines after "$ " of those marked console, and indented blocks, which begin with a
+program. Files and output are in blocks marked so."""
 
 import functools
 import pathlib
@@ -30,6 +30,7 @@ class Rule(NamedTuple):
     how: str        # a key of HOWS
     detail: str = ""
     path: str = ""  # of the only document that it is for
+    without: tuple = ()     # with "by", the options that the other test does not give
 
 
 HOWS = {
@@ -37,7 +38,7 @@ HOWS = {
     "simulated": "runs on simulated GPUs (tests/cli/test_doc_commands.py)",
     "cluster": "runs on the test cluster; what changes something there with --dry-run=server (tests/e2e/test_look.py)",
     "tutorial": "runs on the test cluster as it is, in order (tests/e2e/test_look.py)",
-    "by": "is run by another test: the file, and what it has of the command",
+    "by": "is run by another test, with the same options",
     "not": "is not run: the reason",
 }
 REASONS = {
@@ -51,19 +52,21 @@ REASONS = {
     "other versions": "needs binaries of another Kubernetes",
     "waits": "waits for the clock and does nothing else",
 }
+HELM = "tests/e2e/test_helm.py::test_install_upgrade_rollback_uninstall"
 RULES = [
     Rule("kubectl|aliquot (explain|gpus|doctor)", "tutorial", path="docs/tutorial.md"),
-    Rule("(KEEP=1 )?make demo", "by", 'tests/cluster/test_demo.py: "demo", "demo.py"'),
+    Rule("make demo", "by", "tests/cluster/test_demo.py::test_twice_and_nothing_left"),
+    Rule("KEEP=1 make demo", "by", "tests/cluster/test_demo.py::test_kept"),
     Rule("make test$", "not", "CI itself"),
     Rule("make$", "not", "build"),
     Rule("export PATH=", "not", "PATH"),
     Rule("make test-gpu", "not", "GPU"),
-    Rule("make gpu-kit", "by", "tests/gpu/test_kit.py: import pack"),
+    Rule("make gpu-kit", "by", "tests/gpu/test_kit.py::test_packed_folder_runs_on_older_machines"),
     Rule("make (bench|chaos)|OPENB=DIRECTORY make bench-packing", "not", "hours"),
-    Rule("gpu-kit/run --simulated", "by", 'tests/gpu/test_kit.py: "--simulated"'),
+    Rule("gpu-kit/run --simulated", "by", "tests/gpu/test_kit.py::test_in_a_bare_container_without_network"),
     Rule("gpu-kit/run --out DIR", "not", "GPU"),
-    Rule("aliquot sim --gpus 8 --model H100 -- nvidia-smi", "by", "tests/sim/test_sim_readers.py: nvidia-smi"),
-    Rule("aliquot sim --listen", "by", 'tests/cluster/aliquot.py: "sim", "--listen"'),
+    Rule("aliquot sim --gpus 8 --model H100 -- nvidia-smi", "by", "tests/sim/test_sim_readers.py::test_nvidia_smi_without_a_daemon", without=("--gpus", "--model")),
+    Rule("aliquot sim --listen", "by", "tests/sim/test_sim_capabilities.py::test_a_killed_daemon_leaves_nothing"),
     Rule("aliquot sim (inject|show)", "simulated"),
     Rule("aliquot sim ", "here"),
     Rule("aliquot mig ", "simulated"),
@@ -74,27 +77,23 @@ RULES = [
     Rule("scripts/manifests --served-elsewhere", "here"),
     Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
-    Rule("aliquot uninstall", "by", 'tests/e2e/whole_cluster.py: "uninstall"'),
-    Rule("helm install", "by", 'tests/e2e/test_helm.py: "install"'),
-    Rule("helm upgrade", "by", 'tests/e2e/test_helm.py: "upgrade"'),
-    Rule("helm rollback", "by", 'tests/e2e/test_helm.py: "rollback"'),
-    Rule("helm test", "by", 'tests/e2e/test_helm.py: "test"'),
-    Rule("helm uninstall", "by", 'tests/e2e/test_helm.py: "uninstall"'),
+    Rule("aliquot uninstall", "by", "tests/e2e/test_uninstall.py::test_nothing_is_left", without=("--system",)),
+    Rule("helm install", "by", HELM, without=("--values",)),     # the files: tests/cli/test_chart.py
+    Rule("helm upgrade", "by", HELM),
+    Rule("helm rollback", "by", HELM),
+    Rule("helm test", "by", HELM),
+    Rule("helm uninstall", "by", HELM),
     Rule("kind load", "not", "another cluster"),
-    Rule("cp deploy/base/kube-scheduler-configuration.yaml", "by", "tests/cluster/config.py: kube-scheduler-configuration.yaml"),
+    Rule("cp deploy/base/kube-scheduler-configuration.yaml", "by", "tests/e2e/test_good_days.py::test_three_pods_share_one_card"),
     Rule("openssl pkey", "here"),
     Rule("sleep", "not", "waits"),
     Rule(r"kubectl|for kind in|agent=\$\(kubectl|pem=\$\(kubectl", "cluster"),
 ]
 
 
-def first_word(line):
-    return line.removeprefix("$ ").split(" ")[0]
-
-
 def is_command(line):
     line = line.strip()
-    return first_word(line) in PROGRAMS or line.startswith(("scripts/", "$ ")) or re.match(r"[A-Za-z_]+=\S* *\S", line)
+    return line.split(" ")[0] in PROGRAMS or line.startswith("scripts/") or re.match(r"[A-Za-z_]+=\S* *\S", line)
 
 
 def blocks(path):
@@ -121,11 +120,9 @@ def blocks(path):
                 end += 1
             width = len(lines[at]) - len(lines[at].lstrip())
             body = [line[width:] for line in lines[at:end]]
-            if is_command(body[0]):
-                yield at + 1, body
-            else:
-                strays = [line for line in body if first_word(line) in PROGRAMS]
-                assert not strays, f"{path.name}:{at + 1}: a command in a block that is none: {strays[0]}"
+            assert is_command(body[0]), (f"{path.name}:{at + 1}: begins with no program of PROGRAMS: {body[0]} "
+                                         "(a file or output is in a block of ```)")
+            yield at + 1, body
         at = end
 
 

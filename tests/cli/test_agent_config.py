@@ -85,8 +85,8 @@ def test_no_file(build, tmp_path):
 
 def test_sample_of_the_documentation(build, file):
     text = (TOP / "docs/configuration.md").read_text()
-    sample = re.search(r"^    aliquot:\n(?:     .*\n)+", text, re.M)[0]
-    result = check(build, file("version: v1\n" + re.sub("^    ", "", sample, flags=re.M)))
+    (sample,) = re.findall(r"^```yaml\n(aliquot:\n.*?)^```$", text, re.M | re.S)
+    result = check(build, file("version: v1\n" + sample))
     assert (result.returncode, result.stderr) == (0, "")
 
 

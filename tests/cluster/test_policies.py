@@ -2,10 +2,7 @@
 """The admission policies and roles of deploy/base, asked of a real API server. No agent and no scheduler run."""
 
 import json
-import os
-import re
 import secrets
-import subprocess
 import time
 
 import pytest
@@ -677,38 +674,3 @@ def test_a_reservation_shows_who_uses_it(cluster):
         "phase": "Held", "node": "n", "usedBy": ["a/b", "a/c"], "users": "a/b and 1 more"}})
     row = cluster.kubectl("get", "egpur", name, "--no-headers")
     assert "a/b and 1 more" in row and "[" not in row
-
-
-# ---- removal ----
-
-def documented(text, command):
-    """The block of docs/install.md that begins with the command, as it is pasted into a shell."""
-    (block,) = [b for b in re.findall(r"(?:^    .*\n)+", text, re.M) if b.strip().startswith(command)]
-    return re.sub(r"^    ", "", block, flags=re.M)
-
-
-def test_removal_as_documented(cluster, tmp_path):
-    """What the documentation gives for the time when no scheduler and no agent are there any more."""
-    with open(os.path.join(aliquot.REPOSITORY, "docs/install.md"), encoding="utf-8") as file:
-        text = file.read()
-    group, name, node = "/apis/elasticgpu.io/v1alpha1", new("left"), kube.core("nodes", name=OTHER_NODE)
-    claims, egpus = f"{group}/namespaces/default/elasticgpuclaims", f"{group}/elasticgpus"
-    cluster.api.create(claims, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim",
-                                "metadata": {"name": name, "finalizers": ["elasticgpu.io/claim-protection"]},
-                                "spec": {"resources": {"requests": {CORE: 10}}}})
-    cluster.api.create(egpus, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU",
-                               "metadata": {"name": name, "finalizers": ["elasticgpu.io/gpu-protection"]},
-                               "spec": {"capacity": {CORE: "10"}, "qGPU": {"gpuName": "none-00"}}})
-    amounts = {MEMORY: "80Gi", "aliyun.com/gpu-count": "1", "cpu": "4", "nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "2"}
-    cluster.api.patch(node + "/status", {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [
-        {"type": "AliquotAgentReady", "status": "False"}]}}, kind=kube.STRATEGIC)
-    env = dict(os.environ, PATH=f"{cluster.state}:{os.environ['PATH']}")
-    patch = "kubectl patch node NODE --subresource=status --type=strategic -p "
-    for command in ("for kind in", patch + "'{\"status\"", patch + "'{\"metadata\""):
-        subprocess.run(["sh", "-ec", documented(text, command).replace("node NODE", f"node {OTHER_NODE}")], env=env, check=True)
-    for path in (claims, egpus):
-        cluster.api.delete(f"{path}/{name}")
-        cluster.api.wait(path, name, lambda seen: seen is None, 10, f"{path}/{name} gone")
-    status = cluster.api.get(node)["status"]
-    assert status["capacity"] == status["allocatable"] == {"cpu": "4"}
-    assert not [c for c in status.get("conditions", []) if c["type"] == "AliquotAgentReady"]

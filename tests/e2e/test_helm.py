@@ -36,7 +36,7 @@ class Helm:
         self("install", RELEASE, CHART, *PLACE, "--create-namespace", "--set", f"scheduler.mode={self.mode}", *settings)
 
     def upgrade(self, *settings):
-        self("upgrade", RELEASE, CHART, *PLACE, "--reuse-values", *settings)
+        self("upgrade", RELEASE, CHART, *PLACE, "--reset-then-reuse-values", *settings)
 
     def names(self):
         """kind/name of every object of the release that is there, with its namespace."""
