@@ -172,10 +172,21 @@ def test_plugin_of_kubectl_runs_from_any_directory(release, archives, build, tmp
     root = make_root(tmp_path / "root", archives, SYSTEM)
     with tarfile.open(release[0]["gz"]) as archive:
         assert all(member.isfile() and ".." not in member.name for member in archive)
-        assert {"bin/kubectl-aliquot", "LICENSE"} <= set(archive.getnames())
+        names = set(archive.getnames())
+        assert {"bin/kubectl-aliquot", "LICENSE"} <= names
+        bundled = {os.path.basename(name) for name in names if name.startswith("lib/aliquot/bundle/")}
+        assert {"libyaml-0-2.copyright", "libsimdjson14.copyright"} <= bundled
         archive.extractall(root / "store")
     (root / "usr/bin/kubectl-aliquot").symlink_to("/store/bin/kubectl-aliquot")
     tenant = ["--ro-bind", build / "tests/workloads/cuda-share", "/tmp/cuda-share"]
     assert "Shares GPUs" in inside(root, "kubectl-aliquot", "--help")
     limited = inside(root, *tenant, "kubectl-aliquot", "sim", "--", "kubectl-aliquot", "run", "--memory", "4Gi", "--", "/tmp/cuda-share")
     assert str(4 << 30) in limited
+
+
+def test_chart_has_what_git_knows(release):
+    """And no file that an editor or the system has left beside it."""
+    chart = TOP / "charts/aliquot"
+    known = run("git", "-C", chart, "ls-files").splitlines()
+    with tarfile.open(release[0]["tgz"]) as archive:
+        assert sorted(archive.getnames()) == sorted(f"aliquot/{name}" for name in known)
