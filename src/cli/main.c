@@ -18,7 +18,7 @@ static const struct command {
 } commands[] = {
     {{"sim", NULL, "run a command on simulated NVIDIA GPUs, or serve them to a node", true},
      cmd_sim},
-    {{"run", NULL, "run a command on a slice of a GPU, without Kubernetes", true}, cmd_run},
+    {{"run", NULL, "run a command on a share of a GPU, without Kubernetes", true}, cmd_run},
     {{"gpus", NULL, "show the GPUs of a cluster, their allocations and their use", true}, cmd_gpus},
     {{"inspect", NULL, "show allocations by node, card, pod or namespace", true}, cmd_inspect},
     {{"explain", NULL, "explain why a pod is pending, or where its share is", true}, cmd_explain},

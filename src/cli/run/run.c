@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot run`: a command on a slice of a GPU, without Kubernetes. It plays the agent's part:
+/* `aliquot run`: a command on a share of a GPU, without Kubernetes. It plays the agent's part:
  * writes the limits, makes the ledger, and cleans up after the processes of the command as they
  * end. */
 
@@ -52,7 +52,7 @@ static const struct opt options[] = {
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot run [options] -- COMMAND [ARG ...]",
-    .purpose = "Runs a command and all processes that it starts on a slice of a GPU: together they "
+    .purpose = "Runs a command and all processes that it starts on a share of a GPU: together they "
                "get no\n"
                "more device memory than the limit, and see a GPU of that size; their launches wait "
                "so that\n"
