@@ -183,7 +183,7 @@ def test_older_versions_are_refused(helm):
     ("agent.updateStrategy.rollingUpdate.maxUnavailble=1", "maxUnavailble"), ("agent.affinity.nodeAfinity.a=b", "nodeAfinity"),
     ("agent.overuseRules.a=kill", "/agent/overuseRules/a"), ("webhook.port=9401", "/webhook/port"),
     ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
-    ("scheduler.mode=own,admission.mode=webhook,webhook.port=10259,scheduler.kubeScheduler.port=10259",
+    ("scheduler.mode=own,admission.mode=webhook,webhook.port=8443,scheduler.kubeScheduler.port=8443",
      "webhook.port and scheduler.kubeScheduler.port are of the same pod"),
     ("agent.onOveruse=kill", "/agent/onOveruse"), ("agent.memoryScaling=half", "/agent/memoryScaling"),
     ("agent.memoryScaling=0.5", "/agent/memoryScaling"), ("agent.extraArgs={verbose}", "/agent/extraArgs/0"),
