@@ -34,6 +34,39 @@ static void test_a_pod_that_runs_is_given_more(void **state) {
         respond(e->w, 0, 200, false, NULL);
 }
 
+/* After a rollback: it would be signed anew as one that an older agent may carry out. */
+static void test_what_a_newer_scheduler_gave_stays(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    see(e, CLAIMS_CLASSES, QGPU);
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-01", ",\"status\":{\"phase\":\"Bound\"}"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    bind_user(e, "p", &annotations);
+    struct state_pod *pod = state_pod_find(e->w->state, "p");
+    char text[512], signature[SIGNATURE_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "{\"v\":2,\"node\":\"n\",\"containers\":{\"%s\":[{\"index\":%u,\"uuid\":\"%s\","
+             "\"core\":%u,\"memory\":%llu}]}}",
+             pod->allocations[0].container, pod->allocations[0].device.index,
+             pod->allocations[0].device.uuid, pod->allocations[0].device.core,
+             (unsigned long long) pod->allocations[0].device.memory);
+    assert_int_equal(assignment_sign(e->w->key, "p", "n", text, signature, NULL), 0);
+    buf_reset(&annotations);
+    buf_puts(&annotations, "\"elasticgpu.io/assignment\":\"");
+    for (const char *c = text; *c; c++)
+        buf_printf(&annotations, "%s%c", *c == '"' ? "\\" : "", *c);
+    buf_printf(&annotations, "\",\"elasticgpu.io/assignment-signature\":\"%s\"," USES("c"),
+               signature);
+    see_pod(e, "p", "n", buf_str(&annotations));
+    see(e, CLAIMS_EGPUS, GROWN_EGPU("3"));
+    see(e, CLAIMS_CLAIMS, GROWING_CLAIM("4"));
+    run(e);
+    for (size_t i = 0; i < e->w->nasked; i++)
+        assert_null(strstr(e->w->asked[i].path, "/pods/pod-p/status"));
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
 /* It grows between filter and the Binding of a pod: the pod gets all of it, or is given more when
  * it is bound; the claim does not say that it has grown before. */
 static void test_a_pod_on_its_way_is_given_more(void **state) {
@@ -129,6 +162,7 @@ static void test_more_pods_than_may_use_it_are_not_given_more(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_pod_that_runs_is_given_more, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_a_newer_scheduler_gave_stays, begin, end),
         cmocka_unit_test_setup_teardown(test_a_pod_on_its_way_is_given_more, begin, end),
         cmocka_unit_test_setup_teardown(test_a_pod_that_is_being_bound_is_given_more, begin, end),
         cmocka_unit_test_setup_teardown(test_what_it_grows_by_is_kept, begin, end),

@@ -239,6 +239,29 @@ static void test_first_by_name_after_a_restart(void **state) {
     end(&k);
 }
 
+/* After a rollback: its cards are held, and what the newer scheduler wrote of them stays. */
+static void test_of_a_newer_scheduler(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    char status[4096], *version;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    snprintf(status, sizeof(status), "%s", k.status);
+    version = strstr(status, "\\\"v\\\":1");
+    assert_non_null(version);
+    version[strlen("\\\"v\\\":")] = '2';
+    reservations_gone(&k.r, "r");
+    show(&k, "r", HALF_CARD "," OWNER, status);
+    int patches = k.patches;
+    assert_int_equal(free_core(w, "n", 0), 50);
+    run(w, "a", QUEUE, "n");
+    tick(&k, NOW);
+    assert_int_equal(k.patches, patches);
+    end(&k);
+}
+
 /* What is not kept is freed (address sanitizer). */
 static void test_seen_without_memory(void **state) {
     struct world *w = *state;
@@ -537,6 +560,7 @@ int main(void) {
         T(test_owner_goes_to_it),
         T(test_first_by_name),
         T(test_first_by_name_after_a_restart),
+        T(test_of_a_newer_scheduler),
         T(test_seen_without_memory),
         T(test_placed_without_memory),
         T(test_its_time),

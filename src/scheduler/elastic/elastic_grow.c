@@ -17,6 +17,7 @@
 #include "wire/json_write.h"
 
 #define AGAIN_MS 2000
+#define REFUSED_MS 60000
 #define TIMEOUT_MS 10000
 #define BODY_MAX ((size_t) 512 << 10)
 #define PATH_MAX_LEN 512
@@ -51,7 +52,7 @@ static bool may_write(struct elastic *e, const struct state_pod *pod) {
     if (!growth)
         return false;
     memcpy(growth->uid, pod->uid, sizeof(growth->uid));
-    growth->until_ms = now + AGAIN_MS;
+    growth->until_ms = now + (pod->newer ? REFUSED_MS : AGAIN_MS);
     LL_PREPEND(e->growths, growth);
     return true;
 }
@@ -121,6 +122,12 @@ static void write_pod(struct elastic *e, const struct state_pod *pod, const char
     struct err err;
     if (!may_write(e, pod) || state_assignment(pod, &a) < 0)
         return;
+    if (pod->newer) {
+        log_warn("claims: pod %s/%s cannot be given more: its assignment is of a newer scheduler, "
+                 "which may ask for what this one does not know: update aliquot-scheduler",
+                 pod->namespace, pod->name);
+        return;
+    }
     enlarge(&a, container, amount, memory);
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/status", pod->namespace, pod->name);
     int r = encode(e, pod, &a, &body, &err);

@@ -32,6 +32,7 @@ static bool is_held(const struct reservation *v) {
 static void let_go(struct reservations *r, struct reservation *v) {
     state_unreserve(r->state, v->id);
     assignment_done(&v->object.held);
+    v->object.held.newer = false;
 }
 
 static void free_reservation(struct reservations *r, struct reservation *v) {
@@ -357,6 +358,8 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
     for (struct reservation *v = r->all; v; v = v->hh.next) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         const struct reservation_status status = update_status(r, v, now, &users);
+        if (v->object.held.newer) /* it stays as a newer scheduler wrote it */
+            continue;
         reservation_encode_status(&status, &text);
         if (max == 0 || v->had_turn || buf_error(&text) < 0 ||
             reservation_status_hash(buf_str(&text), text.len) == v->object.status_hash)

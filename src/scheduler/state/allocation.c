@@ -27,6 +27,7 @@ void state_pod_detach(struct state_pod *pod) {
     pod->nallocations = 0;
     pod->assignment_hash = 0;
     pod->signer = 0;
+    pod->newer = false;
 }
 
 void state_pod_attach(struct state_pod *pod, struct state_node *node,
@@ -147,6 +148,7 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
     state_pod_attach(pod, node, allocations, n);
     pod->assignment_hash = hash;
     pod->signer = signer;
+    pod->newer = a.newer;
     state_pod_stage(pod, POD_BOUND, now_ms);
     return 0;
 }

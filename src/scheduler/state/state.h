@@ -125,6 +125,7 @@ struct state_pod {
     uint32_t nallocations;
     struct state_allocation *allocations; /* in the order of `containers` */
     uint64_t assignment_hash;             /* of what `allocations` was read from */
+    bool newer;      /* its assignment is of a newer scheduler: counted, never written anew */
     uint64_t signer; /* id of the key that its assignment is signed by; 0: none */
     bool recheck;    /* a key was added by which its assignment may be signed */
     bool listed;     /* shown since the last sync began */
