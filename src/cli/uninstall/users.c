@@ -103,16 +103,13 @@ static bool names_claim_only(struct json pod) {
 
 /* The names that kube-scheduler's configuration gives it, each a line of the text. */
 static void add_names(struct buf *names, const char *text) {
-    static const char key[] = "- schedulerName: ";
+    char name[254]; /* as long as names of objects may be */
 
-    for (const char *line = text; line && line[0]; line = strchr(line, '\n')) {
+    for (const char *line = text; line; line = strchr(line, '\n')) {
         line += strspn(line, "\n ");
-        if (strncmp(line, key, strlen(key)) == 0) {
-            const char *name = line + strlen(key);
-
-            name += name[0] == '"';
-            buf_printf(names, ",%.*s", (int) strcspn(name, "\"\n "), name);
-        }
+        if (sscanf(line, "- schedulerName: \"%253[^\"\n]", name) == 1 ||
+            sscanf(line, "- schedulerName: %253s", name) == 1)
+            buf_printf(names, ",%s", name);
     }
 }
 
