@@ -21,14 +21,14 @@ REPLICA = "nvidia.com/quarter"
 
 
 @pytest.fixture
-def programs(world, nvidia_smi):
+def mps_programs(world, nvidia_smi):
     """NVIDIA's control daemon on the node."""
     root = nvidia_smi.parent / "root/usr"
     aliquot.add_to_driver(world.cluster, root / "bin/nvidia-cuda-mps-control", root / "sbin/nvidia-cuda-mps-server")
 
 
 @pytest.fixture
-def under_mps(world, programs):
+def under_mps(world, mps_programs):
     """The node with all cards under MPS, and without at the end."""
     with agent_options(world, "--mps-cards=all"):
         world.until(lambda: ready(world) == [1.0] * len(world.gpus()), 30, "MPS is ready")
@@ -88,7 +88,7 @@ def test_a_share_under_mps(under_mps, space):
 
 
 @pytest.fixture
-def one_under_mps(world, programs):
+def one_under_mps(world, mps_programs):
     """The second card under MPS, and a class of claims for it."""
     name = kit.new_name("mps")
     with agent_options(world, "--mps-cards=1"):
@@ -132,7 +132,7 @@ def wait_offered(world, count):
 
 
 @pytest.fixture
-def in_replicas(world, programs):
+def in_replicas(world, mps_programs):
     """The second card in four replicas, by NVIDIA's configuration."""
     configure(world, "version: v1\n")
     with agent_options(world, f"--config-file={FILE}"):
