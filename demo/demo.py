@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(HERE), "tests"), HERE]
 
 from cluster import Cluster, ClusterError, Timeout, aliquot, api as kube, binaries, remove_dead    # noqa: E402
-from cluster import estimate                            # noqa: E402
+from cluster import estimate, images                    # noqa: E402
 from cluster.cluster import check_machine               # noqa: E402
 import parts                                            # noqa: E402
 from narrator import Narrator                           # noqa: E402
@@ -257,9 +257,14 @@ class Demo:
             self.n.interruption = None      # what takes the cluster down is not to be interrupted by it
 
 
+def needed(build):
+    """What the demo runs, as files of the build directory."""
+    return parts.targets(build, images.PROGRAMS, aliquot.WORKLOADS)
+
+
 def prepare(build, narrator):
     """Builds what is missing, with one estimate for all of it."""
-    files = parts.targets(build, aliquot.WORKLOADS)
+    files = needed(build)
     missing = {} if parts.is_built(build, files) else {"aliquot": estimate.ALIQUOT}
     missing.update(binaries.missing())
     if not missing:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the part of the repository that the demo runs: what is installed, and the workloads. Tests and benchmarks,
-which are half of all, are left out."""
+"""Builds the part of the repository that the demo runs: what is installed or in an image, and the workloads. Tests and
+benchmarks, which are half of all, are left out."""
 
 import json
 import os
@@ -15,14 +15,14 @@ class PartsError(Exception):
     """The parts cannot be built; the text is what the compiler said."""
 
 
-def targets(build, workloads):
-    """The files to build, relative to the build directory."""
+def targets(build, *more):
+    """The files to build, relative to the build directory: what is installed, and `more`."""
     # Meson's list is of its last run: let it run again where a description has changed.
     subprocess.run(["ninja", "-C", build, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
     listed = subprocess.run(["meson", "introspect", "--targets", build], check=True, stdout=subprocess.PIPE,
                             text=True).stdout
     files = [name for target in json.loads(listed) if target["installed"] for name in target["filename"]]
-    return sorted({os.path.relpath(name, os.path.realpath(build)) for name in files} | set(workloads))
+    return sorted({os.path.relpath(name, os.path.realpath(build)) for name in files}.union(*more))
 
 
 def is_built(build, files):

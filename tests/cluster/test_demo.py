@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from cluster import Cluster, names
+from cluster import Cluster, images, names
 from cluster.cluster import REPOSITORY
 
-PROGRAM = [sys.executable, os.path.join(REPOSITORY, "demo", "demo.py")]
+DEMO = os.path.join(REPOSITORY, "demo")
+PROGRAM = [sys.executable, os.path.join(DEMO, "demo.py")]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,13 @@ def clusters_in(where):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALIQUOT_CLUSTERS", where)
         yield
+
+
+def test_programs_of_the_images_are_built(monkeypatch):
+    """In a fresh clone nothing else is. test_image_builds.py makes the images of these programs alone."""
+    monkeypatch.syspath_prepend(DEMO)
+    import demo     # in its directory
+    assert set(images.PROGRAMS) <= set(demo.needed(os.environ["ALIQUOT_BUILD"]))
 
 
 def start(where, keep=False):
