@@ -92,6 +92,11 @@ PLUGIN = {"metadata": {"namespace": "gpu", "name": "nvdp"}, "status": {"desiredN
           "spec": {"template": {"spec": {"containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"}]}}}}
 
 
+def agents(number):
+    """Their DaemonSet, for so many nodes."""
+    return {"metadata": {"namespace": "aliquot-system", "name": "aliquot-agent"}, "status": {"desiredNumberScheduled": number}}
+
+
 def unhealthy(name):
     changed = node(name)
     changed["status"]["conditions"][0].update(status="False", message="GPU 0: XID 79")
@@ -133,6 +138,8 @@ BROKEN = [
     ({PODS: {"items": [agent("a"), agent("b"), waiting("ImagePullBackOff")]}}, ("pods", "wrong"), "ImagePullBackOff"),
     ({PODS: {"items": [agent("a"), agent("b"), waiting("CrashLoopBackOff")]}}, ("pods", "wrong"), "CrashLoopBackOff"),
     ({PODS: {"items": []}}, ("agents", "wrong"), "there is no agent"),
+    ({PODS: {"items": []}, DAEMONSETS: {"items": [agents(0)]}}, ("agents", "unsure"), "aliquot-agent selects no node"),
+    ({PODS: {"items": []}, DAEMONSETS: {"items": [agents(2)]}}, ("agents", "wrong"), "there is no agent"),
     ({PODS: {"items": [agent("a"), not_ready("b")]}}, ("agents", "wrong"), "on node b is not ready"),
     ({"get nodes -o json": {"items": [node("a"), node("b"), node("c", **{"nvidia.com_gpu.present": "true"})]}},
      ("agents", "wrong"), "node c has GPUs and no agent"),

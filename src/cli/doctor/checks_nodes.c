@@ -63,6 +63,20 @@ static struct json find_agent(const struct doctor *d, const char *node) {
     return (struct json){0};
 }
 
+/* As while another project has all nodes. */
+static bool daemonset_selects_none(const struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.daemonsets.root, "items"));
+    struct json daemonset;
+    uint64_t pods;
+
+    while (json_next(&it, NULL, &daemonset))
+        if (strcmp(name_of(daemonset), "aliquot-agent") == 0 &&
+            json_is_string(JSON_PATH(daemonset, "metadata", "namespace"), d->evidence.system))
+            return json_u64(JSON_PATH(daemonset, "status", "desiredNumberScheduled"), &pods) &&
+                   pods == 0;
+    return false;
+}
+
 void doctor_check_agents(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
     unsigned agents = 0, missing = 0;
@@ -90,7 +104,12 @@ void doctor_check_agents(struct doctor *d) {
                                       : "node %s has GPUs and no agent",
                     name_of(node));
     }
-    if (agents == 0 && missing == 0)
+    if (agents == 0 && missing == 0 && daemonset_selects_none(d))
+        doctor_find(d, DOCTOR_UNSURE,
+                    "the label nvidia-device-enable: disable, or the nodeSelector or affinity of "
+                    "the DaemonSet, keeps it off; docs/coming-from.md",
+                    "the DaemonSet aliquot-agent selects no node");
+    else if (agents == 0 && missing == 0)
         doctor_find(d, DOCTOR_WRONG, "install Aliquot: docs/install.md",
                     "there is no agent in namespace %s", d->evidence.system);
     else if (missing == 0)
