@@ -40,7 +40,7 @@ static const struct opt inject_options[] = {
     {"gi", 0, "N", "xid: limited to this GPU instance", opt_u32, &arg_gi},
     {"ci", 0, "N", "xid: with --gi, limited to this compute instance of it", opt_u32, &arg_ci},
     {"nth", 0, "N", "error, hang: from the N-th matching call (default 1)", opt_u32, &arg_nth},
-    {"force", 0, NULL, "reset: whatever has the card open", opt_flag, &arg_force},
+    {"force", 0, NULL, "reset, swap-minors: whatever has the card open", opt_flag, &arg_force},
     {"times", 0, "N", "error: number of calls that fail; 0: until `release` (default 1)", opt_u32,
      &arg_times},
     OPT_END,
@@ -90,7 +90,10 @@ static const struct opt_word action_words[] = {
     {"release", "[CALL]", "end errors and hangs, and continue hanging calls", false},
     {"licence", "STATE --gpu N", "licence of a vGPU: licensed, unlicensed or expired", false},
     {"destroy", "GI --gpu N", "a GPU instance is gone, with its contexts", false},
-    {"swap-minors", "M --gpu N", "both cards are reset and exchange their minor numbers", false},
+    {"swap-minors", "M --gpu N [--force]",
+     "both cards are reset, as by reset, and exchange their minor\n"
+     "numbers",
+     false},
     {"advance", "TIME", "advance a stepped clock, e.g. by 250us, 2ms, 1s", false},
     OPT_END,
 };
@@ -315,6 +318,11 @@ static int parse_index(struct sim_control *c, char **args, struct err *err) {
     return parse_number(args[0], SIM_MAX_GPUS - 1, &c->code, err);
 }
 
+static int parse_swap(struct sim_control *c, char **args, struct err *err) {
+    c->amount = arg_force;
+    return parse_index(c, args, err);
+}
+
 static int parse_licence(struct sim_control *c, char **args, struct err *err) {
     enum sim_licence licence = SIM_LICENSED;
     int r = config_parse_licence(args[0], &licence, err);
@@ -351,7 +359,7 @@ static const struct action {
     {"release", SIM_DO_RELEASE, 0, 0, 1, GPU_NONE, parse_release, false, false, false},
     {"licence", SIM_DO_LICENCE, 0, 1, 1, GPU_REQUIRED, parse_licence, false, false, false},
     {"destroy", SIM_DO_DESTROY, 0, 1, 1, GPU_REQUIRED, parse_index, false, false, false},
-    {"swap-minors", SIM_DO_SWAP, 0, 1, 1, GPU_REQUIRED, parse_index, false, false, false},
+    {"swap-minors", SIM_DO_SWAP, 0, 1, 1, GPU_REQUIRED, parse_swap, false, false, false},
     {"advance", SIM_DO_ADVANCE, 0, 1, 1, GPU_NONE, parse_advance, false, false, false},
 };
 
@@ -382,7 +390,8 @@ static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], st
 /* An option without effect is an error. */
 static int check_options(const struct action *a, struct err *err) {
     bool limited = arg_gi != NOT_GIVEN || arg_ci != NOT_GIVEN;
-    const char *stray = arg_force && a->op != SIM_DO_RESET       ? "--force"
+    bool resets = a->op == SIM_DO_RESET || a->op == SIM_DO_SWAP;
+    const char *stray = arg_force && !resets                     ? "--force"
                         : limited && a->op != SIM_DO_XID         ? "--gi"
                         : !a->of_a_process && arg_pid            ? "--pid"
                         : !a->counted && arg_nth != NOT_GIVEN    ? "--nth"

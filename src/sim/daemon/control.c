@@ -347,9 +347,10 @@ static int do_swap(struct daemon *d, const struct sim_control *c, struct buf *ou
         buf_printf(out, "there is no other GPU %u", other);
         return -ENODEV;
     }
-    int r = check_reset(d, c->minor, false, out);
+    bool forced = c->amount != 0;
+    int r = check_reset(d, c->minor, forced, out);
     if (r == 0)
-        r = check_reset(d, other, false, out);
+        r = check_reset(d, other, forced, out);
     if (r == 0)
         r = reset_card(d, c->minor);
     if (r == 0)
