@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
         [GPU_EDIT_ENV] = "env",
     };
     static struct gpu_edits edits;
-    const struct gpu_device card = {.minor = 0};
+    const struct gpu_device card = {.minor = 0, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     struct gpu_driver_places places = {.driver_root = "", .sim_dir = "/nonexistent"};
     const struct gpu_driver *driver;

@@ -49,7 +49,7 @@ static bool has_edit(const struct gpu_edits *e, enum gpu_edit_kind kind, const c
 static void real_driver(void **state) {
     char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], want[512];
     static struct gpu_edits edits;
-    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device card = {.minor = 3, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     struct gpu_driver_places places = {.driver_root = "/opt/driver", .sim_dir = "/nonexistent"};
     const struct gpu_driver *driver;
@@ -154,11 +154,10 @@ static size_t nodes_of(const struct gpu_edits *e) {
 
 /* A container reaches the instances that it gets, and no other one of the card. */
 static void nodes_of_instances(void **state) {
-    const struct gpu_device first = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 1}},
-                            sister = {.kind = GPU_MIG_INSTANCE,
-                                      .minor = 5,
-                                      .mig = {.gi = 1, .ci = 2}},
-                            other = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 2}};
+    const struct gpu_device
+        first = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 1}, .healthy = true},
+        sister = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 1, .ci = 2}, .healthy = true},
+        other = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = {.gi = 2}, .healthy = true};
     char dir[] = "/tmp/aliquot-driver-XXXXXX";
     static struct gpu_edits edits;
     struct gpu_driver_places places;
@@ -178,6 +177,58 @@ static void nodes_of_instances(void **state) {
     assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "30", CAP "30"));
     assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "31", CAP "31"));
     assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "33", CAP "33"));
+    (void) dir_remove(dir, NULL);
+}
+
+static const char information[] = "Model: \t\t NVIDIA A100\nIRQ:   \t\t 125\n"
+                                  "GPU UUID: \t GPU-5\nBus Location: \t 0000:3b:00.0\n"
+                                  "Device Minor: \t 5\nGPU Excluded:\t No\n";
+
+/* A container gets no node of a card whose number is another one by now, and none of its instances.
+ */
+static void numbers_of_cards(void **state) {
+    static const char path[] = "/proc/driver/nvidia/gpus/0000:3b:00.0/information";
+    struct gpu_device card = {.minor = 5, .uuid = "GPU-5", .pci = "00000000:3B:00.0"},
+                      instance = {.kind = GPU_MIG_INSTANCE,
+                                  .minor = 5,
+                                  .uuid = "MIG-1",
+                                  .parent = "GPU-5",
+                                  .pci = "00000000:3B:00.0",
+                                  .mig = {.gi = 1}};
+    const struct {
+        const char *text; /* of the kernel module; NULL: no file */
+        bool healthy, saved;
+        int expected;
+    } rows[] = {
+        {information, false, true, 0}, /* also of a card that has not been read yet */
+        {"GPU UUID: \t GPU-????????\nDevice Minor: \t 5\n", false, true, 0},
+        {"GPU UUID: \t GPU-5\nDevice Minor: \t 4\n", true, false, -ENODEV},
+        {"GPU UUID: \t GPU-4\nDevice Minor: \t 5\n", true, false, -ENODEV},
+        {"GPU UUID: \t GPU-5\nDevice Minor: \t none\n", true, false, 0},
+        {"GPU UUID: \t GPU-5\nDevice Minor: \t none\n", false, false, -ENODEV},
+        {NULL, true, false, 0},
+        {NULL, true, true, -ENODEV},
+        {NULL, false, false, -ENODEV},
+    };
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", file[256];
+    static struct gpu_edits edits;
+    struct gpu_driver_places places;
+    const struct gpu_driver *driver = make_divided(dir, &places);
+    struct err err;
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        (void) snprintf(file, sizeof(file), "%s%s", dir, path);
+        (void) unlink(file);
+        if (rows[i].text)
+            put(dir, path, rows[i].text);
+        card.healthy = instance.healthy = rows[i].healthy;
+        card.saved = instance.saved = rows[i].saved;
+        if (edits_of(driver, &places, &card, NULL, &edits, &err) != rows[i].expected ||
+            edits_of(driver, &places, &instance, NULL, &edits, &err) != rows[i].expected)
+            fail_msg("row %zu", i);
+        assert_int_equal(edits.count > 0, rows[i].expected == 0);
+    }
     (void) dir_remove(dir, NULL);
 }
 
@@ -202,7 +253,8 @@ static void nodes_that_are_missing(void **state) {
     put(dir, CAPABILITIES "gi6/access", "DeviceFileMinor: 60\n");
     put(dir, CAPABILITIES "gi6/ci0/access", "DeviceFileMinor: 61\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct gpu_device d = {.kind = GPU_MIG_INSTANCE, .minor = 5, .mig = rows[i].mig};
+        const struct gpu_device d = {
+            .kind = GPU_MIG_INSTANCE, .minor = 5, .mig = rows[i].mig, .healthy = true};
 
         assert_int_equal(edits_of(driver, &places, &d, NULL, &edits, &err), rows[i].error);
         assert_non_null(strstr(err.text, rows[i].text));
@@ -227,7 +279,7 @@ static void make_link(const char *dir, const char *target, const char *name) {
 static void driver_behind_absolute_links(void **state) {
     char dir[] = "/tmp/aliquot-driver-XXXXXX", root[64], found[512], want[512];
     static struct gpu_edits edits;
-    const struct gpu_device card = {.minor = 0};
+    const struct gpu_device card = {.minor = 0, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     struct gpu_driver_places places = {.driver_root = "/run/nv", .sim_dir = "/nonexistent"};
     const struct gpu_driver *driver;
@@ -279,7 +331,7 @@ static void new_driver_library(void **state) {
                                     DRIVER_COMPUTE | DRIVER_GRAPHICS};
     char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512];
     static struct gpu_edits edits;
-    const struct gpu_device card = {.minor = 0};
+    const struct gpu_device card = {.minor = 0, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     struct gpu_driver_places places = {.driver_root = "", .sim_dir = "/nonexistent"};
     const struct gpu_driver *driver;
@@ -311,7 +363,7 @@ static void new_driver_library(void **state) {
 static void simulated_driver(void **state) {
     char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[128], path2[64];
     static struct gpu_edits edits;
-    const struct gpu_device card = {.minor = 1};
+    const struct gpu_device card = {.minor = 1, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     struct gpu_driver_places places = {
         .host_root = "/nonexistent", .driver_root = "", .sim_dir = dir};
@@ -400,7 +452,7 @@ static void assert_edit(const struct gpu_edits *e, const struct platform *p,
 
 static void check_platform(const char *dir, const struct platform *p) {
     struct gpu_driver_places places = {.host_root = dir, .sim_dir = "/nonexistent"};
-    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device card = {.minor = 3, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     static struct gpu_edits edits;
     const struct gpu_driver *driver;
@@ -497,7 +549,7 @@ static void nodes_in_a_given_place(void **state) {
     char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[64];
     struct gpu_driver_places places = {
         .driver_root = "/drv", .dev_root = "/nodes", .sim_dir = "/nonexistent"};
-    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device card = {.minor = 3, .healthy = true};
     const struct gpu_device *cards[] = {&card};
     static struct gpu_edits edits;
     const struct gpu_driver *driver;
@@ -555,6 +607,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_driver),
         cmocka_unit_test(nodes_of_instances),
+        cmocka_unit_test(numbers_of_cards),
         cmocka_unit_test(nodes_that_are_missing),
         cmocka_unit_test(driver_behind_absolute_links),
         cmocka_unit_test(new_driver_library),

@@ -377,6 +377,36 @@ static void a_restarted_container_gets_its_nodes_anew(void **state) {
     assert_non_null(strstr(why.text, "MIG-1 is not on this node"));
 }
 
+static void serve_shares(void) {
+    snapshot.devices[0].divided = false;
+    snapshot.ndevices = 1;
+}
+
+/* Its number, which a reset or another driver can change, is not known until it is read again, and
+ * its node can be gone for a while. */
+static void a_restarted_container_waits_for_its_card(void **state) {
+    struct fixture *f = *state;
+    char path[256], node[256];
+    struct err why;
+
+    serve_shares();
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
+    (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, N1);
+    assert_int_equal(unlink(path), 0);
+    snapshot.devices[0].saved = true;
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_WAIT);
+    assert_non_null(strstr(why.text, "the number of GPU GPU-0 is not known"));
+    assert_int_not_equal(access(path, F_OK), 0);
+    snapshot.devices[0].saved = false;
+    (void) snprintf(node, sizeof(node), "%s/dev/nvidia0", f->dir);
+    assert_int_equal(unlink(node), 0);
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_WAIT);
+    assert_string_equal(why.text, "/dev/nvidia0 is not on this node");
+    put(f, "/dev/nvidia0", "");
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 /* The agent starts after one of a later release, which has raised the version of the record. */
 static struct slot *start_after_newer(struct fixture *f, bool other_ledger) {
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
@@ -412,11 +442,6 @@ static void expect_filled(struct fixture *f, uint32_t ndevices) {
         assert_non_null(slot->ledger);
     if (ndevices > 0)
         assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
-}
-
-static void serve_shares(void) {
-    snapshot.devices[0].divided = false;
-    snapshot.ndevices = 1;
 }
 
 /* After a rollback: what the container is to have is decided anew, and its files are made anew. */
@@ -504,6 +529,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_whole_card_has_one_pod, setup, teardown),
         cmocka_unit_test_setup_teardown(fewer_replicas_wait_for_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_restarted_container_waits_for_its_card, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_of_a_newer_agent_is_filled_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_companion_of_a_newer_agent_is_filled_again, setup,
                                         teardown),

@@ -236,7 +236,11 @@ static enum verdict fill_share(struct shares *s, const struct provision *p,
 static enum verdict finish(struct shares *s, const struct slot *slot, struct err *why) {
     if (write_cdi(s, slot, why) == 0)
         return VERDICT_GRANT;
-    return why->code == ENODEV ? VERDICT_WAIT : deny_unwritten(why);
+    /* While the driver is exchanged its files are not there. */
+    if (why->code != ENODEV && why->code != ENOENT)
+        return deny_unwritten(why);
+    (void) gpu_monitor_poll(s->monitor);
+    return VERDICT_WAIT;
 }
 
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why) {

@@ -10,6 +10,7 @@
 #include "gpu/driver/capabilities.h"
 #include "gpu/driver/driver_tables.h"
 #include "gpu/driver/driver_tree.h"
+#include "gpu/driver/minor.h"
 
 struct gpu_driver {
     const char *name;
@@ -88,6 +89,11 @@ static const char *find_dev(const struct gpu_driver *d, const struct gpu_driver_
 /* Where the agent sees the host's root: the simulated driver is at the same path for both. */
 static const char *view_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
     return d->simulated ? "" : p->host_root;
+}
+
+/* Where /proc of the host is, in the agent's view. */
+static const char *proc_root(const struct gpu_driver *d, const struct gpu_driver_places *p) {
+    return d->simulated ? p->sim_dir : p->host_root;
 }
 
 static bool is_here(const struct gpu_driver *d, const struct gpu_driver_places *p,
@@ -175,7 +181,7 @@ static int add_capability(const struct gpu_driver *d, const struct gpu_driver_pl
 static int add_instance(const struct gpu_driver *d, const struct gpu_driver_places *p,
                         const struct gpu_device *instance, struct gpu_edits *edits,
                         struct err *err) {
-    const char *root = d->simulated ? p->sim_dir : p->host_root;
+    const char *root = proc_root(d, p);
     const struct gpu_mig *mig = &instance->mig;
     uint32_t gi, ci;
     int r = capability_of_gpu_instance(root, instance->minor, mig->gi, &gi, err);
@@ -190,10 +196,11 @@ static int add_instance(const struct gpu_driver *d, const struct gpu_driver_plac
 static int add_device(const struct gpu_driver *d, const struct gpu_driver_places *p,
                       const struct gpu_device *device, struct gpu_edits *edits, struct err *err) {
     char node[64];
-    int r;
+    int r = minor_check(proc_root(d, p), device, err);
 
     (void) snprintf(node, sizeof(node), "%s%d", d->device, device->minor);
-    r = add_node(d, p, node, true, edits, err);
+    if (r == 0)
+        r = add_node(d, p, node, true, edits, err);
     return r == 0 && device->kind == GPU_MIG_INSTANCE ? add_instance(d, p, device, edits, err) : r;
 }
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubelet as the agent needs it: containers get devices, which is in the checkpoint, and are started."""
+
+import base64
+import json
+import pathlib
+import re
+import sys
+
+from sim_kit import wait_until
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+
+import grpc_raw
+
+# The name of the resource, or its beginning and a hash.
+SOCKET = re.compile(r"aliquot-(.*?)(-[0-9a-f]{8})?(?:-[0-9a-f]+-\d+)?\.sock")
+SERVICE = b"/v1beta1.DevicePlugin/"
+
+
+def content(message):
+    """The content of field 1, which is all that a message has."""
+    assert message[0] == 0x0a, message
+    two = message[1] & 0x80
+    size = message[1] & 0x7f | (message[2] << 7 if two else 0)
+    assert len(message) == size + (3 if two else 2)
+    return message[-size:]
+
+
+class Kubelet:
+    def __init__(self, path):
+        """`path`: the directory of the agent's option --kubelet-dir."""
+        self.path, self.entries = path, []
+        (path / "device-plugins").mkdir(parents=True, exist_ok=True)
+        (path / "pods").mkdir(exist_ok=True)
+
+    def call(self, resource, method, body):
+        """Of the plugin of a resource, "gpu" for nvidia.com/gpu."""
+        def sockets():
+            found = [(p, SOCKET.fullmatch(p.name)) for p in (self.path / "device-plugins").glob("*.sock")]
+            return [p for p, m in found if m and (m[1] == resource or m[2] and resource.startswith(m[1]))]
+        wait_until(sockets, what=f"the plugin of {resource} listens")
+        channel = grpc_raw.Channel(str(max(sockets(), key=lambda p: p.stat().st_mtime)))
+        channel.socket.settimeout(60)
+        try:
+            return channel.call(SERVICE + method, body)
+        finally:
+            channel.close()
+
+    def allocate(self, resource, uid, devices, container="main"):
+        """Gives a container of a pod its devices; it is not started."""
+        ids = b"".join(grpc_raw.field(1, d.encode()) for d in devices)
+        answer = content(self.call(resource, b"Allocate", grpc_raw.field(1, ids)))
+        self.entries.append({"PodUID": uid, "ContainerName": container, "ResourceName": f"nvidia.com/{resource}",
+                             "DeviceIDs": {"-1": devices}, "AllocResp": base64.b64encode(answer).decode()})
+        file = self.path / "device-plugins/kubelet_internal_checkpoint"
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries, "RegisteredDevices": {}}, "Checksum": 1}))
+        new.rename(file)
+
+    def start(self, uid):
+        """Starts the container of a pod, or starts it again: PreStartContainer. An OSError where the agent refuses."""
+        (entry,) = (e for e in self.entries if e["PodUID"] == uid)
+        ids = b"".join(grpc_raw.field(1, d.encode()) for d in entry["DeviceIDs"]["-1"])
+        assert self.call(entry["ResourceName"].split("/")[1], b"PreStartContainer", ids) == b""
+
+    def nonce(self, uid):
+        (entry,) = (e for e in self.entries if e["PodUID"] == uid)
+        return re.search(rb"=(\w{32})", base64.b64decode(entry["AllocResp"]))[1].decode()
