@@ -265,6 +265,24 @@ static void test_reset_by_the_agent(void **state) {
     assert_false(health_cards_reset(&w.cards, "GPU-nowhere"));
 }
 
+/* Since the last reading: it ends before the reset. */
+static void test_a_container_that_has_just_begun(void **state) {
+    (void) state;
+    w.rules.reset = HEALTH_RESET_DRAIN;
+    w.holders = 0;
+    poll_all();
+    w.holders = 1;
+    assert_true(nvml_xid("GPU-1", GPU_NOT_TOLD, GPU_NOT_TOLD, 48));
+    assert_int_equal(state_of("GPU-1"), HEALTH_DRAINING);
+    assert_false(health_cards_order(&w.cards, "GPU-2", HEALTH_ORDER_RESET, ""));
+    assert_true(health_cards_order(&w.cards, "GPU-2", HEALTH_ORDER_RESET, "now"));
+    assert_int_equal(state_of("GPU-2"), HEALTH_DRAINING);
+    w.holders = 0;
+    poll_all();
+    assert_int_equal(state_of("GPU-1"), HEALTH_RESETTING);
+    assert_int_equal(state_of("GPU-2"), HEALTH_RESETTING);
+}
+
 /* Ten thousand, of which as many kinds are counted as there is room for. */
 static void test_storm(void **state) {
     const struct health_card *card;
@@ -698,6 +716,7 @@ int main(void) {
         T(test_last_xid),
         T(test_set_healthy),
         T(test_reset_by_the_agent),
+        T(test_a_container_that_has_just_begun),
         T(test_storm),
         T(test_suspicion_and_orders),
         T(test_no_answer),
