@@ -46,7 +46,8 @@ enum sim_op {
     SIM_ATTACH,      /* on the socket of a device or capability, token; answer of a device: the fd
                       * of its page */
     SIM_QUEUE,       /* answer carries the fds of the ring and of its doorbell */
-    SIM_CTX_CREATE,  /* minor; charges the context's overhead; answer: a = bytes charged */
+    SIM_CTX_CREATE,  /* minor, a = 1: as a client of MPS; charges the context's overhead; answer:
+                      * a = bytes charged */
     SIM_CTX_DESTROY, /* minor */
     SIM_ALLOC,       /* minor, a = bytes; token[0] = SIM_MANAGED for managed memory */
     SIM_FREE,        /* minor, a = bytes; token[0] likewise */
@@ -100,12 +101,13 @@ static_assert(sizeof(struct sim_reply) == 40, "wire format");
 
 struct sim_process {
     uint32_t pid;  /* in the reader's namespace */
-    uint32_t part; /* SIM_PART | GPU instance << 8 | compute instance, or 0 */
+    uint32_t part; /* SIM_PART | GPU instance << 8 | compute instance, or 0; | SIM_OF_MPS */
     uint64_t bytes;
 };
 static_assert(sizeof(struct sim_process) == 16, "wire format");
 
 #define SIM_PART 0x10000u
+#define SIM_OF_MPS 0x20000u
 
 struct sim_sample {
     uint32_t pid;

@@ -61,9 +61,9 @@ class Node:
         self.children.append(p)
         return p
 
-    def hold(self, size, device=0):
+    def hold(self, size, device=0, **more):
         """A process that holds memory: (process, result of cuMemAlloc, bytes free after it)."""
-        p = self.start("hold", size, device)
+        p = self.start("hold", size, device, **more)
         words = p.stdout.readline().split()
         assert len(words) == 3, p.stderr.read()
         return p, int(words[0]), int(words[1])

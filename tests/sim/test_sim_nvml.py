@@ -114,6 +114,24 @@ def test_a_card_for_one_process_or_none(node, nvml):
     assert "is 46" in third.communicate()[1]
 
 
+def test_clients_of_mps(node, nvml, tmp_path):
+    """They are one process for the compute mode, and listed apart."""
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetComputeMode(gpu, nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    alone, result, _ = node.hold(GIB, **pipes)      # there is no daemon
+    assert result == 0 and "is 46" in node.start("hold", 1).communicate()[1]
+    (tmp_path / "control").touch()
+    assert "is 46" in node.start("hold", 1, **pipes).communicate()[1]
+    alone.communicate()
+    first, second = (node.hold(size * GIB, **pipes) for size in (1, 2))
+    assert (first[1], second[1]) == (0, 0)
+    assert "is 46" in node.start("hold", 1).communicate()[1]
+    listed = {p.pid: p.usedGpuMemory // GIB for p in nvml.nvmlDeviceGetMPSComputeRunningProcesses(gpu)}
+    assert listed == {first[0].pid: 1, second[0].pid: 2}
+    assert nvml.nvmlDeviceGetComputeRunningProcesses(gpu) == []
+
+
 def test_others_may_not_set(node, nvml):
     if os.geteuid() != 0:
         pytest.skip("needs root, to change to another user")

@@ -4,8 +4,10 @@
 
 #include "sim/cuda/context.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/cuda/array.h"
 #include "sim/cuda/capture.h"
@@ -111,10 +113,18 @@ static void context_end(CUcontext ctx) {
     (void) client_do(&cuda_client, SIM_CTX_DESTROY, cuda_device[ctx->device].minor, 0);
 }
 
+/* Whether a control daemon has made its pipes where the process is told to find them. */
+static bool uses_mps(void) {
+    const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[256];
+    return pipes && snprintf(path, sizeof(path), "%s/control", pipes) < (int) sizeof(path) &&
+           access(path, F_OK) == 0;
+}
+
 static CUresult context_begin(int device, unsigned int flags, bool primary, CUcontext *ret) {
     CUDA_TRY(ring_open());
-    CUDA_TRY(
-        cuda_from_errno(client_do(&cuda_client, SIM_CTX_CREATE, cuda_device[device].minor, 0)));
+    CUDA_TRY(cuda_from_errno(
+        client_do(&cuda_client, SIM_CTX_CREATE, cuda_device[device].minor, uses_mps())));
     CUcontext ctx = context_new(device, flags, primary);
     if (!ctx) {
         (void) client_do(&cuda_client, SIM_CTX_DESTROY, cuda_device[device].minor, 0);

@@ -33,6 +33,7 @@ struct sim_channel {
     uint64_t away;   /* bytes that a resume needs */
     uint32_t contexts_away;
     uint32_t contexts;
+    bool mps;                   /* its contexts were made as a client of MPS */
     uint64_t managed;           /* of `used`: managed memory, which is charged to no group */
     struct sim_charge *charges; /* see memlimit.h */
     uint64_t peak;              /* of `used` */

@@ -125,8 +125,8 @@ static void add_processes(struct daemon *d, const struct pidns *pids, uint32_t u
             continue;
         uint32_t pid = visible_pid(d, pids, s);
         if (pid)
-            d->list.processes[a->reply.count++] =
-                (struct sim_process){.pid = pid, .part = part, .bytes = c->used};
+            d->list.processes[a->reply.count++] = (struct sim_process){
+                .pid = pid, .part = part | (c->mps ? SIM_OF_MPS : 0), .bytes = c->used};
     }
 }
 
@@ -249,12 +249,16 @@ static int serve_set(struct daemon *d, const struct sim_session *s, const struct
     return 0;
 }
 
-/* Compute modes 2 (prohibited) and 3 (one process at a time) of NVML. */
-static bool may_enter(const struct daemon *d, const struct sim_channel *c, uint32_t minor) {
+/* Compute modes 2 (prohibited) and 3 (one process at a time) of NVML. The clients of MPS are all in
+ * its one server process. */
+static bool may_enter(const struct daemon *d, const struct sim_channel *c, uint32_t minor,
+                      bool mps) {
     uint32_t mode = atomic_load(&c->gpu->page->setting[SIM_SETTING_COMPUTE_MODE]);
-    for (const struct sim_session *s = d->machine.sessions; mode == 3 && s; s = s->next)
-        if (s->channel[minor] && s->channel[minor] != c && s->channel[minor]->contexts > 0)
+    for (const struct sim_session *s = d->machine.sessions; mode == 3 && s; s = s->next) {
+        const struct sim_channel *other = s->channel[minor];
+        if (other && other != c && other->contexts > 0 && !(mps && other->mps))
             return false;
+    }
     return mode != 2;
 }
 
@@ -263,6 +267,15 @@ static bool may_enter(const struct daemon *d, const struct sim_channel *c, uint3
 static bool takes_work(const struct sim_session *s, const struct sim_channel *c, uint32_t minor) {
     return !c->gpu->division && atomic_load(&c->gpu->page->state) == SIM_HEALTHY &&
            s->broken[minor] == 0;
+}
+
+static int enter(struct daemon *d, struct sim_channel *c, bool mps, uint64_t *ret_bytes) {
+    int r = serve_context(d, c, ret_bytes);
+    if (r == 0) {
+        c->mps = mps;
+        nvml_accounting_begin(c, daemon_wall_us());
+    }
+    return r;
 }
 
 static bool only_reads(uint32_t op) {
@@ -280,15 +293,13 @@ static int serve_device(struct daemon *d, struct sim_session *s, const struct si
     }
     if (((q->op == SIM_CTX_CREATE || q->op == SIM_ALLOC || q->op == SIM_RESUME) &&
          !takes_work(s, c, q->minor)) ||
-        (q->op == SIM_CTX_CREATE && !may_enter(d, c, q->minor))) {
+        (q->op == SIM_CTX_CREATE && !may_enter(d, c, q->minor, q->a == 1))) {
         a->reply.status = -ENODEV;
         return 0;
     }
     switch (q->op) {
     case SIM_CTX_CREATE:
-        a->reply.status = serve_context(d, c, &a->reply.a);
-        if (a->reply.status == 0)
-            nvml_accounting_begin(c, daemon_wall_us());
+        a->reply.status = enter(d, c, q->a == 1, &a->reply.a);
         return 0;
     case SIM_CTX_DESTROY:
         a->reply.status = channel_context_destroy(c);

@@ -7,6 +7,8 @@
 
 #include "sim/nvml/nvml.h"
 
+enum { DETAIL_COMPUTE, DETAIL_GRAPHICS, DETAIL_MPS }; /* nvmlProcessDetailList_t.mode */
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     NVML_TRY(nvml_enter_working(device));
     if (!memory)
@@ -51,28 +53,31 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     return NVML_SUCCESS;
 }
 
-/* The processes on a device. The caller frees `*ret`. */
-static nvmlReturn_t fetch_processes(nvmlDevice_t device, struct sim_process **ret,
+/* The clients of MPS on a device, or its other processes. The caller frees `*ret`. */
+static nvmlReturn_t fetch_processes(nvmlDevice_t device, bool mps, struct sim_process **ret,
                                     unsigned int *ret_count) {
     struct nvml_list list;
     NVML_TRY(nvml_request_list(device, SIM_PROCESSES, 0, sizeof(**ret), SIM_LIST_MAX, &list));
     *ret = list.entries;
-    *ret_count = list.count;
+    *ret_count = 0;
+    for (unsigned int i = 0; i < list.count; i++)
+        if (((*ret)[i].part & SIM_OF_MPS) == (mps ? SIM_OF_MPS : 0))
+            (*ret)[(*ret_count)++] = (*ret)[i];
     return NVML_SUCCESS;
 }
 
 /* NVML's sizing protocol: *count is the capacity on input, and the number of entries on output. */
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos,
+static nvmlReturn_t list_processes(nvmlDevice_t device, bool mps, unsigned int *count, void *infos,
                                    size_t entry_size) {
     NVML_TRY(nvml_enter(device));
     if (!count || (*count > 0 && !infos))
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_process *list;
     unsigned int n;
-    NVML_TRY(fetch_processes(device, &list, &n));
+    NVML_TRY(fetch_processes(device, mps, &list, &n));
     nvmlReturn_t r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
-        bool part = list[i].part != 0;
+        bool part = list[i].part & SIM_PART;
         nvmlProcessInfo_v2_t info = {
             .pid = list[i].pid,
             .usedGpuMemory = list[i].bytes,
@@ -92,17 +97,17 @@ static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count) {
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
                                                   nvmlProcessInfo_v1_t *infos) {
-    return list_processes(device, info_count, infos, sizeof(*infos));
+    return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *info_count,
                                                      nvmlProcessInfo_v2_t *infos) {
-    return list_processes(device, info_count, infos, sizeof(*infos));
+    return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *info_count,
                                                      nvmlProcessInfo_t *infos) {
-    return list_processes(device, info_count, infos, sizeof(*infos));
+    return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
@@ -125,22 +130,19 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
                                                      nvmlProcessInfo_v1_t *infos) {
-    (void) infos;
-    return list_none(device, info_count);
+    return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
                                                         unsigned int *info_count,
                                                         nvmlProcessInfo_v2_t *infos) {
-    (void) infos;
-    return list_none(device, info_count);
+    return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
                                                         unsigned int *info_count,
                                                         nvmlProcessInfo_t *infos) {
-    (void) infos;
-    return list_none(device, info_count);
+    return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
@@ -149,19 +151,19 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     NVML_CHECK_VERSION(plist, nvmlProcessDetailList_t, 1);
     struct sim_process *list;
     unsigned int n;
-    nvmlReturn_t r = fetch_processes(device, &list, &n);
+    nvmlReturn_t r = fetch_processes(device, plist->mode == DETAIL_MPS, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
-    if (plist->mode != 0)
-        n = 0; /* graphics and MPS: none */
+    if (plist->mode == DETAIL_GRAPHICS)
+        n = 0; /* there are none */
     if (n > plist->numProcArrayEntries || (n > 0 && !plist->procArray))
         r = NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         plist->procArray[i] = (nvmlProcessDetail_v1_t){
             .pid = list[i].pid,
             .usedGpuMemory = list[i].bytes,
-            .gpuInstanceId = list[i].part ? list[i].part >> 8 & 0xff : NVML_NO_INSTANCE,
-            .computeInstanceId = list[i].part ? list[i].part & 0xff : NVML_NO_INSTANCE};
+            .gpuInstanceId = list[i].part & SIM_PART ? list[i].part >> 8 & 0xff : NVML_NO_INSTANCE,
+            .computeInstanceId = list[i].part & SIM_PART ? list[i].part & 0xff : NVML_NO_INSTANCE};
     plist->numProcArrayEntries = n;
     free(list);
     return r;
