@@ -439,8 +439,29 @@ class World:
         """Output of the command line, run on the node."""
         return self.cluster.on_node([str(self.build / "src/cli/aliquot"), *arguments]).stdout
 
+    @contextlib.contextmanager
+    def driver_hangs(self, call, *options):
+        """In the block the driver does not return from this call. `as` is a function that waits until there is such a call."""
+        self.aliquot("sim", "inject", "hang", call, *options)
+
+        def wait():
+            self.until(lambda: re.search(rf"^hang={re.escape(call)} .*done=[1-9]", self.aliquot("sim", "show"), re.M), 30,
+                       f"a call of {call}")
+        try:
+            yield wait
+        finally:
+            self.aliquot("sim", "inject", "release", call)
+
     def gpus(self):
         return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])
+
+    def card_event(self, name, pattern):
+        """Waits for an Event about a GPU object."""
+        def told():
+            return [text for text in (f'{e["reason"]}: {e["message"]}' for e in self.api.get(kube.core("events", "default"))["items"]
+                                      if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == ("GPU", name))
+                    if re.search(pattern, text, re.S)]
+        self.until(told, 20, f"an Event of {name} like /{pattern}/")
 
     def wait_held(self, by, core, timeout=30):
         """Until one GPU object shows that so much is kept of it by what has no pod there, and has the rest free."""

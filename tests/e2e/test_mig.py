@@ -552,20 +552,6 @@ def test_a_config_map_divides_the_node(mapped, room):
     room.delete("stays")
 
 
-@contextlib.contextmanager
-def held(machine, call, *options):
-    """In the block the driver does not return from this call. `as` is a function that waits until there is such a call."""
-    machine.aliquot("sim", "inject", "hang", call, *options)
-
-    def wait():
-        machine.until(lambda: re.search(rf"^hang={re.escape(call)} .*done=[1-9]", machine.aliquot("sim", "show"), re.M), 30,
-                      f"a call of {call}")
-    try:
-        yield wait
-    finally:
-        machine.aliquot("sim", "inject", "release", call)
-
-
 def test_kubelet_restarts_in_a_repartition(machine, room):
     """It is offered what is there, and the new instances when they are made; the pod keeps its own."""
     machine.cluster.on_node(["sh", "-c", f"cat > {CONFIGS}"],
@@ -573,7 +559,7 @@ def test_kubelet_restarts_in_a_repartition(machine, room):
     seen = room.start(pod("stays", one(**{"2g.20gb": 1})))
     mine = reached(machine, room, seen)
     try:
-        with held(machine, "nvmlDeviceCreateGpuInstance*") as wait:
+        with machine.driver_hangs("nvmlDeviceCreateGpuInstance*") as wait:
             label(machine, "small")
             wait()                                      # the 3g.40gb has gone, nothing is made yet
             wait_offered(machine, {"1g.10gb": 9, "2g.20gb": 1})
@@ -583,6 +569,33 @@ def test_kubelet_restarts_in_a_repartition(machine, room):
         wait_offered(machine, {"1g.10gb": 12, "2g.20gb": 1})
         assert reached(machine, room, room.get("stays")) == mine
         assert room.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
+    finally:
+        undivide(machine)
+
+
+def test_the_division_after_a_reboot(machine, room):
+    """The mode stays, the instances are gone, kubelet and agent start together: the label's division is there before a pod gets
+    an instance of it."""
+    machine.cluster.on_node(["sh", "-c", f"cat > {CONFIGS}"],
+                            input=json.dumps({"version": "v1", "mig-configs": DIVISIONS}))
+    try:
+        label(machine, "small")
+        wait_state(machine, "success", "small")
+        machine.cluster.stop("kubelet", signal.SIGKILL)
+        machine.agent.kill()
+        nvml(machine, DESTROY_ALL.replace("card(1)", "card(0)") + DESTROY_ALL)
+        assert not instances(machine)
+        with machine.driver_hangs("nvmlDeviceCreateGpuInstance*") as wait:
+            machine.cluster.start("kubelet")
+            wait()
+            wait_offered(machine, {})
+            room.create(pod("waits", one(**{"2g.20gb": 1})))
+            assert f"Insufficient {RESOURCE}2g.20gb" in room.unschedulable("waits")
+            assert not offered(machine.api.get(kube.core("nodes", name=machine.cluster.node)))
+        wait_state(machine, "success", "small")
+        assert list(reached(machine, room, room.running("waits")).values()) == ["2g.20gb"]
+        wait_offered(machine, {"1g.10gb": 12, "2g.20gb": 1})
+        room.delete("waits")
     finally:
         undivide(machine)
 
@@ -602,7 +615,7 @@ def test_kubelet_restarts_in_a_reset(machine, room):
     def is_out(node):
         return node["status"]["allocatable"][kit.CORE] == "0"
     try:
-        with held(machine, "cuDevicePrimaryCtxRetain", "--gpu", "2") as wait:
+        with machine.driver_hangs("cuDevicePrimaryCtxRetain", "--gpu", "2") as wait:
             machine.aliquot("sim", "inject", "xid", "48", "--gpu", "2")
             wait()
             wait_card("Probing")
@@ -716,3 +729,32 @@ def test_instances_on_demand(on_demand, room):
         room.delete("claimed")
     assert made(machine) == ["4g.40gb"]
     assert machine.agent.restarts() == agent
+
+
+@contextlib.contextmanager
+def being_made(machine, room, name, profile):
+    """A pod whose instance is ordered, and not made in the block."""
+    with machine.driver_hangs("nvmlDeviceCreateGpuInstance*") as wait:
+        room.create(pod(name, one(**{profile: 1})))
+        room.event(name, "MIGInstanceOrdered")
+        wait()
+        yield
+
+
+@pytest.mark.parametrize("part", ["agent", pytest.param("scheduler", marks=[pytest.mark.foreign, pytest.mark.long])])
+def test_killed_while_an_instance_is_made_on_demand(on_demand, room, part):
+    """Between the order and the instance, and before the pod takes it: each pod gets one instance, and there is no other."""
+    machine = on_demand
+    victim = getattr(machine, part)
+    with being_made(machine, room, "ordered", "4g.40gb"):
+        victim.wait_restarted(victim.kill())
+    assert list(reached(machine, room, room.running("ordered", 60)).values()) == ["4g.40gb"]
+    with being_made(machine, room, "made", "1g.20gb"):
+        machine.signal_kube_scheduler(signal.SIGSTOP)       # the pod takes nothing yet
+    try:
+        machine.until(lambda: made(machine) == ["1g.20gb", "4g.40gb"], 30, "the instance is made")
+        victim.wait_restarted(victim.kill())
+    finally:
+        machine.signal_kube_scheduler(signal.SIGCONT)
+    assert list(reached(machine, room, room.running("made", 60)).values()) == ["1g.20gb"]
+    assert made(machine) == ["1g.20gb", "4g.40gb"]
