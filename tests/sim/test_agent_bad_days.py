@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad days of the driver as the agent meets them: a card that is lost for good, a flood of XIDs, another driver after a
-restart, an instance that another program destroys, minor numbers that a reset has exchanged."""
+restart, an instance that another program destroys, minor numbers that a reset has exchanged. And a root that takes no file."""
 
 import os
 import pathlib
 import re
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
 
 import pytest
-from sim_kit import GIB, Node, parts, wait_until
+from sim_kit import BUILD, GIB, Node, parts, wait_until
 from test_sim_health import Agent
 
 EIGHT = "[gpu 0-7]\nmodel = A100\n"
@@ -187,3 +188,28 @@ def test_minor_numbers_are_swapped(machine, agent_on):
     node.inject("xid", 48, "--gpu", 1)
     agent.wait(1, "Unhealthy")
     assert agent.state(0) == "Healthy"
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """As /var/lib of a node whose root cannot be changed."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount")
+    where = tmp_path / "lib"
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", where], check=True)
+    yield where
+    subprocess.run(["umount", where], check=True)
+
+
+def test_a_read_only_root(machine, agent_on, read_only):
+    """The runtime's hook goes beside the state; a state directory there is refused, with the reason."""
+    agent = agent_on(machine(EIGHT), **{"hook": BUILD / "src/agent/aliquot-hook", "hook-dir": read_only / "aliquot"})
+    agent.wait(0, "Healthy")
+    log = (agent.path / "log").read_text()
+    assert re.search(f"the runtime's hook goes to {agent.path}/state: .*{read_only}/aliquot.*read-only file system", log, re.I), log
+    assert os.access(agent.path / "state/aliquot-hook", os.X_OK)
+    agent.kill()
+    agent.options["state-dir"] = read_only / "aliquot"
+    with pytest.raises(pytest.fail.Exception, match=f"(?i){read_only}/aliquot.*read-only file system"):
+        agent.start()
