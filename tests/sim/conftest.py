@@ -3,12 +3,15 @@
 
 import ctypes
 import os
+import pathlib
 import sys
+import tempfile
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+from agent_world import World
 from sim_kit import BUILD, Node
 
 
@@ -63,3 +66,19 @@ def machine_of(node_of, nvml_of, tmp_path):
         node = node_of("--machine", path)
         return node, nvml_of(node)
     return make
+
+
+@pytest.fixture
+def world_of(node_of, tmp_path):
+    """The machine of a machine file's text, and all that its agent needs."""
+    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
+        worlds = []
+
+        def make(machine, **options):
+            file = tmp_path / "m.machine"
+            file.write_text(machine)
+            worlds.append(World(node_of("--machine", file), pathlib.Path(name), **options))
+            return worlds[-1]
+        yield make
+        for world in worlds:
+            world.close()

@@ -125,6 +125,7 @@ class Api:
         self.context.load_cert_chain(self.ca, key)
         self.context.set_alpn_protocols(["h2"])
         self.objects, self.watches, self.version = {}, [], 0
+        self.writes = []        # (method, resource, name), of the agent
         self.lock = threading.RLock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "https://127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -165,6 +166,12 @@ class Api:
             meta.setdefault("uid", f"uid-{resource}-{meta['name']}")
             self.change("MODIFIED" if key in self.objects else "ADDED", key, value)
 
+    def edit(self, resource, namespace, name, patch):
+        """Applies a merge patch."""
+        with self.lock:
+            key = resource, namespace, name
+            self.change("MODIFIED", key, merged(self.objects[key], patch))
+
     def find(self, resource):
         """All objects of a resource, by name."""
         with self.lock:
@@ -196,6 +203,8 @@ class Api:
         connection.put(stream, value, end=True)
 
     def serve(self, method, resource, key, wanted, body):
+        if method != "GET":
+            self.writes.append((method, resource, key[2] if key else body["metadata"]["name"]))
         if method == "POST":
             if (resource, body["metadata"].get("namespace", ""), body["metadata"]["name"]) in self.objects:
                 return 409, {"kind": "Status", "message": "it exists", "code": 409}

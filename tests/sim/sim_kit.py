@@ -91,3 +91,22 @@ class Node:
             p.communicate()
         self.daemon.send_signal(signal.SIGTERM)
         self.daemon.communicate(timeout=10)
+
+
+class Polls:
+    """Counts the polls of all cards: a rule that never applies counts a call that each of them makes once."""
+
+    MANY = 1000000
+
+    def __init__(self, node):
+        self.node = node
+        node.inject("error", "nvmlDeviceGetCount", "NVML_ERROR_UNKNOWN", "--nth", self.MANY)
+
+    def __call__(self):
+        (rule,) = (shown for shown in self.node.show() if "error" in shown)
+        return self.MANY - 1 - int(rule["skip"])
+
+    def wait(self, count):
+        """Until so many more have been made."""
+        end = self() + count
+        wait_until(lambda: self() >= end, what=f"{count} polls")

@@ -4,107 +4,15 @@ with an API server and a kubelet of the test."""
 
 import concurrent.futures
 import json
-import pathlib
 import re
-import tempfile
 
 import pytest
-from fake_api import Api, merged
-from fake_kubelet import Kubelet
-from sim_kit import ALIQUOT, Node, parts, wait_until
-from test_sim_health import Agent
+from sim_kit import ALIQUOT, parts, wait_until
 
 TWO = "[machine]\ndriver = 570.124.06\n[gpu 0-1]\nmodel = A100\n"
 DIVIDED = TWO + "mig = 3g.40gb\n"
-PARTS = 64      # the numbers of instances begin there in `aliquot sim show`
 # Nothing reads the cards between the steps of a test but what an event causes.
-RARELY = "interval: 60s, deadline: 60s, settle: 100ms"
-
-
-class World:
-    """A node whose cards are given out whole, with an API server and a kubelet."""
-
-    def __init__(self, node, path, **options):
-        self.node, self.path, self.options = node, path, options
-        self.api, self.kubelet = Api(path), Kubelet(path / "kubelet")
-        self.api.put("nodes", {"metadata": {"name": "n"}, "status": {"nodeInfo": {}, "capacity": {}, "allocatable": {},
-                                                                     "conditions": []}})
-        self.agent = self.other = None
-
-    def configure(self, health=RARELY, reset="{policy: idle}", more=""):
-        (self.path / "new").write_text(
-            "version: v1\nflags: {migStrategy: mixed}\nresources: {gpus: [{pattern: A100, name: a100}]}\naliquot:\n"
-            f"  health: {{{health}}}\n  reset: {reset}\n{more}")
-        (self.path / "new").rename(self.path / "config")
-
-    def start(self):
-        self.agent = Agent(self.node, self.path, **{
-            "api-server": self.api.url, "ca-file": self.api.ca, "config-file": self.path / "config", **self.options})
-        wait_until(lambda: self.api.find("gpus"), what="the agent reports its cards")
-
-    def pod(self, uid, resource, *devices):
-        """A pod that kubelet has given these devices."""
-        self.api.put("pods", {"metadata": {"name": uid, "namespace": "ns", "uid": uid},
-                              "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {
-                                  "limits": {f"nvidia.com/{resource}": len(devices)}}}]},
-                              "status": {"phase": "Running"}})
-        self.kubelet.allocate(resource, uid, list(devices))
-
-    def nodes(self, uid):
-        """The driver's nodes in the CDI file of the pod's container, without those of every container."""
-        text = (self.path / f"cdi/elasticgpu.io-share-{self.kubelet.nonce(uid)}.json").read_text()
-        return {name for name in re.findall(rf'"{self.node.dir}/([^"]*)"', text) if re.search(r"nvidia\d|nvidia-cap\d", name)}
-
-    def cards(self):
-        """{UUID: number of its device node}, by the driver's kernel module."""
-        found = {}
-        for file in (self.node.dir / "proc/driver/nvidia/gpus").glob("*/information"):
-            text = file.read_text()
-            found[re.search(r"UUID:\s*(\S+)", text)[1]] = int(re.search(r"Minor:\s*(\d+)", text)[1])
-        return found
-
-    def uuids(self):
-        """Of the cards, in the order of NVML."""
-        return [shown["uuid"] for shown in self.node.show() if int(shown.get("gpu", PARTS)) < PARTS]
-
-    def waiting(self):
-        """The number of containers that wait for their devices."""
-        return int(re.search(r"^aliquot_agent_prestart_waiting (\d+)$", self.agent.get("/metrics"), re.M)[1])
-
-    def order(self, maintenance):
-        """The annotation of `aliquot node release` and the like."""
-        key = ("nodes", "", "n")
-        with self.api.lock:
-            self.api.change("MODIFIED", key, merged(self.api.objects[key], {
-                "metadata": {"annotations": {"elasticgpu.io/maintenance": maintenance}}}))
-
-    def exchange(self, machine):
-        """Another driver at the same place."""
-        file = self.path / "other.machine"
-        file.write_text(machine)
-        self.node = self.other = Node(self.node.dir, "--machine", file)
-
-    def close(self):
-        if self.other:
-            self.other.close()
-        if self.agent:
-            self.agent.kill()
-        self.api.close()
-
-
-@pytest.fixture
-def world_of(node_of, tmp_path):
-    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
-        worlds = []
-
-        def make(machine, **options):
-            file = tmp_path / "m.machine"
-            file.write_text(machine)
-            worlds.append(World(node_of("--machine", file), pathlib.Path(name), **options))
-            return worlds[-1]
-        yield make
-        for world in worlds:
-            world.close()
+RARELY = {"health": "interval: 60s, deadline: 60s, settle: 100ms", "resources": "{gpus: [{pattern: A100, name: a100}]}"}
 
 
 class Swap:
@@ -130,7 +38,7 @@ def test_a_container_gets_the_node_of_its_card_after_a_swap(world_of):
     begins afterwards."""
     world = world_of(TWO)
     swap = Swap(world)
-    world.configure(reset=f"{{policy: idle, command: [{swap.program}, UUID], timeout: 60s}}")
+    world.configure(**RARELY, reset=f"{{policy: idle, command: [{swap.program}, UUID], timeout: 60s}}")
     world.start()
     before = world.cards()
     first, second = world.uuids()
@@ -176,7 +84,7 @@ def test_an_instance_comes_with_the_nodes_of_its_card_after_a_swap(world_of, nvm
     nvml = nvml_of(world.node)
     swap = Swap(world)
     reset = f"{{policy: idle, command: [{swap.program}, UUID], timeout: 60s}}"
-    world.configure(reset=reset)
+    world.configure(**RARELY, reset=reset)
     first, second = world.uuids()
     held = nvml.nvmlDeviceGetUUID(*parts(nvml, nvml.nvmlDeviceGetHandleByUUID(second)))
     world.start()
@@ -193,7 +101,7 @@ def test_an_instance_comes_with_the_nodes_of_its_card_after_a_swap(world_of, nvm
         again = pool.submit(world.kubelet.start, "held")
         wait_until(lambda: world.waiting() == 1 and held not in world.agent.states(), what="the container waits")
         assert make_instance(nvml, second) == held
-        world.configure(reset=reset, health="interval: 200ms")
+        world.configure(**{**RARELY, "health": "interval: 200ms"}, reset=reset)
         again.result()
     assert world.nodes("held") == capabilities(world, second) != before
     swap.end()
@@ -211,7 +119,7 @@ A, B = (("GPU-00000000-0000-0000-0000-00000000000" + end, f"0000:0{end}:00.0") f
 def follows(world, driver, numbers):
     """Whether all that the agent says is of that driver: {UUID: number}."""
     page, inventory = world.agent.get("/metrics"), json.loads((world.path / "state/inventory.json").read_text())
-    labels = world.api.find("nodes")["n"]["metadata"].get("labels", {})
+    labels = world.node_object("labels")
     nodes = {uuid: f"nvidia{number}" for uuid, number in numbers.items()}
     return (f'DCGM_FI_DRIVER_VERSION="{driver}"' in page and
             dict(re.findall(r'^DCGM_FI_DEV_FB_USED{.*?UUID="(GPU-[^"]*)".*?device="(nvidia\d+)"', page, re.M)) == nodes and
@@ -225,7 +133,7 @@ def follows(world, driver, numbers):
 def test_a_driver_is_exchanged_below_the_agent(world_of, released):
     """Another version, which numbers the cards otherwise. A container that is restarted meanwhile waits for the new one."""
     world = world_of(exchanged("535.183.01", A, B))
-    world.configure(health="interval: 200ms")
+    world.configure(**{**RARELY, "health": "interval: 200ms"})
     world.start()
     wait_until(lambda: follows(world, "535.183.01", {A[0]: 0, B[0]: 1}), what="the first driver")
     world.pod("held", "a100", B[0])

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent on a simulated machine with all that is around it, and no cluster."""
+
+import re
+
+from fake_api import Api
+from fake_kubelet import Kubelet
+from sim_kit import Node, wait_until
+from test_sim_health import Agent
+
+PARTS = 64      # the numbers of instances begin there in `aliquot sim show`
+
+
+class World:
+    """A node with an agent, and an API server and a kubelet of the test."""
+
+    def __init__(self, node, path, **options):
+        self.node, self.path, self.options = node, path, options
+        self.api, self.kubelet = Api(path), Kubelet(path / "kubelet")
+        self.api.put("nodes", {"metadata": {"name": "n"}, "status": {"nodeInfo": {}, "capacity": {}, "allocatable": {},
+                                                                     "conditions": []}})
+        self.agent = self.other = None
+
+    def configure(self, resources="{}", health="", more="", **keys):
+        """Replaces the file of the configuration: `keys` are those of section aliquot beside `health`, `more` a line of its own."""
+        section = {"health": f"{{{health}}}", **keys}
+        (self.path / "new").write_text(
+            f"version: v1\nflags: {{migStrategy: mixed}}\nresources: {resources}\n{more}\n"
+            f"aliquot: {{{', '.join(f'{key}: {value}' for key, value in section.items())}}}\n")
+        (self.path / "new").rename(self.path / "config")
+
+    def start(self):
+        """Starts the agent, and waits until it has told of its cards."""
+        self.agent = Agent(self.node, self.path, **{
+            "api-server": self.api.url, "ca-file": self.api.ca, "config-file": self.path / "config", **self.options})
+        wait_until(lambda: self.api.find("gpus"), what="the agent reports its cards")
+        assert "configuration does not change" not in (self.path / "log").read_text()
+
+    def pod(self, uid, resource, *devices):
+        """A pod that kubelet has given these devices."""
+        self.api.put("pods", {"metadata": {"name": uid, "namespace": "ns", "uid": uid},
+                              "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {
+                                  "limits": {f"nvidia.com/{resource}": len(devices)}}}]},
+                              "status": {"phase": "Running"}})
+        self.kubelet.allocate(resource, uid, list(devices))
+
+    def nodes(self, uid):
+        """The driver's nodes in the CDI file of the pod's container, without those of every container."""
+        text = (self.path / f"cdi/elasticgpu.io-share-{self.kubelet.nonce(uid)}.json").read_text()
+        return {name for name in re.findall(rf'"{self.node.dir}/([^"]*)"', text) if re.search(r"nvidia\d|nvidia-cap\d", name)}
+
+    def cards(self):
+        """{UUID: number of its device node}, by the driver's kernel module."""
+        found = {}
+        for file in (self.node.dir / "proc/driver/nvidia/gpus").glob("*/information"):
+            text = file.read_text()
+            found[re.search(r"UUID:\s*(\S+)", text)[1]] = int(re.search(r"Minor:\s*(\d+)", text)[1])
+        return found
+
+    def node_object(self, what):
+        """The labels or the annotations of the Node."""
+        return self.api.find("nodes")["n"]["metadata"].get(what, {})
+
+    def gpus(self):
+        """The GPU objects by the index of their card."""
+        return {gpu["spec"]["index"]: gpu for gpu in self.api.find("gpus").values()}
+
+    def events(self, reason):
+        """The messages of Events with that reason, by the name of their object."""
+        return {e["involvedObject"]["name"]: e["message"] for e in self.api.find("events").values() if e["reason"] == reason}
+
+    def uuids(self):
+        """Of the cards, in the order of NVML."""
+        return [shown["uuid"] for shown in self.node.show() if int(shown.get("gpu", PARTS)) < PARTS]
+
+    def waiting(self):
+        """The number of containers that wait for their devices."""
+        return int(re.search(r"^aliquot_agent_prestart_waiting (\d+)$", self.agent.get("/metrics"), re.M)[1])
+
+    def order(self, maintenance):
+        """The annotation of `aliquot node release` and the like."""
+        self.api.edit("nodes", "", "n", {"metadata": {"annotations": {"elasticgpu.io/maintenance": maintenance}}})
+
+    def exchange(self, machine):
+        """Another driver at the same place."""
+        file = self.path / "other.machine"
+        file.write_text(machine)
+        self.node = self.other = Node(self.node.dir, "--machine", file)
+
+    def close(self):
+        if self.other:
+            self.other.close()
+        if self.agent:
+            self.agent.kill()
+        self.api.close()
