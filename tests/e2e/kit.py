@@ -320,7 +320,7 @@ class Part:
     def kill(self):
         """kill -9 of the container's first process; returns the status before it."""
         before = self.status(self.acting())
-        self.world.ctr("tasks", "kill", "-s", "SIGKILL", before["containerID"].partition("://")[2])
+        self.world.kill_container(before)
         return before
 
     def wait_restarted(self, before, timeout=120):
@@ -410,6 +410,14 @@ class World:
         from cluster.config import CONTAINERD_SOCKET
         (machine,) = [seen for seen in self.cluster.nodes if seen.node == (node or self.cluster.node)]
         return machine.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
+
+    def kill_container(self, status, runtime="runc"):
+        """kill -9 of a container's first process. runtime: of the container, under CRI-O."""
+        name = status["containerID"].partition("://")[2]
+        if self.cluster.runtime == "crio":
+            self.cluster.on_node([runtime, "--root", f"/run/{runtime}", "kill", name, "KILL"])
+        else:
+            self.ctr("tasks", "kill", "-s", "SIGKILL", name)
 
     def first_process(self, status):
         """PID on the node of a container's first process."""

@@ -15,6 +15,8 @@ from kit import condition, container, is_running, pod
 
 NOTICED = 8             # seconds after which no pod is bound to a node without an agent: kubelet's next status, each second here
 LATE = 4                # seconds of pods that come after that
+UNKNOWN = 20            # seconds after which cards without an agent are Unknown
+QUIET = 10              # seconds in which nothing is written of them any more
 AGENT_CONDITION = "AliquotAgentReady"
 DAEMONS = "/apis/apps/v1/namespaces/aliquot-system/daemonsets"
 
@@ -80,13 +82,17 @@ def no_image(world):
 
 
 def test_agent_killed_for_good(world, space, no_image):
-    """Only kubelet reports it, with its next status: the pods that come later wait, with the reason."""
+    """Only kubelet reports it, with its next status: the pods that come later wait, with the reason. The scheduler writes
+    once that the state of the cards is unknown."""
     world.agent.kill()
     killed = time.time()
     with Load(space) as load:
         world.until(lambda: not is_offered(world), NOTICED, "kubelet offers nothing any more")
-        world.until(lambda: time.time() > killed + NOTICED + LATE, NOTICED + LATE + 5, "the time in which none may be bound",
-                    pause=0.1)
+        world.until(lambda: all(is_unknown(gpu) for gpu in world.gpus()), killed + UNKNOWN - time.time(), "the cards are Unknown")
+        before, seen = versions(world), time.time()
+        world.until(lambda: time.time() > max(killed + NOTICED + LATE, seen + QUIET), NOTICED + LATE + QUIET,
+                    "the time in which none may be bound, and nothing written", pause=0.1)
+        assert versions(world) == before
         late = load.names[-1]
     why = space.unschedulable(late)
     assert "node's agent is not registered with kubelet" in why, why
@@ -94,9 +100,18 @@ def test_agent_killed_for_good(world, space, no_image):
     for name, seen in failed(space).items():
         assert bound_at(space, name) <= killed + NOTICED, f"{name}: {seen['status']}"
     for gpu in world.gpus():
-        world.until(lambda: kube_free(world, gpu) == "0", 10, "GPU objects show that nothing can be had")
+        assert kube_free(world, gpu) == "0", "GPU objects show that nothing can be had"
     assert not is_running(space.get(late))
     space.api.delete(space.path, gracePeriodSeconds=1)      # those that wait do not start once the agent is back
+
+
+def is_unknown(gpu):
+    """Its state, and no pod of before has it any more."""
+    return gpu["status"]["state"] == "Unknown" and not gpu["status"].get("allocated")
+
+
+def versions(world):
+    return [gpu["metadata"]["resourceVersion"] for gpu in world.gpus()]
 
 
 def test_gpu_objects_belong_to_their_node(world):

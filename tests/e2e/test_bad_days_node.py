@@ -234,16 +234,24 @@ def test_init_container_leaves_its_part_to_the_app(world, space):
 
 
 def test_a_card_falls_ill_and_is_healed(world, space):
-    """Nothing new goes to it, kubelet and people are told, who runs beside it is undisturbed; then it is as before."""
+    """Nothing new goes to it, kubelet and people are told, on the Node, the card and its pod; what runs on the other card is
+    undisturbed; then it is as before."""
     old = space.start(pod("old", container(core=20, memory=10 * GiB)))
     (ill,) = (g for g in world.gpus() if g["spec"]["uuid"] != assignment_of(old)["main"][0]["uuid"])
     card = ["--gpu", str(ill["spec"]["index"])]
+    space.start(pod("holder", container(core=20, memory=10 * GiB), annotations={"elasticgpu.io/gpu-uuid": ill["spec"]["uuid"]}))
 
     def told(state):
         world.api.wait(kube.gpus(), ill["metadata"]["name"], lambda gpu: gpu["status"]["state"] == state, 30, state)
         seen = {name: value for (name, labels), value in world.metrics().items() if dict(labels).get("uuid") == ill["spec"]["uuid"]}
         assert seen["aliquot_gpu_healthy"] == (state == "Healthy")
         assert ("aliquot_gpu_memory_used_bytes" in seen) == (state == "Healthy")     # absent, not 0
+        status, reason = ("True", "GPUHealthy") if state == "Healthy" else ("False", "GPUNotHealthy")
+        message = rf'GPU {ill["spec"]["index"]} \({ill["spec"]["uuid"]}\) is {state}' + (": XID 48 " if state != "Healthy" else "")
+        world.api.wait(kube.core("nodes"), world.cluster.node,
+                       lambda node: kit.condition(node, "GPUHealthy").get("status") == status, 10, f"GPUHealthy {status}")
+        space.event("holder", f"{reason}: {message}")
+        world.card_event(ill["metadata"]["name"], f"{reason}: {message}")
     with space.tenant(old) as tenant:
         assert tenant.alloc(9 * GiB) == 0
         world.aliquot("sim", "inject", "xid", "48", *card)
@@ -257,6 +265,7 @@ def test_a_card_falls_ill_and_is_healed(world, space):
         finally:
             world.aliquot("sim", "inject", "reset", "--force", *card)
         told("Healthy")
+        space.end("holder")
         (device,) = check_view(space, space.running("whole"))
         assert device["uuid"] == ill["spec"]["uuid"]
         assert tenant.info()["total"] == 10 * GiB

@@ -91,8 +91,8 @@ def card_of(seen):
     return devices[0]["index"]
 
 
-def exclusive(name, cpus):
-    return pod(name, container(resources={CORE: "10", "cpu": str(cpus), "memory": "64Mi"}))
+def exclusive(name, cpus, **annotations):
+    return pod(name, container(resources={CORE: "10", "cpu": str(cpus), "memory": "64Mi"}), annotations=annotations)
 
 
 def cpu_metrics(machine, name):
@@ -114,3 +114,10 @@ def test_the_card_is_where_kubelet_has_the_cpus(machine, room):
     assert card_of(room.start(exclusive("near", cpus))) == cards[near]["index"]
     published(machine, lambda seen: seen[near][0] == 0)
     assert cpu_metrics(machine, "near") == {"exclusive_cpus": cpus, "cpus_on_other_numa_node": 0}
+
+    # The same CPUs for a pod that demands the other card.
+    room.delete("near")
+    room.start(exclusive("far", cpus, **{GROUP + "/gpu-uuid": used["uuid"]}))
+    told = room.event("far", "CPUsOnOtherNUMANode")
+    assert f"NUMA node {used['numaNode']}" in told, told
+    assert cpu_metrics(machine, "far") == {"exclusive_cpus": cpus, "cpus_on_other_numa_node": cpus}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cards under MPS on a node, with NVIDIA's control daemon: what a container gets, the daemon's end, the agent's end. The
-simulated driver enforces the compute mode and has no MPS of its own, so that one program at a time can use a card here."""
+simulated driver has clients of MPS, and no server for them: its end ends none."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
-from kit import GiB, container, pod
+from kit import OUT_OF_MEMORY, GiB, container, pod
 from test_claims import CLASSES, claim, claims_in, phase, with_claim
 from test_oversee import agent_options
 
@@ -62,22 +62,41 @@ def compute_mode(world, uuid):
                                   uuid]).stdout.split()[0]
 
 
+def two_clients(world, space, seen):
+    """MPS has a limit for each process, the ledger of the container one for both. NVML lists both, apart from other processes."""
+    with space.tenant(seen) as one, space.tenant(seen) as two:
+        assert one.alloc(2 * GiB) == 0
+        assert two.alloc(2 * GiB) == OUT_OF_MEMORY and two.alloc(GiB) == 0
+        world.until(lambda: kit.holders(world.usage())["client", "main"][0]["memoryDriver"] >= 3 * GiB, 10, "NVML's figure")
+        (holder,) = kit.holders(world.usage())["client", "main"]
+        assert (holder["processes"], holder["processesUnlimited"], holder["memoryState"]) == (2, 0, "Fine"), holder
+
+
 def test_a_share_under_mps(under_mps, space):
     world = under_mps
     seen = space.start(pod("client", container(core=30, memory=4 * GiB)))
     spec = spec_of(world, seen)
     env = dict(e.split("=", 1) for e in spec["process"]["env"])
     mounts = {m["destination"]: m["source"] for m in spec["mounts"]}
-    (uuid,) = (g["spec"]["uuid"] for g in world.gpus() if g["status"].get("allocated"))
+    (card,) = (g for g in world.gpus() if g["status"].get("allocated"))
+    name, uuid = card["metadata"]["name"], card["spec"]["uuid"]
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={4 * 1024 + 32}M"
     assert mounts[env["CUDA_MPS_PIPE_DIRECTORY"]] == f"{STATE}/{uuid}/pipe"
     assert mounts["/dev/shm"] == f"{STATE}/{uuid}/shm"
     assert compute_mode(world, uuid) == "3"
+    two_clients(world, space, seen)
 
     # The end of the daemon, and of the agent's container, with which the runtime ends its daemons.
     first = daemons(world)[uuid]
+    watch = world.api.watch(kube.gpus(), 60, fieldSelector=f"metadata.name={name}")
+    next(watch)
     os.kill(host_pid(world, first), signal.SIGKILL)
+    ended = "MPS: the MPS control daemon has ended"
+    assert next(gpu for _, gpu in watch if gpu["status"]["state"] == "Unhealthy")["status"]["reason"] == ended
+    assert next(gpu for _, gpu in watch if gpu["status"]["state"] == "Healthy")
+    space.event("client", f"GPUNotHealthy: .* is Unhealthy: {ended}")
+    world.card_event(name, f"GPUNotHealthy: .* is Unhealthy: {ended}")
     world.until(lambda: 1.0 in figures(world, "aliquot_gpu_mps_restarts_total"), 20, "the agent has started it again")
     world.until(lambda: ready(world) == [1.0] * len(world.gpus()), 20, "MPS is ready again")
     assert daemons(world)[uuid] != first
