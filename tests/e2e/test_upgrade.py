@@ -3,7 +3,10 @@
 no share is given twice, and no pod fails. On the way each agent runs beside each scheduler, and beside one of the other release
 on the other node."""
 
+import glob
+import json
 import os
+import pathlib
 import secrets
 
 import kit
@@ -170,3 +173,22 @@ def test_upgrade_and_rollback(world, versions, space):
             assert (world.api.get(CRD)["spec"] == crd) == (version == "before")
             settle(world, space, load, kept, name)
     all_succeed(space, load.names, BOUND)
+
+
+def test_a_record_of_a_newer_agent(world, versions, space):
+    """As a rollback leaves it. The agent keeps it and says so, and the limit holds; when the container starts again it has its share
+    by the pod's assignment."""
+    for workload in ("DaemonSet", "Deployment"):
+        versions.apply("now", workload, "all")
+    agent = kit.Part(world, "aliquot-agent", 9400, world.cluster.node)
+    seen = space.start(pod("kept", container(core=CORE, memory=MEMORY), **kit.on(world.cluster.node)), BOUND)
+    (record,) = map(pathlib.Path, glob.glob(world.node_path("/run/aliquot/shares/*/record.json")))
+    ours = json.loads(record.read_text())
+    newer = json.dumps(ours | {"version": ours["version"] + 1, "unknown": {}})
+    record.write_text(newer)
+    agent.wait_restarted(agent.kill())
+    assert "the share of container main was given by a newer agent: it is kept" in space.event("kept", "RecordOfNewerAgent")
+    unharmed(space, seen)
+    assert record.read_text() == newer and seen["metadata"]["uid"] in world.allocated()
+    start_again(space, seen)
+    assert json.loads(record.read_text())["version"] == ours["version"]
