@@ -88,6 +88,7 @@ def may(api, verb, resource, name="", subresource="", group=""):
     (("list", "secrets"), False, False),
     (("update", "leases", "aliquot-scheduler", "", "coordination.k8s.io"), False, True),
     (("update", "leases", "aliquot-kube-scheduler", "", "coordination.k8s.io"), True, False),
+    (("get", "leases", "aliquot-kube-scheduler", "", "coordination.k8s.io"), True, True),
     (("patch", "gpus", "", "", "elasticgpu.io"), False, True),
     (("delete", "pods"), True, False),      # its preemption; Aliquot evicts
 ])

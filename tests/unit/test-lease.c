@@ -42,6 +42,7 @@ struct message {
     bool used, executed, deaf; /* deaf: the sender is dead or has given up */
     struct replica *from;
     char method[8];
+    bool of_kube_scheduler; /* it is about that one's Lease */
     struct buf body;
     uint64_t arrives, answered, gives_up;
     int status;
@@ -61,6 +62,8 @@ struct cluster {
     unsigned version, writes;
     char holder[64], renewed[64], note[64], cluster_note[64];
     uint64_t transitions;
+    const char *kube_scheduler; /* what holds its Lease; NULL: there is none */
+    int kube_scheduler_status;  /* instead of 200 or 404; 0: these */
 };
 
 static uint32_t dice(struct cluster *c, uint32_t n) {
@@ -94,6 +97,10 @@ static void write_lease(struct cluster *c, struct json body) {
 
 static int execute(struct cluster *c, const struct message *m, struct json body) {
     char version[64];
+    if (m->of_kube_scheduler && c->kube_scheduler_status)
+        return c->kube_scheduler_status;
+    if (m->of_kube_scheduler)
+        return c->kube_scheduler ? 200 : 404;
     if (strcmp(m->method, "GET") == 0)
         return c->exists ? 200 : 404;
     if (strcmp(m->method, "POST") == 0) {
@@ -114,6 +121,15 @@ static int execute(struct cluster *c, const struct message *m, struct json body)
         return 409;
     write_lease(c, body);
     return 200;
+}
+
+static void put_kube_scheduler_lease(const struct cluster *c, struct buf *out) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "spec");
+    json_put_string(&w, "holderIdentity", c->kube_scheduler ? c->kube_scheduler : "");
+    json_object_end(&w);
+    json_object_end(&w);
 }
 
 static void put_lease(const struct cluster *c, struct buf *out) {
@@ -143,7 +159,10 @@ static void arrive(struct cluster *c, struct message *m) {
     if (m->body.len > 0)
         assert_int_equal(json_parse(parser, m->body.data, m->body.len, &body, NULL), 0);
     m->status = execute(c, m, body);
-    put_lease(c, &m->answer);
+    if (m->of_kube_scheduler)
+        put_kube_scheduler_lease(c, &m->answer);
+    else
+        put_lease(c, &m->answer);
     m->executed = true;
     json_parser_free(parser);
 }
@@ -199,6 +218,8 @@ static int request(void *context, const char *method, const char *path, const ch
     bool lost = dice(c, 100) < c->lost_percent;
     *m = (struct message){.used = true, .from = r, .callback = callback, .userdata = userdata};
     (void) snprintf(m->method, sizeof(m->method), "%s", method);
+    m->of_kube_scheduler = strstr(path, "/leases/" LEASE_OF_KUBE_SCHEDULER "?");
+    assert_true(!m->of_kube_scheduler || strcmp(method, "GET") == 0);
     buf_append(&m->body, body ? body : "", size);
     m->arrives = c->now + (c->late_ms ? dice(c, c->late_ms) : 0);
     m->answered = lost ? UINT64_MAX : m->arrives + (c->late_ms ? dice(c, c->late_ms) : 0);
@@ -478,6 +499,57 @@ static void test_given_back_at_the_end(void **state) {
     end(c);
 }
 
+/* Two replicas with kube-schedulers of their own, of which replica 1 is the one that is asked. */
+static struct cluster *begin_own(const char *kube_scheduler, int status) {
+    struct cluster *c = begin(2, 6);
+    c->kube_scheduler = kube_scheduler;
+    c->kube_scheduler_status = status;
+    for (size_t i = 0; i < 2; i++) {
+        c->replicas[i].own = true;
+        start_process(&c->replicas[i]);
+    }
+    return c;
+}
+
+static void test_own_follows_its_kube_scheduler(void **state) {
+    struct cluster *c = begin_own("replica-1_b5c2", 0);
+    (void) state;
+    run_for(c, 2000);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    /* It gives the Lease back and its kube-scheduler does, too: the other one waits for its own. */
+    c->kube_scheduler = "";
+    lease_release(&c->replicas[1].lease, on_released);
+    run_for(c, 2000);
+    kill_replica(&c->replicas[1]);
+    assert_null(leader(c));
+    c->kube_scheduler = "replica-0_17ad";
+    run_for(c, LEASE_POLL_MS + LOOK_AND_WRITE_MS);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    end(c);
+}
+
+/* Of which one leads no sign may come: then the first one takes it. */
+static void test_own_does_not_wait_for_ever(void **state) {
+    static const struct {
+        const char *kube_scheduler;
+        int status;
+        unsigned after_ms;
+    } cases[] = {{NULL, 0, LEASE_FOLLOW_MS},
+                 {"replica-10_b5c2", 0, LEASE_FOLLOW_MS}, /* not replica-1 */
+                 {"elsewhere_b5c2", 0, LEASE_FOLLOW_MS},
+                 {NULL, 403, 0}};
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cluster *c = begin_own(cases[i].kube_scheduler, cases[i].status);
+        if (cases[i].after_ms)
+            run_for(c, cases[i].after_ms);
+        assert_null(leader(c));
+        run_for(c, LEASE_POLL_MS + 2 * LOOK_AND_WRITE_MS);
+        assert_non_null(leader(c));
+        end(c);
+    }
+}
+
 static void test_server_away(void **state) {
     struct cluster *c = begin(2, 5);
     (void) state;
@@ -577,6 +649,8 @@ int main(void) {
         cmocka_unit_test(test_own_stands_back),
         cmocka_unit_test(test_own_gives_way),
         cmocka_unit_test(test_given_back_at_the_end),
+        cmocka_unit_test(test_own_follows_its_kube_scheduler),
+        cmocka_unit_test(test_own_does_not_wait_for_ever),
         cmocka_unit_test(test_server_away),
         cmocka_unit_test(test_any_order),
     };

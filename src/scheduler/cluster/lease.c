@@ -168,11 +168,12 @@ static void encode(const struct lease *l, const char *holder, struct buf *out) {
     json_object_end(&w);
 }
 
-static void request(struct lease *l, const char *method, bool named, const char *type,
+/* `name`: of a Lease, with a slash before it; "": of all. */
+static void request(struct lease *l, const char *method, const char *name, const char *type,
                     const struct buf *body, kube_response_cb on_response) {
     char path[PATH_MAX_LEN];
     snprintf(path, sizeof(path), "/apis/coordination.k8s.io/v1/namespaces/%s/leases%s?timeout=%us",
-             l->name_space, named ? "/" LEASE_NAME : "", (unsigned) LEASE_SERVER_S);
+             l->name_space, name, (unsigned) LEASE_SERVER_S);
     l->sent_ms = now(l);
     l->next_ms = l->sent_ms + LEASE_RETRY_MS;
     bool bad = body && buf_error(body) < 0;
@@ -201,6 +202,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
         return;
     }
     l->held = true;
+    l->free_ms = 0;
     l->renewed_ms = l->sent_ms;
     l->next_ms = l->sent_ms + LEASE_RENEW_MS;
     if (!renewal) {
@@ -213,7 +215,8 @@ static void on_written(const struct kube_response *response, void *userdata) {
 static void write_lease(struct lease *l, const char *holder) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     encode(l, holder, &body);
-    request(l, l->version[0] ? "PUT" : "POST", l->version[0] != '\0', NULL, &body, on_written);
+    request(l, l->version[0] ? "PUT" : "POST", l->version[0] ? "/" LEASE_NAME : "", NULL, &body,
+            on_written);
 }
 
 /* ---- wanting it ---- */
@@ -233,7 +236,36 @@ static void leave_note(struct lease *l) {
     put_notes(&w, l->identity, l->own ? "" : l->identity);
     json_object_end(&w);
     json_object_end(&w);
-    request(l, "PATCH", true, KUBE_MERGE_PATCH, &body, on_noted);
+    request(l, "PATCH", "/" LEASE_NAME, KUBE_MERGE_PATCH, &body, on_noted);
+}
+
+/* kube-scheduler's identity is the name of its host, which is that of its pod, "_" and a UUID. */
+static bool is_of_pod(const char *identity, const char *pod) {
+    size_t n = strlen(pod);
+    return strncmp(identity, pod, n) == 0 && identity[n] == '_';
+}
+
+static void on_kube_scheduler_seen(const struct kube_response *response, void *userdata) {
+    struct lease *l = userdata;
+    char holder[LEASE_TEXT_MAX] = "";
+    bool known = response->status == 200 || response->status == 404;
+    l->busy = false;
+    l->next_ms = now(l) + LEASE_RETRY_MS;
+    if (response->status == 200)
+        take_text(JSON_PATH(response->body, "spec", "holderIdentity"), holder);
+    if (!known || is_of_pod(holder, l->identity))
+        write_lease(l, l->identity);
+}
+
+/* No replica holds it. Of replicas with a kube-scheduler of their own the one takes it whose
+ * kube-scheduler leads, and so is going to ask; any one where that is not known soon. */
+static void take(struct lease *l) {
+    if (!l->free_ms)
+        l->free_ms = now(l);
+    if (l->own && !wants_it(l) && now(l) - l->free_ms < LEASE_FOLLOW_MS)
+        request(l, "GET", "/" LEASE_OF_KUBE_SCHEDULER, NULL, NULL, on_kube_scheduler_seen);
+    else
+        write_lease(l, l->identity);
 }
 
 /* A Lease without a holder goes to the replica that left the note, if that one comes soon. */
@@ -247,9 +279,11 @@ static void decide(struct lease *l) {
     uint64_t at = now(l);
     bool able = l->able(l->userdata) && !l->on_released && !lease_stands_back(l);
     l->next_ms = at + LEASE_POLL_MS;
+    if (l->holder[0])
+        l->free_ms = 0;
     if (l->holder[0] == '\0') {
         if (able && !is_allocated(l))
-            write_lease(l, l->identity);
+            take(l);
     } else if (is_mine(l)) {
         /* An earlier process of this replica held it, and is dead. */
         if (at - l->started_ms >= LEASE_SETTLE_DEAD_MS)
@@ -314,7 +348,7 @@ static void on_seen(const struct kube_response *response, void *userdata) {
 }
 
 static void poll_lease(struct lease *l) {
-    request(l, "GET", true, NULL, NULL, on_seen);
+    request(l, "GET", "/" LEASE_NAME, NULL, NULL, on_seen);
 }
 
 void lease_run(struct lease *l) {

@@ -11,6 +11,9 @@
  * annotation on the Lease, and the leader hands over unless it is called itself. No I/O but struct
  * api, no clock but now(), so that tests control both.
  *
+ * Of replicas with kube-schedulers of their own, a free Lease goes to the one whose kube-scheduler
+ * leads: the first pod after an installation need not wait until another one hands over.
+ *
  * Where the cluster's kube-scheduler is configured for Aliquot, a replica with a kube-scheduler of
  * its own stands back: one of the two would see what the other has placed too late. A replica that
  * the cluster's asks says so by a second annotation.
@@ -23,6 +26,7 @@
 #include "scheduler/cluster/api.h"
 
 #define LEASE_NAME "aliquot-scheduler"
+#define LEASE_OF_KUBE_SCHEDULER "aliquot-kube-scheduler"
 #define LEASE_DURATION_MS 15000
 #define LEASE_RENEW_MS 2000
 #define LEASE_POLL_MS 1000 /* poll interval of the other replicas */
@@ -51,6 +55,9 @@ _Static_assert(LEASE_SETTLE_MS + 2 * LEASE_RENEW_MS <= LEASE_DURATION_MS,
  * longer than a dead leader keeps the Lease. */
 #define LEASE_CLUSTER_MS 30000
 
+/* For so long a free Lease is left to the replica whose kube-scheduler leads. */
+#define LEASE_FOLLOW_MS 5000
+
 #define LEASE_TEXT_MAX 256
 
 struct lease {
@@ -78,6 +85,7 @@ struct lease {
     uint64_t transitions;
     uint64_t duration_ms; /* the holder's own, at most a minute */
     uint64_t seen_ms;     /* when holder and renewal were first seen like this */
+    uint64_t free_ms;     /* since when it has no holder and this replica could take it, or 0 */
 
     bool polled;         /* the fields above were read once */
     bool held;           /* held at the last poll */
