@@ -144,8 +144,10 @@ static int parse_labels(const char *value, void *target, struct err *err) {
     const char **ret = target;
 
     if (strcmp(value, "node") != 0 && strcmp(value, "off") != 0 && value[0] != '/')
-        return err_set(err, EINVAL,
-                       "--labels is node, off or the absolute path of a file, not '%s'", value);
+        return err_set(
+            err, EINVAL,
+            "--labels ($GFD_OUTPUT_FILE) is node, off or the absolute path of a file, not '%s'",
+            value);
     *ret = value;
     return 0;
 }
@@ -267,8 +269,10 @@ static const struct opt options[] = {
      "offer FACTOR times the cards' memory (default: as gpu-manager-config says, or 1)",
      parse_scaling, &given.shares.memory_scaling},
     {"labels", 0, "PLACE",
-     "where the labels of GPU feature discovery go: node (default), off, or a file of node feature "
-     "discovery, such as /etc/kubernetes/node-feature-discovery/features.d/gfd",
+     "where the labels of GPU feature discovery go: node, off, or a file of node feature "
+     "discovery, "
+     "such as /etc/kubernetes/node-feature-discovery/features.d/gfd (default $GFD_OUTPUT_FILE, or "
+     "node)",
      parse_labels, &given.labels.place},
     {"sys-dir", 0, "DIR", "where sysfs is mounted here (default /sys)", opt_string,
      &given.labels.sys_dir},
@@ -335,15 +339,14 @@ static void set_defaults(struct config *c) {
         .shares.hook_dir = "",
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
         .shares.mps_dir = "",
-        .config_file = env_or("CONFIG_FILE", NULL),
+        .config_file = env_or("CONFIG_FILE", env_or("GFD_CONFIG_FILE", NULL)),
         .config_label = env_or("NODE_LABEL", "nvidia.com/device-plugin.config"),
         .config_choice = {.default_name = env_or("DEFAULT_CONFIG", NULL),
                           .fallbacks = env_or("FALLBACK_STRATEGIES", "named,single,empty")},
-        .overrides = {.mig_strategy = env_or("MIG_STRATEGY", NULL),
+        .overrides = {.mig_strategy = env_or("MIG_STRATEGY", env_or("GFD_MIG_STRATEGY", NULL)),
                       .allocation_policy = env_or("SHARED_DEVICES_ALLOCATION_POLICY", NULL),
                       .disable_health_checks = env_or("DP_DISABLE_HEALTHCHECKS", NULL),
-                      .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL),
-                      .mps_root = env_or("MPS_ROOT", NULL)},
+                      .enable_health_checks = env_or("DP_ENABLE_HEALTHCHECKS", NULL)},
         .served_elsewhere = "",
         .kmsg = "/dev/kmsg",
         .shares.compute_policy = SHARE_FIXED,
@@ -352,6 +355,8 @@ static void set_defaults(struct config *c) {
         .mig_hooks_file = env_or("MIG_PARTED_HOOKS_FILE", ""),
         .mig_label = "nvidia.com/mig.config",
     };
+    for (size_t i = 0; i < CONFIG_VARIABLES; i++)
+        c->overrides.variables[i] = env_or(config_variable_name(i), NULL);
     (void) compute_policies_parse("all", &c->shares.pod_policies);
 }
 
@@ -403,6 +408,8 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     given_version = false;
     given_check = NULL;
     r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.shares.compute_policy, err);
+    if (r == 0)
+        r = parse_labels(env_or("GFD_OUTPUT_FILE", "node"), &given.labels.place, err);
     if (r == 0)
         r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "gpu/driver/extra_nodes.h"
 #include "model/scaling.h"
 
 #define SAVED_FILE "config.yaml"
@@ -76,6 +77,12 @@ static void set_roots(struct agent *a, bool start) {
     }
 }
 
+static unsigned int extras_of(const struct node_config *c) {
+    return (c->gds ? GPU_EXTRA_GDS : 0u) | (c->mofed ? GPU_EXTRA_MOFED : 0u) |
+           (c->gdrcopy ? GPU_EXTRA_GDRCOPY : 0u) | (c->imex ? GPU_EXTRA_IMEX : 0u) |
+           (c->imex && c->imex_required ? GPU_EXTRA_IMEX_REQUIRED : 0u);
+}
+
 /* ---- names of resources ---- */
 
 static const char *name_of_profile(const char *profile, void *userdata) {
@@ -111,6 +118,7 @@ static void on_config(struct node_config *config, void *userdata) {
     }
     reconfigure_scaling(a);
     set_roots(a, !old);
+    a->shares.extras = extras_of(config);
     log_notes(config);
     (void) node_config_free(old);
     if (!old)

@@ -10,8 +10,47 @@ import pytest
 from conftest import TOP
 
 
+# Each variable by which NVIDIA's device plugin, GPU feature discovery and config-manager are configured, with a value that
+# is wrong where the variable has an effect, and what the agent says of it.
+NO_DRIVER = "no effect here: the agent waits for a driver and reports that it has none"
+CDI = "no effect here: devices are given to containers by CDI"
+TOOLKIT = "no effect here: NVIDIA's toolkit is not needed"
+LABELS = "no effect here: labels are written by the agent as the node changes"
+MAP = "no effect here: the ConfigMap is read through the API server"
+ROOT = "no effect here: option --host-root is where the host's / is mounted"
+SERVED = {
+    "MIG_STRATEGY": ("mixd", "did you mean 'mixed'?"),
+    "GFD_MIG_STRATEGY": ("mixd", "did you mean 'mixed'?"),
+    "SHARED_DEVICES_ALLOCATION_POLICY": ("packd", "did you mean 'packed'?"),
+    "FALLBACK_STRATEGIES": ("first", "is a list of named, single and empty"),
+    "GFD_OUTPUT_FILE": ("gfd", "--labels ($GFD_OUTPUT_FILE) is node, off or the absolute path"),
+    "GDS_ENABLED": ("yes", "$GDS_ENABLED is not 'yes': expected true or false"),
+    "MOFED_ENABLED": ("yes", "$MOFED_ENABLED is not 'yes': expected true or false"),
+    "GDRCOPY_ENABLED": ("yes", "$GDRCOPY_ENABLED is not 'yes': expected true or false"),
+    "IMEX_REQUIRED": ("yes", "$IMEX_REQUIRED is not 'yes': expected true or false"),
+    "IMEX_CHANNEL_IDS": ("1", "$IMEX_CHANNEL_IDS is not '1': expected 0, the only channel"),
+}
+# Served, with no value that --check-config judges: tests/e2e/test_config_map.py, tests/unit/test-config-map.c and the
+# agent's --help have them.
+UNJUDGED = ("NVIDIA_DRIVER_ROOT", "NVIDIA_DEV_ROOT", "CONFIG_FILE", "GFD_CONFIG_FILE", "NODE_NAME", "NODE_LABEL",
+            "DEFAULT_CONFIG", "DP_ENABLE_HEALTHCHECKS", "DP_DISABLE_HEALTHCHECKS")
+UNSERVED = {
+    "FAIL_ON_INIT_ERROR": NO_DRIVER, "GFD_FAIL_ON_INIT_ERROR": NO_DRIVER,
+    "RESTART_ON_DEVICE_UNHEALTHY": "no effect here: cards return without a restart",
+    "MPS_ROOT": "no effect here: the directories of MPS daemons are the agent's own",
+    "PASS_DEVICE_SPECS": CDI, "DEVICE_LIST_STRATEGY": CDI, "DEVICE_ID_STRATEGY": CDI, "CDI_ANNOTATION_PREFIX": CDI,
+    "CDI_FEATURE_FLAGS": CDI, "NVIDIA_CTK_PATH": TOOLKIT, "NVIDIA_CDI_HOOK_PATH": TOOLKIT, "CONTAINER_DRIVER_ROOT": ROOT,
+    "DRIVER_ROOT_CTR_PATH": ROOT, "DEVICE_DISCOVERY_STRATEGY": "no effect here: cards are found by NVML",
+    "USE_NODE_FEATURE_API": LABELS, "GFD_USE_NODE_FEATURE_API": LABELS, "GFD_ONESHOT": LABELS, "GFD_NO_TIMESTAMP": LABELS,
+    "GFD_SLEEP_INTERVAL": LABELS, "GFD_MACHINE_TYPE_FILE": LABELS,
+    "KUBELET_SOCKET": "no effect here: option --kubelet-dir is kubelet's directory",
+    "CONFIG_FILE_SRCDIR": MAP, "CONFIG_FILE_DST": MAP, "SEND_SIGNAL": MAP, "PROCESS_TO_SIGNAL": MAP,
+}
+VARIABLES = {*SERVED, *UNJUDGED, *UNSERVED}
+
+
 def check(build, path, **environment):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DP_", "MIG_", "MPS_", "CONFIG_"))}
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     return subprocess.run([build / "src/agent/aliquot-agent", "--check-config", path], env={**clean, **environment},
                           capture_output=True, text=True, timeout=30)
 
@@ -26,11 +65,12 @@ def file(tmp_path):
 
 
 def test_valid(build, file):
-    path = file("version: v1\nflags:\n  gdsEnabled: true\n")
+    path = file("version: v1\nflags:\n  failOnInitError: true\n")
     result = check(build, path)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "line 3: gdsEnabled has no effect here: GPUDirect Storage is not given to containers", f"{path}: valid"]
+        "line 3: failOnInitError has no effect here: the agent waits for a driver and reports that it has none",
+        f"{path}: valid"]
 
 
 def test_the_root_of_mps_daemons(build, file):
@@ -54,6 +94,28 @@ def test_environment(build, file):
     result = check(build, file("version: v1\n"), MIG_STRATEGY="mixd")
     assert result.returncode == 2
     assert "$MIG_STRATEGY" in result.stderr and "did you mean 'mixed'?" in result.stderr
+
+
+def test_variables(build, file):
+    """Those that have an effect refuse a wrong value; of the others the agent says why they have none."""
+    path = file("version: v1\n")
+    for name, (value, error) in SERVED.items():
+        result = check(build, path, **{name: value})
+        assert result.returncode != 0 and error in result.stderr, (name, result.stderr)
+    for name, note in UNSERVED.items():
+        result = check(build, path, **{name: "x"})
+        (line, _) = result.stdout.splitlines()
+        assert result.returncode == 0 and line.startswith(f"${name} has {note}"), (name, result)
+    document = (TOP / "docs/configuration.md").read_text()
+    assert sorted(name for name in VARIABLES if f"`{name}`" not in document) == []
+
+
+def test_every_variable_of_nvidias_is_known(build):
+    """Each that the agent takes for its configuration is in the table above."""
+    known = set(re.findall(r'(?:FLAG|UNSERVED|OWN|\{)\(?"([A-Z_]+)"', (TOP / "src/agent/config/variables.c").read_text()))
+    known |= set(re.findall(r'(?:getenv|env_or)\("([A-Z_]+)"', (TOP / "src/agent/config.c").read_text()))
+    assert known - VARIABLES == {"ALIQUOT_SIM_DIR", "ALIQUOT_COMPUTE_POLICY", "POD_NAMESPACE", "MIG_PARTED_CONFIG_FILE",
+                                 "MIG_PARTED_HOOKS_FILE"}
 
 
 def test_entry_of_the_node(build, file):

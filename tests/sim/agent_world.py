@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent on a simulated machine with all that is around it, and no cluster."""
 
+import json
 import re
 
 from fake_api import Api
@@ -21,11 +22,11 @@ class World:
                                                                      "conditions": []}})
         self.agent = self.other = None
 
-    def configure(self, resources="{}", health="", more="", **keys):
+    def configure(self, resources="{}", health="", flags="", more="", **keys):
         """Replaces the file of the configuration: `keys` are those of section aliquot beside `health`, `more` a line of its own."""
         section = {"health": f"{{{health}}}", **keys}
         (self.path / "new").write_text(
-            f"version: v1\nflags: {{migStrategy: mixed}}\nresources: {resources}\n{more}\n"
+            f"version: v1\nflags: {{migStrategy: mixed, {flags}}}\nresources: {resources}\n{more}\n"
             f"aliquot: {{{', '.join(f'{key}: {value}' for key, value in section.items())}}}\n")
         (self.path / "new").rename(self.path / "config")
 
@@ -48,6 +49,11 @@ class World:
         """The driver's nodes in the CDI file of the pod's container, without those of every container."""
         text = (self.path / f"cdi/elasticgpu.io-share-{self.kubelet.nonce(uid)}.json").read_text()
         return {name for name in re.findall(rf'"{self.node.dir}/([^"]*)"', text) if re.search(r"nvidia\d|nvidia-cap\d", name)}
+
+    def cdi(self, uid):
+        """The edits in the CDI file of the pod's container."""
+        file = self.path / f"cdi/elasticgpu.io-share-{self.kubelet.nonce(uid)}.json"
+        return json.loads(file.read_text())["devices"][0]["containerEdits"]
 
     def cards(self):
         """{UUID: number of its device node}, by the driver's kernel module."""

@@ -155,3 +155,26 @@ def test_a_driver_is_exchanged_below_the_agent(world_of, released):
     assert world.nodes("held") == {"nvidia0"}
     wait_until(lambda: follows(world, "580.65.06", {A[0]: 1, B[0]: 0}), what="the second driver")
     wait_until(lambda: set(world.agent.states().values()) == {"Healthy"}, what="healthy cards")
+
+
+def test_nodes_beside_the_drivers(world_of):
+    """Of GPUDirect Storage, RDMA, GDRCopy and IMEX, where the configuration says so: from the next start of a container on."""
+    world = world_of(TWO)
+    world.options["host-root"] = host = world.path / "host"
+    names = ["/dev/nvidia-fs0", "/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm", "/dev/gdrdrv",
+             "/dev/nvidia-caps-imex-channels/channel0"]
+    for name in names:
+        (host / name[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (host / name[1:]).touch()
+    world.configure(**RARELY)
+    world.start()
+    world.pod("held", "a100", world.uuids()[0])
+
+    def nodes():
+        world.kubelet.start("held")
+        return [node["path"] for node in world.cdi("held").get("deviceNodes", [])]
+    assert nodes() == []
+    world.configure(**RARELY, flags="gdsEnabled: true, mofedEnabled: true, gdrcopyEnabled: true", more="imex: {channelIDs: [0]}")
+    wait_until(lambda: nodes() == names, 2, what="the nodes")
+    world.configure(**RARELY, flags="mofedEnabled: true")
+    wait_until(lambda: nodes() == names[1:3], 2, what="the nodes of RDMA only")

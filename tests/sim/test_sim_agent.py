@@ -232,10 +232,10 @@ def test_a_configuration_is_read_again(node):
     with tempfile.TemporaryDirectory() as name:
         path = pathlib.Path(name)
         file, log = path / "config.yaml", path / "log"
-        file.write_text("version: v1\nflags: {gdsEnabled: true}\n")
+        file.write_text("version: v1\nflags: {failOnInitError: true}\n")
         agent = start_agent(node, path, **{"config-file": file, "listen": f"127.0.0.1:{port}"})
         try:
-            assert "line 2: gdsEnabled has no effect here" in log.read_text()
+            assert "line 2: failOnInitError has no effect here" in log.read_text()
             assert "configuration" not in healthz(port)
             replace(file, "version: v1\nsharing: {timeslicing: {}}\n")
             wait_for(lambda: "the configuration does not change: " in healthz(port), 2)

@@ -15,12 +15,15 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/machine.h"
 #include "gpu/device.h"
 #include "gpu/driver/driver.h"
 #include "gpu/driver/driver_links.h"
+#include "gpu/driver/extra_nodes.h"
 #include "gpu/driver/ldcache.h"
 #include "model/driver_capability.h"
 
@@ -229,6 +232,67 @@ static void numbers_of_cards(void **state) {
             fail_msg("row %zu", i);
         assert_int_equal(edits.count > 0, rows[i].expected == 0);
     }
+    (void) dir_remove(dir, NULL);
+}
+
+/* Each in the place of the driver's nodes, else in the host's /dev. */
+static void extra_nodes(void **state) {
+    static const char *const files[] = {
+        "/dev/nvidiactl",        "/run/nvidia/driver/dev/nvidia-fs1",
+        "/dev/nvidia-fs0",       "/run/nvidia/driver/dev/nvidia-fs0",
+        "/dev/gdrdrv",           "/dev/infiniband/uverbs1",
+        "/run/udev/control",     "/dev/infiniband/uverbs0",
+        "/etc/cufile.json",      "/dev/infiniband/rdma_cm",
+        "/dev/infiniband/umad0",
+    };
+    static const struct {
+        unsigned int extras;
+        const char *nodes; /* in their order */
+    } rows[] = {
+        {0, ""},
+        {GPU_EXTRA_GDS, "/run/nvidia/driver/dev/nvidia-fs0=/dev/nvidia-fs0 "
+                        "/run/nvidia/driver/dev/nvidia-fs1=/dev/nvidia-fs1 "
+                        "/run/udev=/run/udev /etc/cufile.json=/etc/cufile.json "},
+        {GPU_EXTRA_MOFED | GPU_EXTRA_GDRCOPY,
+         "/dev/infiniband/uverbs0=/dev/infiniband/uverbs0 "
+         "/dev/infiniband/uverbs1=/dev/infiniband/uverbs1 "
+         "/dev/infiniband/rdma_cm=/dev/infiniband/rdma_cm /dev/gdrdrv=/dev/gdrdrv "},
+        {GPU_EXTRA_IMEX, ""},
+    };
+    char dir[] = "/tmp/aliquot-driver-XXXXXX";
+    static struct gpu_edits edits;
+    struct gpu_driver_places places = {.host_root = dir, .found_dev = "/run/nvidia/driver"};
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        touch(dir, files[i]);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_buf_ struct buf found = BUF_INIT(4096);
+
+        edits.count = 0;
+        assert_int_equal(gpu_extra_nodes(&places, rows[i].extras, &edits, &err), 0);
+        for (size_t k = 0; k < edits.count; k++)
+            buf_printf(&found, "%s=%s ", edits.list[k].host, edits.list[k].container);
+        assert_string_equal(buf_str(&found), rows[i].nodes);
+    }
+    assert_int_equal(
+        gpu_extra_nodes(&places, GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED, &edits, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "imex.required"));
+    touch(dir, "/dev/nvidia-caps-imex-channels/channel0");
+    touch(dir, "/dev/nvidia-caps-imex-channels/channel1");
+    edits.count = 0;
+    assert_int_equal(
+        gpu_extra_nodes(&places, GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED, &edits, &err), 0);
+    assert_int_equal(edits.count, 1);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-caps-imex-channels/channel0",
+                         "/dev/nvidia-caps-imex-channels/channel0"));
+    /* Without a node of GPUDirect Storage its files are of no use. */
+    places.host_root = "/nonexistent";
+    edits.count = 0;
+    assert_int_equal(gpu_extra_nodes(&places, GPU_EXTRA_GDS, &edits, &err), 0);
+    assert_int_equal(edits.count, 0);
     (void) dir_remove(dir, NULL);
 }
 
@@ -608,6 +672,7 @@ int main(void) {
         cmocka_unit_test(real_driver),
         cmocka_unit_test(nodes_of_instances),
         cmocka_unit_test(numbers_of_cards),
+        cmocka_unit_test(extra_nodes),
         cmocka_unit_test(nodes_that_are_missing),
         cmocka_unit_test(driver_behind_absolute_links),
         cmocka_unit_test(new_driver_library),

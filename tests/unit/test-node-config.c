@@ -58,6 +58,9 @@ static void show(const struct node_config *c, struct buf *out) {
         buf_printf(out, "scaling=%u ", c->memory_scaling);
     if (c->mode >= 0)
         buf_printf(out, "mode=%s ", modes[c->mode + 1]);
+    buf_printf(out, "%s%s%s%s%s", c->gds ? "gds " : "", c->mofed ? "mofed " : "",
+               c->gdrcopy ? "gdrcopy " : "", c->imex ? "imex " : "",
+               c->imex_required ? "required " : "");
 }
 
 static const struct {
@@ -86,7 +89,11 @@ static const struct {
      "    noTimestamp: false\n    outputFile: "
      "/etc/kubernetes/node-feature-discovery/features.d/gfd\n"
      "    sleepInterval: 60s\nimex:\n  channelIDs: [0]\n  required: false\n",
-     "mig=2 "},
+     "mig=2 imex "},
+    {"version: v1\nflags: {gdsEnabled: true, mofedEnabled: true, gdrcopyEnabled: true}\n"
+     "imex: {channelIDs: [0], required: true}\n",
+     "gds mofed gdrcopy imex required "},
+    {"version: v1\nflags: {gdsEnabled: false}\nimex: {channelIDs: []}\n", ""},
     /* What NVIDIA's plugin parses and throws away. */
     {"version: v1\nresources:\n  gpus:\n  - pattern: \"A100-SXM4-40GB\"\n    name: a100\n"
      "  - pattern: '*'\n    name: nvidia.com/gpu\n  mig:\n  - {pattern: 1g.5gb, name: mig-small}\n",
@@ -286,15 +293,15 @@ static void patterns(void **state) {
 
 /* What has no effect is named with its line. */
 static void notes(void **state) {
-    static const char text[] = "version: v1\nflags:\n  gdsEnabled: true\n  plugin:\n"
+    static const char text[] = "version: v1\nflags:\n  failOnInitError: true\n  plugin:\n"
                                "    deviceListStrategy: [envvar, cdi-cri]\n";
     _cleanup_(node_config_freep) struct node_config *c = NULL;
 
     (void) state;
     assert_int_equal(node_config_parse(text, strlen(text), NODE, &c, NULL), 0);
     assert_string_equal(buf_str(&c->notes),
-                        "line 3: gdsEnabled has no effect here: GPUDirect Storage is not given to "
-                        "containers\n"
+                        "line 3: failOnInitError has no effect here: the agent waits for a driver "
+                        "and reports that it has none\n"
                         "line 5: deviceListStrategy has no effect here: devices are given to "
                         "containers by CDI\n");
 }

@@ -2,7 +2,10 @@
 
 /* Sections `flags` and `imex` of NVIDIA's file. */
 
+#include <string.h>
+
 #include "agent/config/sections.h"
+#include "base/err.h"
 
 #define LABELS "labels are written by the agent as the node changes"
 #define BY_CDI "devices are given to containers by CDI"
@@ -37,9 +40,9 @@ const struct yaml_field config_flags[] = {
     UNSERVED("mpsRoot", CONFIG_MPS_ROOT),
     {"nvidiaDriverRoot", config_path, offsetof(struct node_config, driver_root), NULL, false},
     {"nvidiaDevRoot", config_path, offsetof(struct node_config, dev_root), NULL, false},
-    UNSERVED("gdrcopyEnabled", "GDRCopy is not given to containers"),
-    UNSERVED("gdsEnabled", "GPUDirect Storage is not given to containers"),
-    UNSERVED("mofedEnabled", "Mellanox OFED is not given to containers"),
+    {"gdrcopyEnabled", yaml_bool, offsetof(struct node_config, gdrcopy), NULL, false},
+    {"gdsEnabled", yaml_bool, offsetof(struct node_config, gds), NULL, false},
+    {"mofedEnabled", yaml_bool, offsetof(struct node_config, mofed), NULL, false},
     UNSERVED("useNodeFeatureAPI", LABELS),
     UNSERVED("deviceDiscoveryStrategy", "cards are found by NVML"),
     {"plugin", config_section, 0, plugin, false},
@@ -47,8 +50,35 @@ const struct yaml_field config_flags[] = {
     YAML_FIELD_END,
 };
 
+/* As NVIDIA's plugin: none, or channel 0, which is every node's. */
+static int read_channels(const struct yaml *v, void *target, const void *arg, struct err *err) {
+    bool *ret = target;
+
+    (void) arg;
+    if (v->type == YAML_LIST && v->size == 0)
+        return 0;
+    if (v->type != YAML_LIST || v->size != 1 || !v->first->text || strcmp(v->first->text, "0") != 0)
+        return yaml_error(v, err, "expected [] or [0]: there is no other channel");
+    *ret = true;
+    return 0;
+}
+
 const struct yaml_field config_imex[] = {
-    UNSERVED("channelIDs", "IMEX channels are not given to containers"),
-    UNSERVED("required", "IMEX channels are not given to containers"),
+    {"channelIDs", read_channels, offsetof(struct node_config, imex), NULL, false},
+    {"required", yaml_bool, offsetof(struct node_config, imex_required), NULL, false},
     YAML_FIELD_END,
 };
+
+static const char *reason_in(const struct yaml_field *fields, const char *key) {
+    for (; fields->key; fields++)
+        if (strcmp(fields->key, key) == 0)
+            return fields->arg;
+    return NULL;
+}
+
+const char *config_unserved_reason(const char *key) {
+    const char *reason = reason_in(config_flags, key);
+
+    reason = reason ? reason : reason_in(plugin, key);
+    return reason ? reason : reason_in(gfd, key);
+}

@@ -228,8 +228,9 @@ int node_config_override(struct node_config *c, const struct config_overrides *o
         buf_printf(&c->notes,
                    "$DP_DISABLE_HEALTHCHECKS, $DP_ENABLE_HEALTHCHECKS: '%s' is not an XID\n", bad);
     xid_rules_override(&c->health.xids, &rules);
-    if (over->mps_root)
-        buf_printf(&c->notes, "$MPS_ROOT has no effect here: %s\n", CONFIG_MPS_ROOT);
+    r = config_variables_apply(c, over->variables, err);
+    if (r < 0)
+        return r;
     c->mps_cards = over->mps_cards;
     if (c->mig_strategy == MIG_STRATEGY_SINGLE && !over->gpu_is_elsewhere)
         return err_set(err, EINVAL,

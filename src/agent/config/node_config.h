@@ -63,6 +63,10 @@ struct node_config {
     int mig_strategy;        /* enum mig_strategy */
     const char *driver_root; /* NULL: not given */
     const char *dev_root;
+    bool gds, mofed, gdrcopy; /* containers get the device nodes */
+
+    /* imex */
+    bool imex, imex_required; /* likewise those of channel 0, and none starts without */
 
     /* resources */
     struct config_pattern gpus[CONFIG_ROWS_MAX], migs[CONFIG_ROWS_MAX];
@@ -109,16 +113,20 @@ static inline void node_config_freep(struct node_config **c) {
     (void) node_config_free(*c);
 }
 
+/* Variables that only the configuration of the node knows, by their numbers. */
+#define CONFIG_VARIABLES 30
+const char *config_variable_name(size_t i);
+
 /* What takes precedence over the file: options of the agent and variables of its environment, by
  * NVIDIA's names. Each may be NULL: not given. */
 struct config_overrides {
     const char *mig_strategy;
     const char *allocation_policy;
-    const char *disable_health_checks; /* DP_DISABLE_HEALTHCHECKS */
-    const char *enable_health_checks;  /* DP_ENABLE_HEALTHCHECKS */
-    const char *mps_root;              /* MPS_ROOT, which has no effect */
-    const char *mps_cards;             /* "all", or indexes and UUIDs with commas between */
-    bool gpu_is_elsewhere;             /* nvidia.com/gpu is among the names of --served-elsewhere */
+    const char *disable_health_checks;       /* DP_DISABLE_HEALTHCHECKS */
+    const char *enable_health_checks;        /* DP_ENABLE_HEALTHCHECKS */
+    const char *mps_cards;                   /* "all", or indexes and UUIDs with commas between */
+    const char *variables[CONFIG_VARIABLES]; /* those of config_variable_name() */
+    bool gpu_is_elsewhere; /* nvidia.com/gpu is among the names of --served-elsewhere */
 };
 
 /* -EINVAL: a value is none of its words, or does not go with another one. */

@@ -18,6 +18,8 @@ int config_section(const struct yaml *v, void *target, const void *arg, struct e
 
 /* A key without an effect here: `arg` is the reason, which becomes a note. */
 int config_unserved(const struct yaml *v, void *target, const void *arg, struct err *err);
+/* The reason of such a key of section `flags`, of `plugin` or of `gfd`. */
+const char *config_unserved_reason(const char *key);
 /* uint32_t * in milliseconds; `arg` may be a struct yaml_range of them. */
 int config_milliseconds(const struct yaml *v, void *target, const void *arg, struct err *err);
 /* uint32_t * in thousandths. */
@@ -39,6 +41,9 @@ extern const struct yaml_field config_resources[]; /* resources.c */
 extern const struct yaml_field config_sharing[];   /* resources.c */
 extern const struct yaml_field config_imex[];      /* flags.c */
 extern const struct yaml_field config_aliquot[];   /* aliquot.c */
+
+/* Variables of the environment; values as in struct config_overrides. -EINVAL. */
+int config_variables_apply(struct node_config *c, const char *const *values, struct err *err);
 
 /* The whole struct: an entry of nodeConfig, and of HAMi's nodeconfig. */
 extern const struct yaml_field config_gpu_manager[]; /* foreign.c */

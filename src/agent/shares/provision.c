@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/text.h"
+#include "gpu/driver/extra_nodes.h"
 #include "kube/objects/dialect_export.h"
 
 /* ---- what a container gets ---- */
@@ -134,6 +135,8 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
     int r = slot->grant.nwhole > 0 ? whole_edits(s, &slot->grant, edits, err)
                                    : share_edits(s, slot, edits, err);
 
+    if (r == 0 && slot->grant.nwhole + slot->grant.ndevices > 0)
+        r = gpu_extra_nodes(&s->places, s->extras, edits, err);
     if (r < 0)
         return r;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */

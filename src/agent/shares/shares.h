@@ -42,6 +42,7 @@ struct shares {
     uv_loop_t *loop;
     struct share_options options;
     struct gpu_driver_places places;
+    unsigned int extras; /* of enum gpu_extra: what containers with a card get, too */
     struct gpu_monitor *monitor;
     const struct gpu_driver *driver; /* as found last; NULL: none */
     struct library library;
