@@ -8,7 +8,7 @@ FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-install bench-intercept bench-node bench-packing bench-scale test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -54,7 +54,10 @@ test-own: all  ## forgery, churn, gates, preemption and a minute of chaos with a
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
 
-bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods, on a real API server (NODES=500: a tenth; ARGS="--peer ...")
+bench-install: all  ## what an operator waits for, in both modes: install, upgrade and rollback, memory, takeover (ARGS="--part helm")
+	@$$(scripts/test-venv)/bin/python tests/bench/install.py --build $(BUILD) $(ARGS)
+
+bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods, on a real API server (NODES=500: a tenth; ARGS="--peer ..."; ARGS=--own: both modes)
 	@python3 tests/bench/scale.py --build $(BUILD) --nodes $(or $(NODES),5000) $(ARGS)
 
 bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[,VARIABLE=VALUE...]" beside others)

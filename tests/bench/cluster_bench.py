@@ -72,9 +72,14 @@ def _process(world, container, pid):
     with open(f"/proc/{pid}/cmdline") as f:
         main = pid == _oldest(world, container)
         child = "" if main else f" ({f.read().split(chr(0))[0].rpartition('/')[2]}, its child for NVML)"
+    return child, memory_of(pid)
+
+
+def memory_of(pid):
+    """{"Rss": bytes, "Pss": bytes} of a process by its PID here."""
     with open(f"/proc/{pid}/smaps_rollup") as f:
         text = f.read()
-    return child, {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("Rss", "Pss")}
+    return {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("Rss", "Pss")}
 
 
 def _oldest(world, container):

@@ -13,6 +13,11 @@ Rounds take turns, so that what else the machine does falls on all equally: the 
 without any extender, when kube-scheduler adds up what nodes advertise. CPU time says the most where the machine is
 shared, and by how much one process holds up the others where it has few cores.
 
+    make bench-scale NODES=1000 ARGS=--own
+
+measures beside each other the cluster's kube-scheduler as the one that asks and one of our own (deploy/own-scheduler), with the
+cluster's beside it, which asks nothing, and without.
+
 Another project's extender beside it, on the same pods: --dialect gpushare --peer NAME=COMMAND,URL, where COMMAND runs
 it on the node with KUBECONFIG in its environment, and URL is what kube-scheduler puts before "/filter" and "/bind".
 """
@@ -26,6 +31,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import statistics
@@ -34,13 +40,14 @@ import sys
 import textwrap
 import time
 import uuid
+from typing import NamedTuple
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e"), str(TOP / "tests" / "bench")]
 
 import kit                                              # noqa: E402  (the path comes first)
 from cluster import api as kube                         # noqa: E402
-from cluster import aliquot, config                     # noqa: E402
+from cluster import aliquot, binaries, config           # noqa: E402
 from cluster.cluster import SCHEDULER_CONFIGURATION, Cluster    # noqa: E402
 from figures import duration, machine, write_between    # noqa: E402
 
@@ -58,6 +65,13 @@ NOW = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 SHARES = [(10, 8), (20, 16), (25, 20), (30, 24), (50, 40), (15, 4), (5, 2), (40, 32)]     # percent, GiB
 HALF = (50, CARD >> 31)
 PROCESSES = ("kube-scheduler", "kube-apiserver", "etcd", "aliquot-scheduler")
+# How the kube-scheduler that asks is configured: as the cluster's, or as one of our own, with the cluster's beside it or without.
+EXTENDER, OWN, OWN_ALONE = "aliquot", "own", "own, alone"
+MODES = {EXTENDER: "extender", OWN: "own", OWN_ALONE: "own, the cluster's kube-scheduler elsewhere"}
+OWN_CONFIGURATION = "/etc/kubernetes/own.yaml"
+OWN_NAME = "aliquot-scheduler"      # that pods name
+STOCK = "cluster-kube-scheduler"    # the cluster's own program, when another one asks
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{kit.SYSTEM}/leases"
 UNBATCHED = "--feature-gates=OpportunisticBatching=false"
 
 # How a pod asks for (percent, GiB), and what it carries when it holds that of card `index`, beside the assignment.
@@ -142,10 +156,10 @@ def gpu_object(node, index, holder, core):
                    "allocatable": free, "allocated": allocated}}
 
 
-def pod_object(metadata, resources, node=None):
+def pod_object(metadata, resources, node=None, scheduler="default-scheduler"):
     spec = {"containers": [{"name": "main", "image": "localhost/none:1", "imagePullPolicy": "Never",
                             "resources": {"limits": resources, "requests": resources}}],
-            "restartPolicy": "Always", "schedulerName": "default-scheduler", "dnsPolicy": "ClusterFirst",
+            "restartPolicy": "Always", "schedulerName": scheduler, "dnsPolicy": "ClusterFirst",
             "terminationGracePeriodSeconds": 30, "securityContext": {}, "enableServiceLinks": True, "priority": 0,
             "preemptionPolicy": "PreemptLowerPriority"}
     if node:
@@ -191,6 +205,13 @@ class Etcd:
 
 
 # ---- the cluster ----
+
+class Round(NamedTuple):
+    rate: float         # pods bound per second
+    cpu: dict           # {program: ms of CPU time per pod}
+    requests: dict      # {(verb, resource): times per pod}
+    memory: dict        # {program: bytes}, resident
+
 
 class Bench:
     def __init__(self, cluster, build, options, progress):
@@ -252,13 +273,13 @@ class Bench:
 
     # ---- processes ----
 
-    def start_scheduler(self):
+    def start_scheduler(self, *options):
         """Starts it; returns the seconds until it knows the cluster."""
         token = os.path.join(self.cluster.state, "admin.token")
         began = time.monotonic()
         self.pid = self.cluster.spawn("aliquot-scheduler", [
             str(self.build / "src/scheduler/aliquot-scheduler"), f"--listen=127.0.0.1:{PORT}",
-            "--api-server=" + config.SERVER, "--token-file=" + token, "--ca-file=" + self.cluster.ca_file])
+            "--api-server=" + config.SERVER, "--token-file=" + token, "--ca-file=" + self.cluster.ca_file, *options])
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if self.cluster.http("GET", PORT, "/healthz")[0] == 200:
@@ -267,22 +288,56 @@ class Bench:
             time.sleep(0.02)
 
     def resident(self):
-        with open(f"/proc/{self.cluster.host_pid(self.pid)}/status") as f:
-            text = f.read()
-        return {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("VmRSS", "VmHWM")}
+        return resident(self.cluster.host_pid(self.pid))
 
-    def restart_scheduler(self):
+    def restart_scheduler(self, *options):
         self.cluster.stop("aliquot-scheduler", signal.SIGTERM)
-        return self.start_scheduler()
+        return self.start_scheduler(*options)
+
+    def turn_to(self, mode):
+        """Starts aliquot-scheduler anew, as it runs in that mode, without what a round of the other one has left."""
+        self.cluster.stop("aliquot-scheduler", signal.SIGTERM)
+        for lease in ("aliquot-scheduler", "aliquot-kube-scheduler"):
+            if self.api.exists(f"{LEASES}/{lease}"):
+                self.api.delete(f"{LEASES}/{lease}")
+        self.start_scheduler(*([] if mode == EXTENDER else ["--kube-scheduler-config=" + OWN_CONFIGURATION]))
+        self.await_acting()
+
+    def prepare_own(self):
+        """Account, roles and configuration as deploy/own-scheduler has them, and a program for the cluster's kube-scheduler, so that
+        one can be told from the other."""
+        objects = pathlib.Path(aliquot.DEPLOY).parent / "own-scheduler/pair/kube-scheduler.yaml"
+        self.cluster.kubectl("apply", "-f", str(objects))
+        account = kube.core("serviceaccounts", kit.SYSTEM, "aliquot-kube-scheduler")
+        token = self.api.create(account + "/token", {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+        with open(self.node_path("/etc/kubernetes/scheduler.conf")) as f:
+            access = json.load(f)
+        access["users"][0]["user"]["token"] = token
+        with open(self.node_path("/etc/kubernetes/own.conf"), "w") as f:
+            json.dump(access, f)
+        text = self.api.get(kube.core("configmaps", kit.SYSTEM, "aliquot-kube-scheduler"))["data"]["configuration.yaml"]
+        with open(self.node_path(OWN_CONFIGURATION), "w") as f:
+            f.write(text + "clientConnection:\n  kubeconfig: /etc/kubernetes/own.conf\n  qps: 5000\n  burst: 10000\n")
+        shutil.copy(binaries.find("kube-scheduler"), os.path.join(self.cluster.state, STOCK))
+
+    def start_own(self, mode):
+        """One of our own, and the cluster's, which asks nothing."""
+        if mode == OWN:
+            self.cluster.spawn(STOCK, [os.path.join(self.cluster.state, STOCK), "--kubeconfig=/etc/kubernetes/scheduler.conf",
+                                       "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=10260"])
+        self.cluster.spawn("kube-scheduler", ["kube-scheduler", "--config=" + OWN_CONFIGURATION, "--bind-address=127.0.0.1"])
 
     def start_kube_scheduler(self, extender, gates):
-        """`extender`: "aliquot", None, or the URL of another one. Without a bound on requests per second in any case."""
+        """`extender`: one of MODES, None, or the URL of another one. Without a bound on requests per second in any case."""
+        if extender in (OWN, OWN_ALONE):
+            self.start_own(extender)
+            return
         with open(SCHEDULER_CONFIGURATION) as f:
             text = f.read()
         text = re.sub(r"(?m)^  kubeconfig:.*$", r"\g<0>" + "\n  qps: 5000\n  burst: 10000", text, count=1)
-        if extender != "aliquot":
+        if extender != EXTENDER:
             text = text[:text.index("extenders:")]
-        if extender and extender != "aliquot":
+        if extender and extender != EXTENDER:
             names = "".join(f"\n      - name: {name}" for name in self.resources(1, 1))
             text += (f"extenders:\n  - urlPrefix: {extender}\n    filterVerb: filter\n    bindVerb: bind\n"
                      f"    httpTimeout: 60s\n    nodeCacheCapable: true\n    managedResources:{names}\n")
@@ -315,17 +370,17 @@ class Bench:
         return self.resources(*SHARES[number % len(SHARES)])
 
     def rate(self, extender, gates, pods):
-        """(pods bound per second, {program: ms of CPU time per pod}, {request: times per pod}) of as many pods as are
-        there at once: kube-scheduler is stopped while they are made."""
+        """A Round of as many pods as are there at once: kube-scheduler is stopped while they are made."""
+        scheduler = OWN_NAME if extender in (OWN, OWN_ALONE) else "default-scheduler"
         name = f"round-{self.made}"
         self.made += 1
         self.api.create(kube.core("namespaces"), {"metadata": {"name": name}})
         self.start_kube_scheduler(extender, gates)
-        self.etcd.put([pod_object(meta("warm", name), self.request(0))])   # it has read the cluster when this is bound
+        self.etcd.put([pod_object(meta("warm", name), self.request(0), scheduler=scheduler)])   # it has read the cluster when this is bound
         self.api.wait(kube.pods(name), "warm", lambda p: p and p["spec"].get("nodeName"), 300, "the first pod bound")
         at = self.progress.steps(f'pods bound with {extender or "no extender"} {" ".join(gates)}', pods)
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
-        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.request(i)) for i in range(pods)), at_once=1)
+        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.request(i), scheduler=scheduler) for i in range(pods)), at_once=1)
         time.sleep(5 * CALM)
         spent, asked = self.cpu(), self.requests()
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))
@@ -338,9 +393,11 @@ class Bench:
                     break
         took, after = time.monotonic() - began, self.cpu()
         asked = {k: (n - asked.get(k, 0)) / pods for k, n in self.requests().items()}
-        self.cluster.stop("kube-scheduler", signal.SIGKILL)
+        memory = {k: resident(pid)["VmRSS"] for k, pid in self.pids().items() if k in PROCESSES}
+        for program in ["kube-scheduler"] + [STOCK] * (extender == OWN):
+            self.cluster.stop(program, signal.SIGKILL)
         self.progress.say(f"{pods / took:.1f} pods/s")
-        return pods / took, {k: (after[k] - spent.get(k, 0)) / pods for k in after}, asked
+        return Round(pods / took, {k: (after[k] - spent.get(k, 0)) / pods for k in after}, asked, memory)
 
     def requests(self):
         """{(verb, resource): number} that the API server has answered, but for lists and watches."""
@@ -398,6 +455,12 @@ class Bench:
         return kit.parse_metrics(self.cluster.http("GET", PORT, "/metrics")[1].decode())
 
 
+def resident(pid):
+    with open(f"/proc/{pid}/status") as f:
+        text = f.read()
+    return {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("VmRSS", "VmHWM")}
+
+
 def quantile(metrics, verb, part):
     """In nanoseconds; within a bucket answers are taken to be spread evenly."""
     name = "aliquot_scheduler_request_duration_seconds"
@@ -423,7 +486,7 @@ def each(values, form):
 
 
 def measure_rounds(bench, kinds, pods, peers, rounds):
-    """{name: [(rate, CPU, requests) of each round]}, in turns; of peers one round of fewer pods."""
+    """{name: [Round]}, in turns; of peers one round of fewer pods."""
     found = {name: [] for name in kinds}
     for number in range(rounds):
         for name, (extender, gates) in kinds.items():
@@ -434,26 +497,25 @@ def measure_rounds(bench, kinds, pods, peers, rounds):
     return found
 
 
-def rounds_table(found, programs):
-    lines = ["| kube-scheduler with | pods bound per second | " + " | ".join(f"{p}, CPU ms per pod" for p in programs) +
+def rounds_table(found, programs, what="kube-scheduler with"):
+    lines = [f"| {what} | pods bound per second | " + " | ".join(f"{p}, CPU ms per pod" for p in programs) +
              " | all, CPU ms per pod |", "|---" * (len(programs) + 3) + "|"]
     for name, rounds in found.items():
-        cells = [each([cpu.get(p, 0) for _, cpu, _ in rounds], "{:.1f}") for p in programs]
-        total = each([sum(cpu.get(p, 0) for p in programs) for _, cpu, _ in rounds], "{:.1f}")
-        lines.append(f'| {name} | {each([r for r, _, _ in rounds], "{:.0f}")} | ' + " | ".join(cells) + f" | {total} |")
+        cells = [each([r.cpu.get(p, 0) for r in rounds], "{:.1f}") for p in programs]
+        total = each([sum(r.cpu.get(p, 0) for p in programs) for r in rounds], "{:.1f}")
+        lines.append(f'| {name} | {each([r.rate for r in rounds], "{:.0f}")} | ' + " | ".join(cells) + f" | {total} |")
     return lines
 
 
-def ratio_row(found):
-    """Each round beside the one without an extender that came right after or before it."""
-    pairs = [100 * ours[0] / plain[0] for ours, plain in zip(found["aliquot-scheduler"], found["no extender"])]
-    return "pods bound per second, in percent of those without an extender, by round", each(pairs, "{:.0f} %")
+def ratio(found, one, other):
+    """Percent of the rate, of each round of the one beside that of the other which came right before or after it."""
+    return each([100 * a.rate / b.rate for a, b in zip(found[one], found[other])], "{:.0f} %")
 
 
 def requests_line(found):
     parts = []
     for name, rounds in found.items():
-        asked = {k: statistics.mean(r.get(k, 0) for _, _, r in rounds) for k in rounds[0][2]}
+        asked = {k: statistics.mean(r.requests.get(k, 0) for r in rounds) for k in rounds[0].requests}
         parts.append(f"{name}: " + ", ".join(f"{v} {r} {n:.2f}" for (v, r), n in sorted(asked.items()) if n >= 0.01))
     return textwrap.fill("Requests that change something, per pod. " + "; ".join(parts) + ".", 100)
 
@@ -466,7 +528,7 @@ def measure(bench, pods, peers, rounds):
     rebuild = statistics.median([bench.restart_scheduler() for _ in range(RESTARTS)])
     rows = [("time until a restarted scheduler knows the cluster (the first one ever)", f"{rebuild:.2f} s ({first:.2f} s)")]
     urls = {"aliquot-scheduler": f"http://127.0.0.1:{PORT}"}
-    kinds = {"aliquot-scheduler": ("aliquot", ()), "no extender": (None, ()),
+    kinds = {"aliquot-scheduler": (EXTENDER, ()), "no extender": (None, ()),
              "no extender, no OpportunisticBatching": (None, (UNBATCHED,))}
     for name, (command, url) in peers.items():
         bench.cluster.spawn(name, [command], env={"KUBECONFIG": "/etc/kubernetes/admin.conf"})
@@ -486,7 +548,8 @@ def measure(bench, pods, peers, rounds):
             progress.say(" ".join(rows[-1]))
     before = bench.metrics()
     found = measure_rounds(bench, kinds, pods, peers, rounds)
-    rows.append(ratio_row(found))
+    rows.append(("pods bound per second, in percent of those without an extender, by round",
+                 ratio(found, "aliquot-scheduler", "no extender")))
     metrics = {k: v - before.get(k, 0) for k, v in bench.metrics().items()}
     for verb in ("filter", "prioritize", "bind"):
         rows.append((f"{verb} as kube-scheduler asked, median / p99",
@@ -496,6 +559,35 @@ def measure(bench, pods, peers, rounds):
                  f'{memory["VmRSS"] / 1e6:.0f} MB / {memory["VmHWM"] / 1e6:.0f} MB'))
     programs = [*PROCESSES, *(os.path.basename(command) for command, _ in peers.values())]
     return [*(f"| {a} | {b} |" for a, b in rows), "", *rounds_table(found, programs), "", requests_line(found)]
+
+
+def measure_modes(bench, pods, rounds):
+    """The modes of the scheduler beside each other. Each round begins with another one, so that what changes in the course of
+    time falls on all of them."""
+    bench.fill(bench.prepare())
+    bench.prepare_own()
+    bench.progress.say("aliquot-scheduler starts")
+    bench.start_scheduler()
+    found = {name: [] for name in MODES.values()}
+    kinds = list(MODES)
+    for number in range(rounds):
+        at = number % len(kinds)
+        for mode in kinds[at:] + kinds[:at]:
+            bench.turn_to(mode)
+            found[MODES[mode]].append(bench.rate(mode, (), pods))
+    return modes_table(found)
+
+
+def modes_table(found):
+    rows = [(f"pods bound per second in the mode `{name}`, in percent of `extender`, by round", ratio(found, name, MODES[EXTENDER]))
+            for name in list(found)[1:]]
+    for name, rounds in found.items():
+        parts = ("kube-scheduler", "aliquot-scheduler")
+        pair = each([sum(r.memory[p] for p in parts) / 1e6 for r in rounds], "{:.0f} MB")
+        of = ", ".join(f'{p} {each([r.memory[p] / 1e6 for r in rounds], "{:.0f}")}' for p in parts)
+        rows.append((f"memory of both after a round in the mode `{name}`", f"{pair} ({of})"))
+    programs = ["kube-scheduler", STOCK, *PROCESSES[1:]]
+    return [*(f"| {a} | {b} |" for a, b in rows), "", *rounds_table(found, programs, "mode")]
 
 
 def peer(text):
@@ -515,23 +607,26 @@ def main():
     parser.add_argument("--dialect", choices=sorted(DIALECTS), default="elasticgpu", help="in which all pods ask")
     parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=COMMAND,URL")
     parser.add_argument("--write", help="also put the table between the markers in this file")
+    parser.add_argument("--own", action="store_true", help="the modes of the scheduler beside each other, and nothing else")
     options = parser.parse_args()
     progress = Progress()
     progress.say(f"about {60 + options.nodes * 0.07:.0f} s on a machine of two cores")
+    busy = os.getloadavg()[0]
     with Cluster(f"scale-{os.getpid()}", progress.say) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         bench = Bench(cluster, pathlib.Path(options.build).resolve(), options, progress)
         try:
-            table = measure(bench, options.pods, dict(options.peer), options.rounds)
+            table = measure_modes(bench, options.pods, options.rounds) if options.own \
+                else measure(bench, options.pods, dict(options.peer), options.rounds)
         except BaseException:
             for name in ("aliquot-scheduler", "kube-scheduler", *(name for name, _ in options.peer)):
                 progress.say(f"---- {name}\n{cluster.log(name)[-4000:]}")
             raise
     title = f"{options.nodes:,} nodes x {GPUS} GPUs, {options.nodes * PODS_PER_NODE:,} bound pods"
-    text = "\n".join([machine(), "", f"| {title} | |", "|---|---|", *table])
+    text = "\n".join([machine(), "", f"Load average before: {busy:.1f}.", "", f"| {title} | |", "|---|---|", *table])
     print(text)
     if options.write:
-        write_between(pathlib.Path(options.write), "scale", text)
+        write_between(pathlib.Path(options.write), "scale-own" if options.own else "scale", text)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import time
 
 import kit
 import pytest
-from cluster import aliquot, binaries, images, release_before
+import worlds
+from cluster import aliquot, release_before
 from cluster import api as kube
-from cluster.cluster import REPOSITORY, Cluster
+from cluster.cluster import REPOSITORY
 from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
 
 CHART = f"{REPOSITORY}/charts/aliquot"
@@ -61,13 +62,8 @@ class Objects:
 @pytest.fixture(scope="module")
 def world(build, request):
     """A cluster with images and a driver, and nothing of Aliquot installed; for a mode of the scheduler."""
-    binaries.ensure(toolsets=(binaries.HELM,))
-    with Cluster("chart-" + secrets.token_hex(2), stock_scheduler=request.param == "own") as cluster:
-        cluster.up()
-        aliquot.start_simulator(cluster, str(build), gpus=2)
-        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
-        cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(OWN_DIRECTORY), f"{cluster.state}/images"))
-        yield kit.World(cluster, build)
+    with worlds.bare("chart-" + secrets.token_hex(2), build, own=request.param == "own") as made:
+        yield made
 
 
 @pytest.fixture

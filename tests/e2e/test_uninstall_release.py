@@ -7,12 +7,12 @@ import secrets
 
 import kit
 import pytest
-from cluster import aliquot, binaries, images
+import worlds
+from cluster import aliquot
 from cluster import api as kube
-from cluster.cluster import Cluster
 from kit import CORE, OUT_OF_MEMORY, GiB, container, pod
 from test_claims import CLASSES, claim, claims_in, phase
-from test_helm import NAMESPACE, OWN_DIRECTORY, PLACE, RELEASE, Helm
+from test_helm import NAMESPACE, PLACE, RELEASE, Helm
 from test_two_nodes import on
 from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files_of, forget_plugins, objects, uninstall,
                            uninstall_interrupted)
@@ -28,15 +28,9 @@ WRITTEN = {"elasticgpuclaims": "claim", "elasticgpuclasses": "kept", "elasticgpu
 
 @pytest.fixture(scope="module")
 def world(build):
-    binaries.ensure(toolsets=(binaries.HELM,))
-    with Cluster("away-" + secrets.token_hex(2), stock_scheduler=True, second_node=True) as cluster:
-        cluster.up()
-        for node in cluster.nodes:
-            aliquot.start_simulator(node, str(build), gpus=2)
-        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
-        cluster.load_image(images.kube_scheduler(aliquot.own_scheduler_image(OWN_DIRECTORY), f"{cluster.state}/images"))
-        namespace(cluster.api, NAMESPACE)
-        yield kit.World(cluster, build)
+    with worlds.bare("away-" + secrets.token_hex(2), build, own=True, second_node=True) as made:
+        namespace(made.api, NAMESPACE)
+        yield made
 
 
 def namespace(api, name):

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 import kit
-from cluster import aliquot
+from cluster import aliquot, binaries, images
 from cluster import api as kube
 from cluster.cluster import Cluster
 
@@ -31,6 +31,20 @@ def installed(name, build, programs=(), driver_programs=(), own=False, say=print
         if own:
             world.until(lambda: named(world, kit.container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
         yield world
+
+
+@contextlib.contextmanager
+def bare(name, build, own=False, second_node=False, say=print_now):
+    """With helm, images and a driver on each node, and nothing of Aliquot installed. own: kube-scheduler is stock."""
+    binaries.ensure(say, toolsets=(binaries.HELM,))
+    with Cluster(name, say=say, stock_scheduler=own, second_node=second_node) as cluster:
+        cluster.up()
+        for node in cluster.nodes:
+            aliquot.start_simulator(node, str(build), gpus=2)
+        aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
+        named = aliquot.own_scheduler_image(os.path.join(os.path.dirname(aliquot.DEPLOY), "own-scheduler"))
+        cluster.load_image(images.kube_scheduler(named, f"{cluster.state}/images"))
+        yield kit.World(cluster, build)
 
 
 def with_short_backoff(cluster):
