@@ -281,6 +281,7 @@ struct sim_page {
     _Atomic uint64_t memory_used;   /* of all processes */
     _Atomic uint64_t busy_ns;       /* since the daemon started */
     _Atomic uint32_t sram_exceeded; /* not 0: the threshold of SRAM errors, for good */
+    _Atomic uint32_t temperature;   /* degrees Celsius; 0: as it follows from the load */
     _Atomic uint32_t clients;       /* processes with a context */
     _Atomic uint32_t licence;       /* enum sim_licence; only in a guest */
     uint32_t fabric_state;          /* NVML's number */

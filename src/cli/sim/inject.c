@@ -66,6 +66,7 @@ static const struct opt_word action_words[] = {
      false},
     {"link", "LINK down|up --gpu N", "state of an NVLink and its other end (down: XID 74)", false},
     {"sram-threshold", "--gpu N", "its SRAM has had more errors than NVIDIA's threshold", false},
+    {"temperature", "DEGREES --gpu N", "of the card (0: as its load has it)", false},
     {"lose", "--gpu N", "the card falls off the bus", false},
     {"return", "--gpu N", "the card comes back", false},
     {"reset", "--gpu N [--force]",
@@ -318,6 +319,10 @@ static int parse_index(struct sim_control *c, char **args, struct err *err) {
     return parse_number(args[0], SIM_MAX_GPUS - 1, &c->code, err);
 }
 
+static int parse_temperature(struct sim_control *c, char **args, struct err *err) {
+    return parse_number(args[0], 150, &c->code, err);
+}
+
 static int parse_swap(struct sim_control *c, char **args, struct err *err) {
     c->amount = arg_force;
     return parse_index(c, args, err);
@@ -345,6 +350,8 @@ static const struct action {
     {"retire", SIM_DO_RETIRE, 0, 1, 2, GPU_REQUIRED, parse_retire, false, false, false},
     {"link", SIM_DO_LINK, 0, 2, 2, GPU_REQUIRED, parse_link, false, false, false},
     {"sram-threshold", SIM_DO_SRAM, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
+    {"temperature", SIM_DO_TEMPERATURE, 0, 1, 1, GPU_REQUIRED, parse_temperature, false, false,
+     false},
     {"lose", SIM_DO_LOSE, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
     {"return", SIM_DO_RETURN, 0, 0, 0, GPU_REQUIRED, NULL, false, false, false},
     {"reset", SIM_DO_RESET, 0, 0, 0, GPU_REQUIRED, parse_reset, false, false, false},

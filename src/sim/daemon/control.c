@@ -371,6 +371,12 @@ static int do_swap(struct daemon *d, const struct sim_control *c, struct buf *ou
     return r;
 }
 
+static int do_temperature(struct daemon *d, const struct sim_control *c, struct buf *out) {
+    (void) out;
+    atomic_store(&d->machine.gpu[c->minor].page->temperature, c->code);
+    return 0;
+}
+
 static int do_licence(struct daemon *d, const struct sim_control *c, struct buf *out) {
     if (!d->machine.host->vgpu || c->code >= SIM_LICENCES) {
         buf_puts(out, "only the vGPUs of a guest have a licence; see `virtualization = vgpu`");
@@ -394,7 +400,7 @@ static const struct {
     [SIM_DO_LICENCE] = {do_licence, true},   [SIM_DO_DESTROY] = {do_destroy, true},
     [SIM_DO_SRAM] = {do_sram, true},         [SIM_DO_SWAP] = {do_swap, true},
     [SIM_DO_REMAP] = {do_remap, true},       [SIM_DO_RETIRE] = {do_retire, true},
-    [SIM_DO_LINK] = {do_link, true},
+    [SIM_DO_LINK] = {do_link, true},         [SIM_DO_TEMPERATURE] = {do_temperature, true},
 };
 
 int control_serve(struct daemon *d, int fd, const struct sim_control *c) {

@@ -41,6 +41,7 @@ enum sim_control_op {
     SIM_DO_RETIRE,      /* minor, code: enum sim_repair, amount = pages */
     SIM_DO_LINK,        /* minor, code: NVLink, amount: 1 up, 0 down */
     SIM_DO_SWAP, /* minor, code: the other card of two that exchange their numbers in a reset */
+    SIM_DO_TEMPERATURE, /* minor, code: degrees Celsius, 0: as the load has it */
     SIM_DO_END,
 };
 

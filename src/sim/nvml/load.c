@@ -157,7 +157,9 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
     NVML_TRY(nvml_load(device, &gpu, &memory));
     if (!temp || sensor_type != NVML_TEMPERATURE_GPU)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *temp = 31 + gpu * 35 / 100;
+    *temp = atomic_load(&device->page->temperature);
+    if (*temp == 0)
+        *temp = 31 + gpu * 35 / 100;
     return NVML_SUCCESS;
 }
 
