@@ -30,6 +30,14 @@ class World:
             f"aliquot: {{{', '.join(f'{key}: {value}' for key, value in section.items())}}}\n")
         (self.path / "new").rename(self.path / "config")
 
+    def reconfigure(self, **what):
+        """configure(), and it is in force within 2 s."""
+        def changes():
+            return (self.path / "log").read_text().count("the configuration of the node has changed")
+        before = changes()
+        self.configure(**what)
+        wait_until(lambda: changes() > before, 2, what="the configuration is in force")
+
     def start(self):
         """Starts the agent, and waits until it has told of its cards."""
         self.agent = Agent(self.node, self.path, **{

@@ -64,6 +64,12 @@ class Kubelet:
         ids = b"".join(grpc_raw.field(1, d.encode()) for d in entry["DeviceIDs"]["-1"])
         assert self.call(entry["ResourceName"].split("/")[1], b"PreStartContainer", ids) == b""
 
+    def prefer(self, resource, available, size):
+        """Those of the devices that the agent prefers: GetPreferredAllocation."""
+        ids = b"".join(grpc_raw.field(1, d.encode()) for d in available)
+        answer = content(self.call(resource, b"GetPreferredAllocation", grpc_raw.field(1, ids + b"\x18" + bytes([size]))))
+        return re.findall(r"GPU-[-0-9a-f]{36}::\d+", answer.decode())
+
     def nonce(self, uid):
         (entry,) = (e for e in self.entries if e["PodUID"] == uid)
         return re.search(rb"=(\w{32})", base64.b64decode(entry["AllocResp"]))[1].decode()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of the configuration that change while the agent runs: each is in force within 2 s of the file's replacement, which
+World.reconfigure() asserts, and has its effect without a restart."""
+
+import pytest
+from sim_kit import ALIQUOT, Polls, wait_until
+
+FOUR = "[machine]\ndriver = 570.124.06\n[gpu 0-3]\nmodel = A100\n"
+FAST = "interval: 100ms"
+
+
+@pytest.fixture
+def world(world_of):
+    world = world_of(FOUR)
+    world.configure(health=FAST)
+    world.start()
+    for card in range(4):
+        world.agent.wait(card, "Healthy")
+    return world
+
+
+def counted(world, card, xid):
+    """An XID of an event only, of which no poll shows anything."""
+    world.node.inject("xid", xid, "--gpu", card)
+    wait_until(lambda: world.agent.xids(card).get(xid) == 1, what="the XID is counted")
+
+
+def test_fatal_and_ignored_xids(world):
+    counted(world, 0, 13)       # of programs
+    assert world.agent.state(0) == "Healthy"
+    world.reconfigure(health=FAST + ", fatalXids: [13], ignoreXids: [142]")
+    counted(world, 1, 13)
+    world.agent.wait(1, "Unhealthy")
+    counted(world, 2, 142)      # takes a card out, if it is not ignored
+    assert world.agent.state(2) == "Healthy"
+    world.reconfigure(health=FAST)
+    counted(world, 3, 142)
+    world.agent.wait(3, "Unhealthy")
+    assert world.agent.reason(3).startswith("XID 142")
+    assert world.agent.state(0) == world.agent.state(2) == "Healthy"
+
+
+def test_max_temperature(world):
+    world.node.inject("temperature", 96, "--gpu", 1)
+    Polls(world.node).wait(5)
+    assert world.agent.state(1) == "Healthy"
+    world.reconfigure(health=FAST + ", settle: 100ms, maxTemperature: 95")
+    world.agent.wait(1, "Unhealthy")
+    assert world.agent.reason(1) == "the temperature is above maxTemperature, 95 degrees Celsius"
+    world.reconfigure(health=FAST + ", settle: 100ms, maxTemperature: 96")
+    world.agent.wait(1, "Healthy")
+    world.reconfigure(health=FAST + ", settle: 100ms, maxTemperature: 95")
+    world.agent.wait(1, "Unhealthy")
+    world.node.inject("temperature", 0, "--gpu", 1)
+    world.agent.wait(1, "Healthy")
+    assert world.agent.state(0) == "Healthy"
+
+
+def test_settle(world):
+    world.reconfigure(health=FAST + ", settle: 10m, maxTemperature: 90")
+    world.node.inject("temperature", 96, "--gpu", 1)
+    world.agent.wait(1, "Suspect")
+    polls = Polls(world.node)
+    polls.wait(10)
+    assert world.agent.state(1) == "Suspect"
+    world.reconfigure(health=FAST + ", settle: 100ms, maxTemperature: 90")
+    world.agent.wait(1, "Unhealthy")
+
+
+def test_recover(world):
+    world.reconfigure(health=FAST + ", recover: manual")
+    world.node.inject("lose", "--gpu", 0)
+    world.agent.wait(0, "Unhealthy")
+    world.node.inject("return", "--gpu", 0)
+    polls = Polls(world.node)
+    polls.wait(10)
+    assert world.agent.state(0) == "Unhealthy"
+    world.reconfigure(health=FAST + ", recover: auto")
+    world.node.inject("lose", "--gpu", 1)
+    world.agent.wait(1, "Unhealthy")
+    world.node.inject("return", "--gpu", 1)
+    world.agent.wait(1, "Healthy")
+
+
+def flap(world, state):
+    world.node.inject("lose", "--gpu", 1)
+    world.agent.wait(1, "Unhealthy")
+    world.node.inject("return", "--gpu", 1)
+    if state == "Healthy":
+        world.agent.wait(1, state)
+    else:
+        wait_until(lambda: world.agent.reason(1).startswith("the card failed too often"), what="the card is held")
+        assert world.agent.state(1) == state
+
+
+def test_flapping(world):
+    world.reconfigure(health=FAST + ", flapping: {times: 0, within: 10m}")
+    for _ in range(4):
+        flap(world, "Healthy")
+    world.reconfigure(health=FAST + ", flapping: {times: 3, within: 10m}")
+    flap(world, "Unhealthy")
+
+
+def test_the_policy_of_resets(world):
+    world.node.inject("xid", 48, "--gpu", 1)
+    world.agent.wait(1, "Unhealthy")
+    polls = Polls(world.node)
+    polls.wait(5)
+    assert world.agent.state(1) == "Unhealthy"
+    command = world.path / "reset"
+    command.write_text(f'#!/bin/sh\nexec {ALIQUOT} sim inject --dir {world.node.dir} reset --gpu 1\n')
+    command.chmod(0o755)
+    world.reconfigure(health=FAST, reset=f"{{policy: idle, command: [{command}, UUID]}}")
+    world.agent.wait(1, "Healthy")
+
+
+def test_the_policy_of_allocation(world):
+    """For kubelet's choice among replicas, of which one of the first card is in use."""
+    sharing = {"health": FAST, "resources": "{gpus: [{pattern: A100, name: a100}]}", "more":
+               "sharing: {timeSlicing: {resources: [{name: a100, rename: sliced, replicas: 4}]}}"}
+    first, *others = world.uuids()
+    free = [f"{first}::{n}" for n in (1, 2, 3)] + [f"{uuid}::{n}" for uuid in others for n in range(4)]
+    for policy, card in (("packed", True), ("distributed", False), ("packed", True)):
+        world.reconfigure(**sharing, allocationPolicy=policy)
+        (chosen,) = world.kubelet.prefer("sliced", free, 1)
+        assert chosen.startswith(first) == card, (policy, chosen)
