@@ -83,7 +83,7 @@ def is_limited(space, seen):
 def seen_by_kubelet(node, before):
     """What an installation has left for kubelet and the container runtime. The rest stays while a container has a share, and the
     processes of the second node are seen on the first one."""
-    return [name for _, name in files_of(node) - before.files if name.startswith(("/run/cdi", "/var/lib/kubelet"))]
+    return [name for _, name, _ in files_of(node) - before.files if name.startswith(("/run/cdi", "/var/lib/kubelet"))]
 
 
 def of_cards(world, seen):

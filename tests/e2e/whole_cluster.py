@@ -17,8 +17,10 @@ FIELDS = {
     "nodes": ["status.images"],     # kubelet's list, in the order of their use
 }
 TIMES = ("lastHeartbeatTime", "lastTransitionTime")
-# Directories of the node of which only what is directly in them is compared, and those that are compared whole.
-TOP, WHOLE = ("/run", "/var/lib", "/dev", "/opt", "/etc"), ("/run/cdi", "/run/aliquot", "/var/lib/kubelet/device-plugins")
+# Directories of the node of which only what is directly in them is compared, and those that are compared whole, with what
+# files contain: also the ones that the values cdi.dir and agent.hookDir may name.
+TOP = ("/run", "/var/lib", "/dev", "/opt", "/etc")
+WHOLE = ("/run/cdi", "/etc/cdi", "/run/aliquot", "/var/lib/aliquot", "/var/lib/kubelet/device-plugins")
 # Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
 NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
 AGENT_IMAGE = re.search(r"image: (aliquot-agent:\S+)", pathlib.Path(REPOSITORY, "deploy/base/agent.yaml").read_text())[1]
@@ -61,11 +63,16 @@ def objects(world):
 
 
 def files_of(node):
-    """Names in the directories of a node, and Aliquot's mounts."""
-    depth = [node.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1"]).stdout,
-             node.on_node(["find", *WHOLE], check=False).stdout,
-             node.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout]
-    return {(node.node, line) for text in depth for line in text.splitlines() if not line.startswith(NOISE)}
+    """(node, path, what it is) of all in the directories: type and mode, the sum of a file's content, Aliquot's mounts."""
+    listed = ["-printf", "%p\t%y %m\n"]
+    texts = [node.on_node(["find", *TOP, "-mindepth", "1", "-maxdepth", "1", *listed]).stdout,
+             node.on_node(["find", *WHOLE, *listed], check=False).stdout]
+    sums = node.on_node(["find", *WHOLE, "-type", "f", "-exec", "sha256sum", "{}", "+"], check=False).stdout
+    mounts = node.on_node(["grep", "-E", "^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /run/aliquot/", "/proc/1/mountinfo"], check=False).stdout
+    found = [line.split("\t") for text in texts for line in text.splitlines()]
+    found += [(line.split("  ", 1)[1], line.split("  ", 1)[0]) for line in sums.splitlines()]
+    found += [(line.split()[4], "mount " + line) for line in mounts.splitlines()]
+    return {(node.node, path, what) for path, what in found if not path.startswith(NOISE)}
 
 
 def files(world):
@@ -134,10 +141,13 @@ def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
 
 
 def forget_plugins(world):
-    """kubelet holds the resources of a plugin for 5 minutes after its end. One that starts without its record of plugins does
-    not, and leaves on the Node what is there."""
+    """kubelet holds the resources of a plugin for 5 minutes after its end, and writes 0 then. One that starts without its record
+    of plugins does not, and would offer what is on the Node: so the zeros are written here, while it is down."""
     for node in world.cluster.nodes:
         node.stop("kubelet")
         node.on_node(["rm", CHECKPOINT])
+        status = world.api.get(kube.core("nodes", name=node.node))["status"]
+        zeros = {name: "0" for name in status["capacity"] if "/" in name}
+        world.api.patch(kube.core("nodes", name=node.node) + "/status", {"status": {"capacity": zeros, "allocatable": zeros}})
         node.start("kubelet")
         node.wait_node_ready()
