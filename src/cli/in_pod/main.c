@@ -1,36 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * aliquot-kubectl: what `aliquot` uses of kubectl, by the ServiceAccount of a pod, for the images,
- * which have no room for kubectl. `aliquot` runs it in kubectl's place where KUBECTL names it.
- * Forwarding a port is not among it.
+ * aliquot-kubectl: what `aliquot doctor` and `aliquot uninstall` use of kubectl, by the
+ * ServiceAccount of a pod, for the images, which have no room for kubectl. `aliquot` runs it in
+ * kubectl's place where KUBECTL names it. Forwarding a port is not among it.
  */
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "cli/args.h"
+#include "cli/in_pod/kinds.h"
+#include "cli/in_pod/request.h"
 #include "kube/api/client.h"
+#include "wire/json.h"
 
-#define ANSWER_MS 60000 /* for lists of big clusters */
 #define PATH_LEN 2048
+#define WORDS_MAX 24
+#define FILE_MAX ((size_t) 1 << 20)
 #define TRIED_IN                                                                                   \
     "default" /* a namespace like those of tenants, and not the privileged one of Aliquot */
 
 static const char *arg_namespace = "default", *arg_selector, *arg_fields, *arg_output;
 static const char *arg_address, *arg_image, *arg_restart, *arg_dry_run, *arg_overrides;
-static bool arg_all;
+static const char *arg_raw, *arg_file, *arg_type, *arg_patch, *arg_subresource, *arg_wait;
+static bool arg_everywhere, arg_all, arg_ignore;
 
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "the namespace", opt_string, &arg_namespace},
-    {"all-namespaces", 'A', NULL, "objects of all namespaces", opt_flag, &arg_all},
+    {"all-namespaces", 'A', NULL, "objects of all namespaces", opt_flag, &arg_everywhere},
     {"selector", 'l', "SELECTOR", "objects with these labels", opt_string, &arg_selector},
     {"field-selector", 0, "SELECTOR", "objects with these fields", opt_string, &arg_fields},
-    {"output", 'o', "json", "as kubectl's; nothing else is known", opt_string, &arg_output},
+    {"output", 'o', "json|name", "taken; `get` prints JSON, `delete` names", opt_string,
+     &arg_output},
+    {"raw", 0, "PATH", "what the API server has there", opt_string, &arg_raw},
+    {"filename", 'f', "FILE", "the object to create, as JSON", opt_string, &arg_file},
+    {"type", 0, "merge|strategic", "of the patch", opt_string, &arg_type},
+    {"patch", 'p', "JSON", "the patch", opt_string, &arg_patch},
+    {"subresource", 0, "status", "what of the object is changed", opt_string, &arg_subresource},
+    {"all", 0, NULL, "delete all objects of the kind", opt_flag, &arg_all},
+    {"ignore-not-found", 0, NULL, "taken: what is gone is no error of `delete`", opt_flag,
+     &arg_ignore},
+    {"wait", 0, "false", "taken: nothing is waited for", opt_string, &arg_wait},
     {"address", 0, "ADDRESS", "of port-forward, which only kubectl can do", opt_string,
      &arg_address},
     {"image", 0, "NAME", "taken, and that of --overrides counts", opt_string, &arg_image},
@@ -42,7 +58,10 @@ static const struct opt options[] = {
 
 static const struct opt_word commands[] = {
     {"version", NULL, "the API server's version", false},
-    {"get", "KIND", "a list of objects", false},
+    {"get", "KIND [NAME]", "a list of objects, an object, or what is at --raw", false},
+    {"create", NULL, "an object, from -f", false},
+    {"patch", "KIND NAME", "changes an object", false},
+    {"delete", "KIND[,KIND ...] [NAME ...]", "objects by name, by -l, or --all", false},
     {"run", "NAME", "what the API server would make of a pod, in namespace " TRIED_IN, false},
     {0},
 };
@@ -54,111 +73,147 @@ static const struct opt_usage usage = {
     .words = commands,
 };
 
-static const struct kind {
-    const char *name, *group;
-    bool everywhere; /* it has no namespace */
-} kinds[] = {
-    {"nodes", "/api/v1", true},
-    {"pods", "/api/v1", false},
-    {"events", "/api/v1", false},
-    {"daemonsets", "/apis/apps/v1", false},
-    {"leases", "/apis/coordination.k8s.io/v1", false},
-};
+/* ---- reading ---- */
 
-/* ---- one request ---- */
-
-struct answer {
-    struct buf text;
-    int r;
-    struct err err;
-};
-
-static void on_response(const struct kube_response *response, void *userdata) {
-    struct answer *a = userdata;
-
-    buf_append(&a->text, response->raw ? response->raw : "", response->size);
-    a->r = 0;
-    if (response->status < 200 || response->status > 299)
-        a->r = err_set(&a->err, EREMOTEIO, "%s", response->text);
-    else if (buf_error(&a->text) < 0)
-        a->r = err_errno(&a->err, ENOMEM, "cannot keep the answer");
+static int ask(const char *path, struct buf *out, struct err *err) {
+    return request_send(&(struct request){.method = "GET", .path = path}, out, err);
 }
-
-/* Appends the answer. */
-static int ask(const char *method, const char *path, const struct buf *body, struct buf *ret,
-               struct err *err) {
-    struct kube_config config = {0};
-    struct kube_client *client = NULL;
-    struct answer a = {.text = BUF_INIT(0)};
-    uv_loop_t loop;
-    int r = kube_config_load(NULL, NULL, NULL, &config, err);
-
-    if (r < 0)
-        return r;
-    (void) uv_loop_init(&loop);
-    r = kube_client_new(&loop, &config, &client, err);
-    kube_config_done(&config);
-    if (r == 0)
-        r = kube_request(client, method, path, NULL, body ? body->data : NULL, body ? body->len : 0,
-                         ANSWER_MS, on_response, &a, NULL, err);
-    a.r = 1; /* until the answer is here */
-    while (r == 0 && a.r == 1)
-        (void) uv_run(&loop, UV_RUN_ONCE);
-    if (client)
-        kube_client_close(client, NULL, NULL);
-    (void) uv_run(&loop, UV_RUN_DEFAULT);
-    (void) uv_loop_close(&loop);
-    if (r == 0 && a.r < 0)
-        *err = a.err;
-    if (r == 0 && a.r == 0)
-        buf_append(ret, a.text.data, a.text.len);
-    buf_done(&a.text);
-    return r < 0 ? r : a.r;
-}
-
-/* ---- the commands ---- */
 
 static int show_version(struct buf *out, struct err *err) {
     buf_puts(out, "{\"serverVersion\":");
-    int r = ask("GET", "/version", NULL, out, err);
+    int r = ask("/version", out, err);
     buf_puts(out, "}\n");
     return r;
 }
 
-/* A parameter of a query; %-escapes what is not plain. */
-static void put_parameter(struct buf *path, const char *name, const char *value) {
-    if (!value)
-        return;
-    buf_printf(path, "%s%s=", strchr(buf_str(path), '?') ? "&" : "?", name);
-    for (; *value; value++) {
-        bool plain = (*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') ||
-                     (*value >= '0' && *value <= '9') || strchr("-._", *value);
-        buf_printf(path, plain ? "%c" : "%%%02X", (unsigned char) *value);
-    }
+static int find_kind(const char *name, size_t len, const struct kind **ret, struct err *err) {
+    *ret = kind_find(name, len);
+    return *ret ? 0
+                : err_set(err, EINVAL, "no kind %.*s is known to aliquot-kubectl", (int) len, name);
 }
 
-static const struct kind *find_kind(const char *name) {
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return &kinds[i];
-    return NULL;
-}
-
-static int get(const char *name, struct buf *out, struct err *err) {
+/* Of a list: NULL as its name. */
+static int get(const struct kind *kind, const char *name, struct buf *out, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
-    const struct kind *kind = find_kind(name);
 
-    if (!kind)
-        return err_set(err, EINVAL, "no kind %s is known to aliquot-kubectl", name);
-    buf_puts(&path, kind->group);
-    if (!kind->everywhere && !arg_all)
-        buf_printf(&path, "/namespaces/%s", arg_namespace);
-    buf_printf(&path, "/%s", kind->name);
-    put_parameter(&path, "labelSelector", arg_selector);
-    put_parameter(&path, "fieldSelector", arg_fields);
+    kind_put_path(kind, arg_everywhere ? NULL : arg_namespace, name, &path);
+    if (!name) {
+        kind_put_parameter(&path, "labelSelector", arg_selector);
+        kind_put_parameter(&path, "fieldSelector", arg_fields);
+    }
     if (buf_error(&path) < 0)
         return err_set(err, ENAMETOOLONG, "the selectors are too long");
-    return ask("GET", buf_str(&path), NULL, out, err);
+    return ask(buf_str(&path), out, err);
+}
+
+/* ---- writing ---- */
+
+static int delete_one(const struct kind *kind, const char *namespace, const char *name,
+                      struct buf *out, struct err *err) {
+    _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
+    _cleanup_buf_ struct buf answer = BUF_INIT(0);
+    int r;
+
+    kind_put_path(kind, namespace, name, &path);
+    /* As kubectl: the API server's default leaves the pods of a Job. */
+    kind_put_parameter(&path, "propagationPolicy", "Background");
+    if (buf_error(&path) < 0)
+        return err_set(err, ENAMETOOLONG, "the name %s is too long", name);
+    r = request_send(&(struct request){.method = "DELETE", .path = buf_str(&path)}, &answer, err);
+    if (r == 0)
+        buf_printf(out, "%s/%s\n", kind_name(kind), name);
+    return r < 0 && strstr(err->text, "(NotFound)") ? 0 : r;
+}
+
+static int delete_listed(const struct kind *kind, struct buf *out, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json list, object;
+    struct json_iter it;
+    int r = get(kind, NULL, &text, err);
+
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &list, err);
+    if (r < 0)
+        return r;
+    it = json_iter(json_get(list, "items"));
+    while (r == 0 && json_next(&it, NULL, &object)) {
+        struct json meta = json_get(object, "metadata");
+        const char *name = json_string(json_get(meta, "name"));
+
+        if (name)
+            r = delete_one(kind, json_string(json_get(meta, "namespace")), name, out, err);
+    }
+    return r;
+}
+
+/* Kinds with commas between, as kubectl takes them. */
+static int delete_all(const char *kinds, const char *const *names, int n, struct buf *out,
+                      struct err *err) {
+    int r = 0;
+
+    if (n == 0 && !arg_selector && !arg_all)
+        return err_set(err, EINVAL, "delete: neither names, nor -l or --all");
+    for (const char *at = kinds; r == 0 && at[0]; at += strspn(at, ",")) {
+        size_t len = strcspn(at, ",");
+        const struct kind *kind;
+
+        r = find_kind(at, len, &kind, err);
+        if (r == 0 && n == 0)
+            r = delete_listed(kind, out, err);
+        for (int i = 0; r == 0 && i < n; i++)
+            r = delete_one(kind, arg_namespace, names[i], out, err);
+        at += len;
+    }
+    return r;
+}
+
+static int patch(const struct kind *kind, const char *name, struct buf *out, struct err *err) {
+    _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
+    bool merge = arg_type && strcmp(arg_type, "merge") == 0;
+
+    if (!arg_patch || (!merge && (!arg_type || strcmp(arg_type, "strategic") != 0)))
+        return err_set(err, EINVAL, "patch: give -p and --type=merge or --type=strategic");
+    kind_put_path(kind, arg_namespace, name, &path);
+    if (arg_subresource)
+        buf_printf(&path, "/%s", arg_subresource);
+    if (buf_error(&path) < 0)
+        return err_set(err, ENAMETOOLONG, "the name %s is too long", name);
+    return request_send(
+        &(struct request){.method = "PATCH",
+                          .path = buf_str(&path),
+                          .content_type = merge ? KUBE_MERGE_PATCH : KUBE_STRATEGIC_PATCH,
+                          .body = arg_patch},
+        out, err);
+}
+
+/* The kind's name is that of the object with an "s", in small letters. */
+static int create(struct buf *out, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
+    _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
+    char plural[64];
+    const struct kind *kind;
+    struct json object;
+    int r = arg_file ? file_read(arg_file, FILE_MAX, &text, err)
+                     : err_set(err, EINVAL, "create: give -f FILE");
+
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &object, err);
+    if (r < 0)
+        return r;
+    (void) snprintf(plural, sizeof(plural), "%ss", json_string_or(json_get(object, "kind"), ""));
+    for (char *c = plural; *c; c++)
+        *c = (char) tolower((unsigned char) *c);
+    r = find_kind(plural, strlen(plural), &kind, err);
+    if (r < 0)
+        return r;
+    kind_put_path(kind, arg_namespace, NULL, &path);
+    if (buf_error(&path) < 0)
+        return err_set(err, ENAMETOOLONG, "the namespace's name is too long");
+    return request_send(
+        &(struct request){.method = "POST", .path = buf_str(&path), .body = buf_str(&text)}, out,
+        err);
 }
 
 static int run_pod(const char *name, struct buf *out, struct err *err) {
@@ -171,25 +226,47 @@ static int run_pod(const char *name, struct buf *out, struct err *err) {
     buf_printf(&pod, "{\"metadata\":{\"name\":\"%s\"},%s", name, arg_overrides + 1);
     if (buf_error(&pod) < 0)
         return err_errno(err, ENOMEM, "cannot write the pod");
-    return ask("POST", "/api/v1/namespaces/" TRIED_IN "/pods?dryRun=All", &pod, out, err);
+    return request_send(&(struct request){.method = "POST",
+                                          .path = "/api/v1/namespaces/" TRIED_IN "/pods?dryRun=All",
+                                          .body = buf_str(&pod)},
+                        out, err);
 }
 
+/* ---- the command ---- */
+
 static int obey(const char *const *words, int n, struct buf *out, struct err *err) {
-    if (n == 1 && strcmp(words[0], "version") == 0)
+    const char *verb = n > 0 ? words[0] : "";
+    const struct kind *kind = NULL;
+
+    if (n == 1 && strcmp(verb, "version") == 0)
         return show_version(out, err);
-    if (n == 2 && strcmp(words[0], "get") == 0)
-        return get(words[1], out, err);
-    if (n == 2 && strcmp(words[0], "run") == 0)
+    if (n == 1 && strcmp(verb, "get") == 0 && arg_raw)
+        return ask(arg_raw, out, err);
+    if (n == 1 && strcmp(verb, "create") == 0)
+        return create(out, err);
+    if (n == 2 && strcmp(verb, "run") == 0)
         return run_pod(words[1], out, err);
-    return err_set(err, EINVAL, "inside a pod there is no kubectl%s%s, only version, get and run",
-                   n > 0 ? " " : "", n > 0 ? words[0] : "");
+    if (n >= 2 && strcmp(verb, "delete") == 0)
+        return delete_all(words[1], words + 2, n - 2, out, err);
+    if ((n == 2 || n == 3) && strcmp(verb, "get") == 0) {
+        int r = find_kind(words[1], strlen(words[1]), &kind, err);
+        return r < 0 ? r : get(kind, n == 3 ? words[2] : NULL, out, err);
+    }
+    if (n == 3 && strcmp(verb, "patch") == 0) {
+        int r = find_kind(words[1], strlen(words[1]), &kind, err);
+        return r < 0 ? r : patch(kind, words[2], out, err);
+    }
+    return err_set(err, EINVAL,
+                   "inside a pod there is no kubectl %s, only version, get, create, patch, delete "
+                   "and run",
+                   verb);
 }
 
 int main(int argc, char **argv) {
     _cleanup_buf_ struct buf out = BUF_INIT(0);
-    const char *words[8];
+    const char *words[WORDS_MAX];
     struct err err;
-    int n = args_parse(options, &usage, argc, argv, words, 8, &err);
+    int n = args_parse(options, &usage, argc, argv, words, WORDS_MAX, &err);
 
     if (n == -ECANCELED)
         return EXIT_SUCCESS;
