@@ -211,6 +211,33 @@ def test_the_check_before_uninstalling_has_an_end_and_few_rights(render):
     assert binding["roleRef"]["name"] == binding["subjects"][0]["name"] == "aliquot-check-uninstall"
 
 
+# What the Job that cleans may do to objects of any name.
+BROAD = {("", "pods", "list"), ("", "nodes", "list"), ("", "nodes/status", "patch"), ("batch", "jobs", "create"),
+         *(("apps", kind, "list") for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")),
+         *(("batch", kind, "list") for kind in ("jobs", "cronjobs")),
+         *(("elasticgpu.io", kind, verb) for kind in ("elasticgpuclaims", "elasticgpus") for verb in ("list", "patch")),
+         *(("elasticgpu.io", "gpus", verb) for verb in ("list", "delete"))}
+
+
+def broad_rights(role):
+    return {(group, kind, verb) for rule in role["rules"] if "resourceNames" not in rule
+            for group in rule["apiGroups"] for kind in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_what_cleans_has_few_rights_and_loses_them(render):
+    made = render()
+    job = made["Job", "default", "aliquot-uninstall"]
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == "aliquot-uninstall"
+    assert "app.kubernetes.io/part-of" not in job["metadata"]["labels"]      # by which it removes Jobs
+    roles = [made["ClusterRole", "", "aliquot-uninstall"], made["Role", "default", "aliquot-uninstall"]]
+    assert set().union(*map(broad_rights, roles)) == BROAD
+    assert broad_rights(made["ClusterRole", "", "aliquot-uninstall-nodes"]) == {("", "nodes", "list"), ("", "nodes/status", "patch")}
+    hooks = [one for (_, _, name), one in made.items() if name == "aliquot-uninstall"]
+    assert len(hooks) == 6 and all("hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for one in hooks)
+    later = [one["metadata"]["annotations"] for (_, _, name), one in made.items() if name == "aliquot-uninstall-nodes"]
+    assert len(later) == 3 and all(notes["helm.sh/hook-delete-policy"] == "before-hook-creation" for notes in later)
+
+
 # ---- the files in documents ----
 
 def block(path, begin):
@@ -242,7 +269,7 @@ def test_agents_stay_off_the_nodes_of_gpu_manager(render, tmp_path):
 
 # Objects, and places in them.
 AGENT, SCHEDULER, DOCTOR = "DaemonSet aliquot-agent", "Deployment aliquot-scheduler", "Pod aliquot-doctor"
-UNINSTALL = "Job aliquot-check-uninstall"
+CHECK, CLEAN = UNINSTALL = ("Job aliquot-check-uninstall", "Job aliquot-uninstall")
 POD = "spec.template.spec."
 FIRST, SECOND = POD + "containers.0.", POD + "containers.1."
 OPTIONS = FIRST + "args"
@@ -261,6 +288,10 @@ def option(text):
     return lambda node: text in (node or [])
 
 
+def is_hook(notes):
+    return notes["helm.sh/hook"] == "pre-delete"
+
+
 def keys(key):
     """A key of the first expressions of a list of terms."""
     return lambda node: any(key == term["matchExpressions"][0]["key"] for term in node)
@@ -274,6 +305,10 @@ def in_scheduler(place, wanted):
     return {SCHEDULER: (place, wanted)}
 
 
+def in_hooks(place, wanted):
+    return {name: (place, wanted) for name in UNINSTALL}
+
+
 # A value other than the default, and the objects that then differ: at this place they have what they have without the value
 # in no case.
 EFFECTS = {
@@ -281,22 +316,24 @@ EFFECTS = {
         AGENT: (FIRST + "image", image("example.com/team/aliquot-agent")),
         SCHEDULER: (FIRST + "image", image("example.com/team/aliquot-scheduler")),
         DOCTOR: ("spec.containers.0.image", image("example.com/team/aliquot-scheduler")),
-        UNINSTALL: (FIRST + "image", image("example.com/team/aliquot-scheduler"))}),
+        **in_hooks(FIRST + "image", image("example.com/team/aliquot-scheduler"))}),
     "image.tag": ("v9", {
         AGENT: (FIRST + "image", "aliquot-agent:v9"), SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"),
         DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9"),
-        UNINSTALL: (FIRST + "image", "aliquot-scheduler:v9")}),
+        **in_hooks(FIRST + "image", "aliquot-scheduler:v9")}),
     "image.pullPolicy": ("Always", {
         AGENT: (FIRST + "imagePullPolicy", "Always"), SCHEDULER: (FIRST + "imagePullPolicy", "Always"),
         DOCTOR: ("spec.containers.0.imagePullPolicy", "Always"),
-        UNINSTALL: (FIRST + "imagePullPolicy", "Always")}),
+        **in_hooks(FIRST + "imagePullPolicy", "Always")}),
     "imagePullSecrets": ([{"name": "login"}], {
         AGENT: (POD + "imagePullSecrets", [{"name": "login"}]), SCHEDULER: (POD + "imagePullSecrets", [{"name": "login"}]),
         DOCTOR: ("spec.imagePullSecrets", [{"name": "login"}]),
-        UNINSTALL: (POD + "imagePullSecrets", [{"name": "login"}])}),
-    "crds.keep": (True, {f"CustomResourceDefinition {kind}.elasticgpu.io": ("metadata.annotations", {"helm.sh/resource-policy": "keep"})
+        **in_hooks(POD + "imagePullSecrets", [{"name": "login"}])}),
+    "crds.keep": (True, {CLEAN: (OPTIONS, option("--crds=keep")), "ClusterRole aliquot-uninstall": ("rules", lambda rules: not any(
+        "elasticgpuquotas" in rule["resources"] for rule in rules)),
+        **{f"CustomResourceDefinition {kind}.elasticgpu.io": ("metadata.annotations", {"helm.sh/resource-policy": "keep"})
                          for kind in ("gpus", "elasticgpus", "elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas",
-                                      "elasticgpureservations")}),
+                                      "elasticgpureservations")}}),
     "namespace.create": (True, {"Namespace default": ("metadata.name", "default")}),
     "admission.mode": ("webhook", {"MutatingWebhookConfiguration aliquot": ("metadata.name", "aliquot"), MORE: None}),
     "dialects.servedElsewhere": (["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"], {
@@ -350,27 +387,27 @@ EFFECTS = {
     "scheduler.image.registry": ("example.com", {
         SCHEDULER: (FIRST + "image", image("example.com/aliquot-scheduler")),
         DOCTOR: ("spec.containers.0.image", image("example.com/aliquot-scheduler")),
-        UNINSTALL: (FIRST + "image", image("example.com/aliquot-scheduler"))}),
+        **in_hooks(FIRST + "image", image("example.com/aliquot-scheduler"))}),
     "scheduler.image.repository": ("gpu/scheduler", {
         SCHEDULER: (FIRST + "image", image("gpu/scheduler")), DOCTOR: ("spec.containers.0.image", image("gpu/scheduler")),
-        UNINSTALL: (FIRST + "image", image("gpu/scheduler"))}),
+        **in_hooks(FIRST + "image", image("gpu/scheduler"))}),
     "scheduler.image.tag": ("v9", {
         SCHEDULER: (FIRST + "image", "aliquot-scheduler:v9"), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler:v9"),
-        UNINSTALL: (FIRST + "image", "aliquot-scheduler:v9")}),
+        **in_hooks(FIRST + "image", "aliquot-scheduler:v9")}),
     "scheduler.image.digest": (SHA, {
         SCHEDULER: (FIRST + "image", "aliquot-scheduler@" + SHA), DOCTOR: ("spec.containers.0.image", "aliquot-scheduler@" + SHA),
-        UNINSTALL: (FIRST + "image", "aliquot-scheduler@" + SHA)}),
+        **in_hooks(FIRST + "image", "aliquot-scheduler@" + SHA)}),
     "scheduler.image.pullPolicy": ("Never", {
         SCHEDULER: (FIRST + "imagePullPolicy", "Never"), DOCTOR: ("spec.containers.0.imagePullPolicy", "Never"),
-        UNINSTALL: (FIRST + "imagePullPolicy", "Never")}),
+        **in_hooks(FIRST + "imagePullPolicy", "Never")}),
     "scheduler.replicas": (3, in_scheduler("spec.replicas", 3)),
     "scheduler.nodeSelector": ({"pool": "control"}, {
         SCHEDULER: (POD + "nodeSelector", {"pool": "control"}), DOCTOR: ("spec.nodeSelector", {"pool": "control"}),
-        UNINSTALL: (POD + "nodeSelector", {"pool": "control", "kubernetes.io/os": "linux"})}),
+        **in_hooks(POD + "nodeSelector", {"pool": "control", "kubernetes.io/os": "linux"})}),
     "scheduler.affinity": ({"podAntiAffinity": {}}, in_scheduler(POD + "affinity", {"podAntiAffinity": {}})),
     "scheduler.tolerations": ([{"key": "mine", "operator": "Exists"}], {
         SCHEDULER: (POD + "tolerations", [{"key": "mine", "operator": "Exists"}]),
-        UNINSTALL: (POD + "tolerations", [{"key": "mine", "operator": "Exists"}])}),
+        **in_hooks(POD + "tolerations", [{"key": "mine", "operator": "Exists"}])}),
     "scheduler.resources": ({"limits": {"memory": "777Mi"}}, in_scheduler(FIRST + "resources.limits.memory", "777Mi")),
     "scheduler.priorityClassName": ("mine", in_scheduler(POD + "priorityClassName", "mine")),
     "scheduler.podAnnotations": ({"team": "a"}, in_scheduler("spec.template.metadata.annotations.team", "a")),
@@ -379,10 +416,11 @@ EFFECTS = {
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
-    "uninstall.check": (True, {UNINSTALL: ("metadata.annotations", lambda node: node["helm.sh/hook"] == "pre-delete"), MORE: None}),
+    "uninstall.check": (True, {CHECK: ("metadata.annotations", is_hook), CLEAN: (OPTIONS, lambda node: "--force" not in node), MORE: None}),
+    "uninstall.clean": (True, {CLEAN: ("metadata.annotations", is_hook), MORE: None}),
 }
 # The default says the same; what the sample is compared with has another value.
-OTHERWISE = {"crds.keep": False, "uninstall.check": False}
+OTHERWISE = {"crds.keep": False, "uninstall.check": False, "uninstall.clean": False}
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
 BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,

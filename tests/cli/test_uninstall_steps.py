@@ -93,11 +93,67 @@ def test_every_hook_of_the_chart(cluster, render):      # noqa: F811
     assert len(hooks) > 10
     for one in hooks:
         meta = one["metadata"]
-        if one["kind"] in BY_LABEL:
-            assert meta["labels"]["app.kubernetes.io/part-of"] == "aliquot"
-        else:
+        if meta.get("labels", {}).get("app.kubernetes.io/part-of") != "aliquot" or one["kind"] not in BY_LABEL:
             assert (meta.get("namespace", ""), one["kind"].lower() + "s", meta["name"]) in gone, meta
 
+
+# ---- by the hook of the chart ----
+
+LATER = "aliquot-uninstall-nodes"
+BEFORE = ("--system=gpus", "--hook=before", '--job={"kind":"Job"}')
+
+
+@pytest.fixture
+def release(cluster):
+    """One of helm, with the role for the Job that stays."""
+    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
+    cluster.answers |= {f"get clusterroles {LATER} -o json": {"metadata": {"uid": "role-uid"}}, "create -n gpus -f /dev/fd/3": {}}
+    return cluster
+
+
+def test_the_hook_may_delete_what_it_deletes(release, render):      # noqa: F811
+    """And no object that helm needs: it removes the revisions, the CRDs and the hook's rights itself."""
+    uninstall(release, *BEFORE, "--crds=delete")
+    made = render("--namespace", "gpus", "--set", "crds.keep=false")
+    by_namespace = {"": made["ClusterRole", "", "aliquot-uninstall"]["rules"]}
+    by_namespace["gpus"] = by_namespace[""] + made["Role", "gpus", "aliquot-uninstall"]["rules"]
+    gone = set(deleted(asked(release)))
+    named = {one for one in gone if "," not in one[1] and "-" != one[2][0]}
+    assert len(named) > 60
+    for namespace, kind, name in named:
+        rules = by_namespace.get(namespace, by_namespace[""])
+        assert any(kind in rule["resources"] and "delete" in rule["verbs"] and name in rule.get("resourceNames", []) for rule in rules), (
+            namespace, kind, name)
+    assert not any(kind in ("customresourcedefinitions", "namespaces", "secrets,configmaps") for _, kind, _ in gone)
+    assert not any(name in ("aliquot-uninstall", LATER) for _, _, name in gone)
+
+
+def test_the_hook_leaves_a_job(release):
+    """With all that it has, it is its role's."""
+    told = uninstall(release, *BEFORE)
+    assert f"Job {LATER} in gpus removes what kubelet writes again" in told
+    calls = asked(release)
+    assert calls[-4].startswith("create -n gpus -f /dev/fd/")
+    for kind, call in zip(("clusterrolebindings", "serviceaccounts", "jobs"), calls[-3:]):
+        assert call.startswith(f"patch -n gpus {kind} {LATER} --type=merge -p ") and '"uid":"role-uid"' in call, call
+    del release.answers[f"get clusterroles {LATER} -o json"]
+    assert f"no ClusterRole {LATER} for the Job" in uninstall(release, *BEFORE, status=1)
+
+
+def test_the_hook_of_no_release(cluster):
+    """`kubectl apply` of all that `helm template` makes has created the Job."""
+    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"name": "aliquot-agent"}}
+    assert "helm does not remove them: nothing is removed" in uninstall(cluster, *BEFORE)
+    assert asked(cluster) == ["get clusterroles aliquot-agent -o json"]
+
+
+def test_the_job_that_stays_ends_with_an_installation(cluster):
+    cluster.answers |= {BINDING: bound_in("gpus"), NODES: {"items": [node(capacity={"elasticgpu.io/slot": "0"})]}}
+    uninstall(cluster, "--system=gpus", "--hook=after", "--wait")
+    assert asked(cluster) == [BINDING, DELETE + f"clusterroles {LATER}"]
+
+
+# ---- where it is ----
 
 def bound_in(namespace):
     return {"subjects": [{"kind": "ServiceAccount", "name": "aliquot-agent", "namespace": namespace}]}
@@ -358,7 +414,8 @@ def test_the_release_of_helm(cluster):
 
 
 @pytest.mark.parametrize("options, said", [
-    (["--crds=some"], "'some' is neither keep nor delete"), (["now"], "unexpected argument 'now'")])
+    (["--crds=some"], "'some' is neither keep nor delete"), (["--hook=now"], "'now' is neither before nor after"),
+    (["--served-elsewhere=none.example/gpu"], "none.example/gpu is no resource"), (["now"], "unexpected argument 'now'")])
 def test_wrong_arguments(cluster, options, said):
     assert said in uninstall(cluster, *options, status=2)
 

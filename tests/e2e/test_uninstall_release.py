@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`aliquot uninstall` of a release of helm with a kube-scheduler of its own, in a namespace that a user has chosen: in place of
-`helm uninstall`, after `helm uninstall --no-hooks`, and interrupted at each step."""
+"""`helm uninstall` of a release with a kube-scheduler of its own, in a namespace that a user has chosen; and `aliquot uninstall` in
+its place, after `helm uninstall --no-hooks`, and interrupted at each step."""
 
 import re
 import secrets
@@ -11,14 +11,16 @@ import worlds
 from cluster import aliquot
 from cluster import api as kube
 from kit import CORE, OUT_OF_MEMORY, GiB, container, pod
-from test_claims import CLASSES, claim, claims_in, phase
-from test_helm import NAMESPACE, PLACE, RELEASE, Helm
+from test_claims import CLASSES, EGPUS, claim, claims_in, phase
+from test_helm import CHART, NAMESPACE, PLACE, RELEASE, Helm
 from test_two_nodes import on
-from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files_of, forget_plugins, objects, uninstall,
-                           uninstall_interrupted)
+from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files, files_of, forget_plugins, objects,
+                           uninstall, uninstall_interrupted)
 
 SYSTEM = f"--system={NAMESPACE}"
 WEBHOOK = ("--set", "admission.mode=webhook")
+LATER = "aliquot-uninstall-nodes"   # the Job for what kubelet writes later, and what it has
+LATER_END = 120     # seconds in which that Job ends where kubelet holds nothing
 BY_ANNOTATION = {"egpuc.elasticgpu.io/main": "claim"}
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/aliquot-scheduler"
 # What a user has written, by kind; None: the CRDs.
@@ -105,7 +107,138 @@ def end(world, space, *names):
     world.api.delete(kube.core("namespaces", name=space.name))
 
 
+def away_by_helm(world):
+    """And nothing else. What is printed."""
+    done = world.cluster.on_node(["helm", "uninstall", RELEASE, *PLACE], check=False)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0, done
+    return done.stdout + done.stderr
+
+
+def later_has_ended(world):
+    """The Job that `helm uninstall` leaves, with its rights."""
+    def gone():
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
+        jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/"
+        return not world.api.exists(roles + LATER) and not world.api.exists(jobs + LATER)
+    world.until(gone, LATER_END, "the end of the Job for kubelet's zeros")
+
+
 # ---- tests ----
+
+def test_by_helm_alone(world, helm, before):
+    """With the default, what users wrote stays; with crds.keep=false nothing does, though a claim is bound that is kept. Between
+    both Aliquot is installed again, before the first removal is complete: its Job does not touch what belongs to the second."""
+    install(world, helm)
+    name = bind_claim(world)
+    told = away_by_helm(world)
+    assert "2 nodes cleaned" in told and f"Job {LATER} in {NAMESPACE} removes" in told
+    roles = world.cluster.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts", "-A", "-o", "name")
+    assert [one for one in roles.split() if "aliquot-" in one and not one.endswith(LATER)] == []
+    assert files(world) == before.files
+    install(world, helm, "--set", "crds.keep=false")
+    later_has_ended(world)
+    aliquot.wait_gpus(world.cluster, 2)
+    assert world.api.get(EGPUS + "/" + name)["status"]["phase"] == "Bound"
+    away_by_helm(world)
+    forget_plugins(world)
+    later_has_ended(world)
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_by_helm_alone_and_what_users_wrote_stays(world, helm, before):
+    """As above, to the end; and twice."""
+    install(world, helm, *WEBHOOK)
+    bind_claim(world)
+    away_by_helm(world)
+    forget_plugins(world)
+    later_has_ended(world)
+    before.is_again(is_written)
+    again = world.cluster.on_node(["helm", "uninstall", RELEASE, *PLACE], check=False)
+    assert again.returncode != 0 and "release: not found" in again.stderr, again
+    before.is_again(is_written)
+    uninstall(world, SYSTEM, "--crds=delete")
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_by_helm_and_kubelet_takes_its_time(world, helm, before):
+    """Nothing is done about its 5 minutes but by the Job."""
+    install(world, helm, "--set", "crds.keep=false")
+    away_by_helm(world)
+    world.until(lambda: not world.api.exists("/apis/rbac.authorization.k8s.io/v1/clusterroles/" + LATER), 480, "the end of the Job")
+    before.is_again()
+
+
+# Ends helm when the hook has begun.
+KILLED = """helm uninstall "$@" & until kubectl -n %s get job aliquot-uninstall > /dev/null 2>&1; do :; done; kill -KILL $!""" % NAMESPACE
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_helm_is_killed(world, helm, before):
+    """In the hook, whose Job goes on by itself; the next call completes the removal."""
+    install(world, helm, "--set", "crds.keep=false")
+    bind_claim(world)
+    world.cluster.on_node(["sh", "-c", KILLED, "sh", RELEASE, "--namespace", NAMESPACE])
+    away_by_helm(world)
+    forget_plugins(world)
+    later_has_ended(world)
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_an_agent_is_not_reached_by_helm(world, helm, before):
+    """It is said, and helm goes on; what is on the node is for a later call."""
+    second = world.cluster.nodes[1]
+    install(world, helm)
+    second.stop("kubelet")
+    done = world.cluster.on_node(["helm", "uninstall", RELEASE, "--namespace", NAMESPACE])
+    missed = re.search(r"not cleaned within 60 s \(--timeout\): ([^;]*);", done.stdout + done.stderr)
+    assert second.node in missed[1].split(), done
+    second.start("kubelet")
+    second.wait_node_ready()
+    forget_plugins(world)
+    later_has_ended(world)
+    uninstall(world, SYSTEM, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_the_check_is_off(world, helm, before):
+    """By a value: beside a pod with a share, which keeps its limits and what it uses on the node, until a later call."""
+    install(world, helm, "--set", "uninstall.check=false")
+    space, seen = start_holder(world, world.cluster.node)
+    told = away_by_helm(world)
+    assert f"{space.name}/holder on node {world.cluster.node}" in told and "they go on with their limits" in told
+    assert is_limited(space, seen) and files(world) > before.files
+    end(world, space, "holder")
+    forget_plugins(world)
+    later_has_ended(world)
+    uninstall(world, SYSTEM, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_templates_that_were_applied_remove_nothing(world, helm, before):
+    """`helm template` without --no-hooks has the Job of the hook as well."""
+    made = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, "--set", "scheduler.mode=own", "--kube-version",
+                world.api.get("/version")["gitVersion"])
+    world.cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", input=made)
+    aliquot.wait_gpus(world.cluster, 2)
+    jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+    world.api.wait(jobs, "aliquot-uninstall", lambda job: job["status"].get("succeeded"), SETTLED, "the end of the hook's Job")
+    assert len(world.api.get(kube.gpus())["items"]) == 4
+    uninstall(world, SYSTEM, "--crds=delete")
+    forget_plugins(world)
+    uninstall(world, SYSTEM, "--crds=delete")
+    before.is_again()
 
 def test_in_place_of_helm_uninstall(world, helm, before):
     """With the webhook and, when it is removed, without the scheduler that answers it; a Retain claim is bound."""

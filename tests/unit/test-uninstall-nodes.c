@@ -22,6 +22,7 @@
  * after that. */
 static struct {
     time_t now, gives_up, wrote;
+    time_t installed; /* 0: never */
     bool shows, zero_written;
     unsigned patches;
 } k;
@@ -52,10 +53,14 @@ int __wrap_nanosleep(const struct timespec *pause, struct timespec *left) {
 
 /* The test is kubectl. */
 int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
-    (void) err;
     if (strcmp(arguments[0], "patch") == 0) {
+        assert_true(k.installed == 0 || k.now < k.installed);
         k.patches++;
         k.shows = false;
+    } else if (strcmp(arguments[1], "clusterrolebindings") == 0) {
+        if (k.installed == 0 || k.now < k.installed)
+            return err_set(err, EREMOTEIO, "kubectl: Error from server (NotFound): none");
+        buf_puts(ret, "{\"metadata\":{}}");
     } else {
         assert_string_equal(arguments[1], "nodes");
         buf_puts(ret, !k.shows         ? NODE("")
@@ -65,15 +70,22 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
     return 0;
 }
 
-static int wait_for(time_t gives_up, bool shows, struct err *err) {
-    static const struct removal wait = {.system = "aliquot-system", .wait = true};
-
+static void begin(time_t gives_up, bool shows) {
     memset(&k, 0, sizeof(k));
     k.now = k.wrote = 1000;
     k.gives_up = gives_up;
     k.shows = shows;
+}
+
+static int wait_for(time_t gives_up, bool shows, struct err *err) {
+    static const struct removal wait = {.system = "aliquot-system", .wait = true};
+
+    begin(gives_up, shows);
     return removal_of_node_entries(&wait, err);
 }
+
+static const struct removal in_job = {
+    .system = "aliquot-system", .wait = true, .caller = REMOVAL_AFTERWARDS};
 
 static void it_ends_when_kubelet_has_written_its_zero(void **state) {
     struct err err;
@@ -103,11 +115,39 @@ static void it_does_not_wait_for_ever(void **state) {
     assert_non_null(strstr(err.text, "does a plugin of these names, or an agent, run"));
 }
 
+/* Aliquot's entries are those of the new installation, from the beginning or later on. */
+static void the_job_ends_with_an_installation(void **state) {
+    struct err err;
+
+    (void) state;
+    begin(1300, true);
+    k.installed = 1100;
+    assert_int_equal(removal_of_node_entries(&in_job, &err), 0);
+    assert_in_range(k.now, 1100, 1100 + 10);
+    assert_true(k.patches > 1);
+    begin(1300, true);
+    k.installed = 1000;
+    assert_int_equal(removal_of_node_entries(&in_job, &err), 0);
+    assert_int_equal(k.patches, 0);
+}
+
+/* It would be started again, and again. */
+static void the_job_does_not_fail_at_its_limit(void **state) {
+    struct err err;
+
+    (void) state;
+    begin(1000000, true);
+    assert_int_equal(removal_of_node_entries(&in_job, &err), 0);
+    assert_in_range(k.now, 1000 + 420, 1000 + 470);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_ends_when_kubelet_has_written_its_zero),
         cmocka_unit_test(it_looks_again_where_nothing_is_shown),
         cmocka_unit_test(it_does_not_wait_for_ever),
+        cmocka_unit_test(the_job_ends_with_an_installation),
+        cmocka_unit_test(the_job_does_not_fail_at_its_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

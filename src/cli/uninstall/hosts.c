@@ -4,14 +4,10 @@
  * of each comes one that removes what agents have left and is ready when that is done. It has
  * image, nodes and directories of the agents, however they were installed. */
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/cluster/kubectl.h"
 #include "cli/cluster/pod_ready.h"
 #include "cli/uninstall/uninstall.h"
 #include "wire/json_write.h"
@@ -136,20 +132,15 @@ static int correct_spare(const struct removal *r, struct err *err) {
 
 static int make_spare(const struct removal *r, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    _cleanup_buf_ struct buf printed = BUF_INIT(0);
-    _cleanup_close_ int fd = memfd_create(SPARE, 0);
     struct json_writer w = {.out = &text};
-    char file[32];
     int e;
 
     buf_puts(&text, spare);
     json_put_string(&w, NULL, r->image);
     buf_puts(&text, "}]}}}}");
-    if (buf_error(&text) < 0 || fd < 0 || write(fd, text.data, text.len) != (ssize_t) text.len)
-        return err_set(err, ENOMEM, "cannot write the DaemonSet that cleans the nodes");
-    (void) lseek(fd, 0, SEEK_SET);
-    (void) snprintf(file, sizeof(file), "/dev/fd/%d", fd);
-    e = KUBECTL(&printed, err, "create", "-n", SPARE_NAMESPACE, "-f", file);
+    if (buf_error(&text) < 0)
+        return err_errno(err, ENOMEM, "cannot write the DaemonSet that cleans the nodes");
+    e = removal_create(SPARE_NAMESPACE, buf_str(&text), err);
     return e < 0 && strstr(err->text, "(AlreadyExists)") ? correct_spare(r, err) : e;
 }
 
@@ -277,6 +268,8 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
     if (e < 0)
         return e;
     left = e > 0;
+    if (r->caller == REMOVAL_BY_HELM) /* none is made by it */
+        return left;
     e = REMOVAL_DELETE(&count, err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE);
     return e < 0 ? e : left;
 }

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "cli/cluster/kubectl.h"
@@ -53,6 +55,19 @@ int removal_patch(struct err *err, const char *const *words) {
     int r = kubectl(&text, err, words);
 
     return r < 0 && is_absent(err) ? 0 : r;
+}
+
+int removal_create(const char *namespace, const char *object, struct err *err) {
+    _cleanup_buf_ struct buf printed = BUF_INIT(0);
+    _cleanup_close_ int fd = memfd_create("object", 0);
+    ssize_t len = (ssize_t) strlen(object);
+    char file[32];
+
+    if (fd < 0 || write(fd, object, (size_t) len) != len)
+        return err_set(err, ENOMEM, "cannot write an object");
+    (void) lseek(fd, 0, SEEK_SET);
+    (void) snprintf(file, sizeof(file), "/dev/fd/%d", fd);
+    return KUBECTL(&printed, err, "create", "-n", namespace, "-f", file);
 }
 
 int removal_await_pods(const struct removal *r, const char *step, const char *name,

@@ -231,8 +231,9 @@ static int sweep_nodes(struct sweep *s, struct err *err) {
 }
 
 /* Until kubelet has not written any of it again for a while. What it has not written yet, shortly
- * after an earlier sweep, does not show on the Nodes. */
-static int await_kubelets(struct sweep *s, struct err *err) {
+ * after an earlier sweep, does not show on the Nodes. 1: Aliquot has been installed meanwhile,
+ * whose entries are not to be removed. */
+static int await_kubelets(const struct removal *r, struct sweep *s, struct err *err) {
     const struct timespec pause = {.tv_sec = PAUSE_S};
     time_t begin = time(NULL), last = begin;
     int e = 0;
@@ -244,33 +245,52 @@ static int await_kubelets(struct sweep *s, struct err *err) {
                            "of these names, or an agent, run on the nodes?%s",
                            WAIT_S, buf_str(&s->waiting));
         (void) nanosleep(&pause, NULL);
-        e = sweep_nodes(s, err);
+        e = r->caller == REMOVAL_AFTERWARDS ? removal_is_installed(err) : 0;
+        if (e == 0)
+            e = sweep_nodes(s, err);
         if (s->changed > 0)
             last = time(NULL);
     }
     return e;
 }
 
+static const char *advice(const struct removal *r) {
+    if (r->wait)
+        return ", waiting";
+    return r->caller == REMOVAL_BY_HELM ? "" : "; run this command again then, or with --wait";
+}
+
+static int await_end(const struct removal *r, struct sweep *s, struct err *err) {
+    int e = await_kubelets(r, s, err);
+
+    if (e == 0)
+        removal_say("nodes", "kubelet shows no resources of plugins any more");
+    if (e > 0)
+        removal_say("nodes", "Aliquot is installed again");
+    /* A Job would begin again, for ever. */
+    if (e == -ETIMEDOUT && r->caller == REMOVAL_AFTERWARDS) {
+        removal_say("nodes", "%s", err->text);
+        e = 0;
+    }
+    return e < 0 ? e : 0;
+}
+
 int removal_of_node_entries(const struct removal *r, struct err *err) {
     _cleanup_(sweep_done) struct sweep s = {.waiting = BUF_INIT(0), .away = BUF_INIT(0)};
-    int e = sweep_nodes(&s, err);
+    int e = r->caller == REMOVAL_AFTERWARDS ? removal_is_installed(err) : 0;
 
-    if (e < 0)
-        return e;
+    if (e == 0)
+        e = sweep_nodes(&s, err);
+    if (e != 0)
+        return e < 0 ? e : 0;
     removal_say("nodes", "%u changed", s.changed);
     if (s.held > 0)
         removal_say("nodes",
                     "kubelet may show %u resources of plugins again for 5 minutes after their "
                     "end%s:%s",
-                    s.held, r->wait ? ", waiting" : "; run this command again then, or with --wait",
-                    buf_str(&s.waiting));
+                    s.held, advice(r), buf_str(&s.waiting));
     if (s.away.len > 0)
         removal_say("nodes", "not ready, so kubelet may show some again when it is back:%s",
                     buf_str(&s.away));
-    if (!r->wait)
-        return 0;
-    e = await_kubelets(&s, err);
-    if (e == 0)
-        removal_say("nodes", "kubelet shows no resources of plugins any more");
-    return e;
+    return r->wait ? await_end(r, &s, err) : 0;
 }

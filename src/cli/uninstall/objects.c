@@ -11,10 +11,12 @@
 #define NAMES_MAX 12
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
 #define CHECK "aliquot-check-uninstall"
+#define CLEAN "aliquot-uninstall"       /* the hook of `helm uninstall` */
+#define NODES "aliquot-uninstall-nodes" /* the Job that it leaves */
 #define RELEASE "elasticgpu.io/release" /* the chart is all of the release of this name */
 #define PART_OF "app.kubernetes.io/part-of=aliquot"
 
-enum group { ADMISSION, WORKLOADS, RIGHTS, STATE, LOCATION };
+enum group { HOOKS, ADMISSION, WORKLOADS, RIGHTS, STATE, LOCATION };
 
 static const char system_namespace[] = "";
 
@@ -24,6 +26,12 @@ static const struct row {
     const char *kind;
     const char *names[NAMES_MAX];
 } rows[] = {
+    {HOOKS, system_namespace, "jobs", {CLEAN, NODES}},
+    {HOOKS, NULL, "clusterrolebindings", {CLEAN, NODES}},
+    {HOOKS, NULL, "clusterroles", {CLEAN, NODES}},
+    {HOOKS, system_namespace, "rolebindings", {CLEAN}},
+    {HOOKS, system_namespace, "roles", {CLEAN}},
+    {HOOKS, system_namespace, "serviceaccounts", {CLEAN, NODES}},
     /* Webhooks refuse pods once the scheduler, which answers them, is gone. */
     {ADMISSION, NULL, "mutatingwebhookconfigurations", {"aliquot"}},
     {ADMISSION, NULL, "validatingwebhookconfigurations", {"aliquot"}},
@@ -176,6 +184,8 @@ int removal_of_workloads(const struct removal *r, struct err *err) {
 
     if (e == 0)
         e = delete_group(r, WORKLOADS, &count, err);
+    if (e == 0 && r->caller == REMOVAL_BY_USER)
+        e = delete_group(r, HOOKS, &count, err);
     if (e == 0)
         e = removal_await_pods(r, "workloads", "aliquot-scheduler", err);
     if (e == 0)

@@ -9,6 +9,7 @@
 
 #include "cli/args.h"
 #include "cli/cluster/kubectl.h"
+#include "model/dialect.h"
 
 static int parse_crds(const char *value, void *target, struct err *err) {
     bool removed = strcmp(value, "delete") == 0;
@@ -19,15 +20,49 @@ static int parse_crds(const char *value, void *target, struct err *err) {
     return 0;
 }
 
+/* Names that nothing on a Node is of (dialect_leave()), as those of --served-elsewhere of agents.
+ */
+static int parse_left(const char *value, void *target, struct err *err) {
+    (void) target;
+    return dialect_leave(value, err);
+}
+
+static int parse_hook(const char *value, void *target, struct err *err) {
+    bool before = strcmp(value, "before") == 0;
+
+    if (!before && strcmp(value, "after") != 0)
+        return err_set(err, EINVAL, "--hook: '%s' is neither before nor after", value);
+    *(enum removal_caller *) target = before ? REMOVAL_BY_HELM : REMOVAL_AFTERWARDS;
+    return 0;
+}
+
 static struct removal arg = {.limit_s = 60};
+
+#define USER (1 << REMOVAL_BY_USER)
+#define HELM (1 << REMOVAL_BY_HELM)
+#define AFTERWARDS (1 << REMOVAL_AFTERWARDS)
 
 /* Nothing is removed before the first step agrees. Those that write end before what they write to:
  * the nodes come last, when kubelet has noticed the end of the plugins. */
-static int (*const steps[])(const struct removal *r, struct err *err) = {
-    removal_check_users,     removal_of_release, removal_of_admission,  removal_of_host_files,
-    removal_of_workloads,    removal_of_rights,  removal_of_finalizers, removal_of_gpus,
-    removal_of_state,        removal_of_crds,    removal_of_namespace,  removal_of_location,
-    removal_of_node_entries,
+static const struct {
+    int (*take)(const struct removal *r, struct err *err);
+    int callers;
+} steps[] = {
+    {removal_check_users, USER | HELM},
+    {removal_of_release, USER},
+    {removal_of_admission, USER | HELM},
+    {removal_of_host_files, USER | HELM},
+    {removal_of_workloads, USER | HELM},
+    {removal_of_rights, USER | HELM},
+    {removal_of_finalizers, USER | HELM},
+    {removal_of_gpus, USER | HELM},
+    {removal_of_state, USER | HELM},
+    {removal_of_crds, USER},
+    {removal_of_namespace, USER},
+    {removal_of_location, USER | HELM},
+    {removal_of_node_entries, USER | HELM | AFTERWARDS},
+    {removal_leave_job, HELM},
+    {removal_of_last_rights, AFTERWARDS},
 };
 
 static const struct opt options[] = {
@@ -49,6 +84,15 @@ static const struct opt options[] = {
      "of the agent that cleans the nodes, where its DaemonSet is gone already, or is older than "
      "0.2",
      opt_string, &arg.image},
+    {"served-elsewhere", 0, "NAMES",
+     "resources of other plugins, as the agents have been told; by itself while their DaemonSet is "
+     "there",
+     parse_left, NULL},
+    {"hook", 0, "before|after",
+     "in the chart's Jobs: before `helm uninstall`, without what that removes itself; after it, "
+     "until kubelet shows no resources of plugins any more",
+     parse_hook, &arg.caller},
+    {"job", 0, "JSON", "with --hook=before: the Job with --hook=after", opt_string, &arg.job},
     KUBECTL_OPTIONS,
     OPT_END,
 };
@@ -65,18 +109,41 @@ static const struct opt_usage usage = {
               "2 for wrong arguments.",
 };
 
+/* More than 0: something is left. */
+static int take_steps(const struct removal *r, struct err *err) {
+    int e = 0;
+    bool left = false;
+
+    for (size_t i = 0; e >= 0 && i < sizeof(steps) / sizeof(steps[0]); i++)
+        if (steps[i].callers & 1 << r->caller) {
+            e = steps[i].take(r, err);
+            left = left || e > 0;
+        }
+    return e < 0 ? e : left;
+}
+
+static int remove_installation(struct removal *r, struct err *err) {
+    bool begin = true;
+    int e = 0;
+
+    if (r->caller == REMOVAL_BY_HELM)
+        e = removal_is_of_helm(&begin, err);
+    if (e < 0 || !begin)
+        return e;
+    if (r->caller != REMOVAL_AFTERWARDS)
+        e = removal_locate(r, err);
+    return e < 0 ? e : take_steps(r, err);
+}
+
 int cmd_uninstall(int argc, char **argv) {
     struct err err;
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
-    bool understood = r == 0, left = false;
+    bool understood = r == 0;
 
-    if (r == 0)
-        r = removal_locate(&arg, &err);
-    for (size_t i = 0; understood && r >= 0 && i < sizeof(steps) / sizeof(steps[0]); i++) {
-        r = steps[i](&arg, &err);
-        left = left || r > 0;
-    }
-    if (r >= 0 && left)
+    if (understood)
+        r = remove_installation(&arg, &err);
+    /* What helm removes goes in every case; what is left has been said. */
+    if (r > 0 && arg.caller == REMOVAL_BY_USER)
         r = err_set(&err, EAGAIN, "something is left, see above; run this command again then");
     return args_exit("uninstall", r, understood, &err);
 }

@@ -12,7 +12,18 @@
 #include "base/err.h"
 #include "wire/json.h"
 
+/* Who calls. The chart has Jobs that do (charts/aliquot/templates/uninstall.yaml). */
+enum removal_caller {
+    REMOVAL_BY_USER,
+    REMOVAL_BY_HELM, /* before helm removes what is in the release, with CRDs and the hook's rights
+                      */
+    REMOVAL_AFTERWARDS, /* for kubelet's zeros, until there are none; then this Job's rights go,
+                         * and with them their dependents, the Job among them */
+};
+
 struct removal {
+    enum removal_caller caller;
+    const char *job;    /* for REMOVAL_BY_HELM: the Job REMOVAL_AFTERWARDS, as JSON; NULL: none */
     const char *system; /* the namespace of Aliquot; NULL until removal_locate() has found it */
     char found[64];     /* of system */
     bool force;         /* pods that hold shares are no reason to refuse */
@@ -46,6 +57,9 @@ int removal_patch(struct err *err, const char *const *words);
 #define REMOVAL_PATCH(err, ...)                                                                    \
     removal_patch((err), (const char *const[]){"patch", __VA_ARGS__, NULL})
 
+/* `kubectl create` in a namespace; the text of an error has "(AlreadyExists)" where it is there. */
+int removal_create(const char *namespace, const char *object, struct err *err);
+
 /* Until no pod of Aliquot with this name (its label) is left, or the time is over, which is said.
  */
 int removal_await_pods(const struct removal *r, const char *step, const char *name,
@@ -64,6 +78,13 @@ static inline struct json removal_agent_of(struct json daemons) {
  * both are known, and the names that the installation leaves to other plugins (dialect_leave()). */
 int removal_locate(struct removal *r, struct err *err);
 
+/* 1: Aliquot is installed (again): its agents' binding is there. */
+int removal_is_installed(struct err *err);
+
+/* Whether the objects that helm is about to remove are a release's. Templates that were applied by
+ * other means have the Job of the hook among them, which must do nothing then; that is said. */
+int removal_is_of_helm(bool *ret, struct err *err);
+
 /* The steps, in their order. More than 0: something is left, which has been said, and the other
  * steps are still to be done. */
 int removal_check_users(const struct removal *r, struct err *err);
@@ -79,3 +100,5 @@ int removal_of_crds(const struct removal *r, struct err *err);
 int removal_of_namespace(const struct removal *r, struct err *err);
 int removal_of_location(const struct removal *r, struct err *err);
 int removal_of_node_entries(const struct removal *r, struct err *err);
+int removal_leave_job(const struct removal *r, struct err *err);
+int removal_of_last_rights(const struct removal *r, struct err *err);
