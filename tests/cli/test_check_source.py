@@ -106,6 +106,15 @@ def test_a_file_that_a_comment_names_exists(rules, tmp_path):
         "src/layer/a.c: a comment names old.c, which does not exist"]
 
 
+def test_decisions_are_in_their_index(rules, tmp_path):
+    put(tmp_path, "docs/decisions/README.md", "# Decisions\n\n## [A](a.md)\n\n- One that is\n  long\n- Two\n\n## [B](b.md)\n\n- Gone\n")
+    put(tmp_path, "docs/decisions/a.md", "# A\n\n## One that is long\n\n## Two\n")
+    put(tmp_path, "docs/decisions/b.md", "# B\n\n## New\n")
+    put(tmp_path, "docs/decisions/c.md", "# C\n\n## Area without lines\n")
+    assert list(rules.check_decisions()) == [f"docs/decisions/README.md: the lines of {name}.md are not its headings"
+                                             for name in "bc"]
+
+
 def test_the_list_of_equivalent_mutants_has_no_stale_entry(rules, tmp_path):
     put(tmp_path, "scripts/mutate", "#!/bin/sh\necho \"stale entry $1\" >&2; exit 1\n")
     (tmp_path / "scripts/mutate").chmod(0o755)
