@@ -253,7 +253,7 @@ def test_first_consumer_default_class_delete_and_no_sharing(world, space, classe
     told = world.until(lambda: json.loads(world.aliquot("explain", "second", "-n", space.name, "--json"))["scheduler"], 60,
                        "what the scheduler says of the pod")
     assert told["wants"] == "main wants 60 % compute and 8 GiB memory of one GPU, side shares its claim"
-    assert [n["gpus"][i]["freeCore"] for n in told["nodes"] for i in (0, 1)] == [40, 40]
+    assert [n["gpus"][i]["freeCore"] for n in told["nodes"] for i in (0, 1)] == [40, 40], told["nodes"]
     world.api.patch(claims_in(space) + "/for-first", {"spec": {"resources": {"requests": {kit.CORE: 80, kit.MEMORY: "16Gi"}}}})
     seen = space.wait("first", lambda s: [(d["core"], d["memory"]) for (d,) in assignment_of(s).values()] == [(40, 8 * GiB)] * 2,
                       kit.START, "both are given more")
