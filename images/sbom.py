@@ -20,6 +20,7 @@ LICENCES = {
     "glibc": "LGPL-2.1-or-later",
     "gmp": "LGPL-3.0-or-later OR GPL-2.0-or-later",
     "gnutls28": "LGPL-2.1-or-later",
+    "libdeflate": "MIT",
     "libffi": "MIT",
     "libidn2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
     "libmicrohttpd": "LGPL-2.1-or-later",

@@ -16,6 +16,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "wire/gzip.h"
+#include "wire/http_accept.h"
 #include "wire/http_peers.h"
 #include "wire/json_prune.h"
 #include "wire/server_cert.h"
@@ -33,6 +35,7 @@
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
 #define BODIES_PART 4                         /* all bodies together, in maximum bodies */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
+#define COMPRESS_FROM ((size_t) 1 << 10)
 
 struct http_exchange {
     struct http_server *server;
@@ -51,6 +54,7 @@ struct http_exchange {
     bool suspended;           /* waits for the answer; libmicrohttpd does not poll the connection */
     unsigned status;          /* 0: no answer yet */
     const char *type;
+    bool compress, compressed; /* `answer` may be; it is */
     struct buf answer;
 };
 
@@ -236,6 +240,10 @@ static enum MHD_Result queue_answer(struct http_exchange *x) {
     (void) MHD_add_response_header(response, "Content-Type", x->type);
     if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED)
         (void) MHD_add_response_header(response, "Allow", "GET, HEAD, POST");
+    if (x->compress)
+        (void) MHD_add_response_header(response, "Vary", "Accept, Accept-Encoding");
+    if (x->compressed)
+        (void) MHD_add_response_header(response, "Content-Encoding", "gzip");
     enum MHD_Result r = MHD_queue_response(x->connection, x->status, response);
     MHD_destroy_response(response);
     return r;
@@ -422,6 +430,25 @@ const char *http_body_problem(const struct http_exchange *exchange) {
     return exchange->problem;
 }
 
+static const char *header_of(const struct http_exchange *x, const char *name) {
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
+    return http_accept_quality(header_of(exchange, "Accept"), type);
+}
+
+void http_compress(struct http_exchange *exchange) {
+    exchange->compress = true;
+}
+
+/* Without memory it goes as it is. */
+static bool compress_answer(struct http_exchange *x) {
+    return x->compress && x->answer.len > COMPRESS_FROM &&
+           http_accept_quality(header_of(x, "Accept-Encoding"), "gzip") > 0 &&
+           gzip_buf(&x->answer) == 0;
+}
+
 void http_reply(struct http_exchange *x, unsigned status, const char *content_type,
                 struct buf *body) {
     if (buf_error(body) < 0) {
@@ -431,6 +458,7 @@ void http_reply(struct http_exchange *x, unsigned status, const char *content_ty
     x->status = status;
     x->type = content_type;
     x->answer = *body;
+    x->compressed = compress_answer(x);
     *body = BUF_INIT(body->max);
     buf_done(&x->body);
     count_body(x);

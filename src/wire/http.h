@@ -70,6 +70,8 @@ const char *http_method(const struct http_exchange *exchange);
 const char *http_path(const struct http_exchange *exchange);
 /* Value of a query parameter, unescaped, "" if it has none; NULL when it is not there. */
 const char *http_query(const struct http_exchange *exchange, const char *name);
+/* How much the client wants an answer of that media type ("text/plain"): see http_accept.h. */
+unsigned http_accepts(const struct http_exchange *exchange, const char *type);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
 const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
 /* NULL, or a message why there is no body: it was too large or no JSON even where `keep` says
@@ -77,6 +79,9 @@ const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
  */
 const char *http_body_problem(const struct http_exchange *exchange);
 
+/* The reply goes as gzip if the client takes it and it is longer than 1 KiB. For pages: it takes
+ * longer than to send an answer to the same host. */
+void http_compress(struct http_exchange *exchange);
 /* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */
 void http_reply(struct http_exchange *exchange, unsigned status, const char *content_type,
                 struct buf *body);

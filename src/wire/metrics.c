@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/http.h"
+
 static const struct {
     uint64_t divisor;
     bool whole;
@@ -101,7 +103,7 @@ static void put_sample(const struct metric *m, const char *sample, const char *l
 }
 
 void vocabulary_write(const struct vocabulary *v, const struct metric_samples *sets,
-                      struct buf *out) {
+                      enum prom_format format, struct buf *out) {
     _cleanup_buf_ struct buf all = BUF_INIT(0);
 
     for (size_t i = 0; i < v->nmetrics; i++) {
@@ -115,9 +117,15 @@ void vocabulary_write(const struct vocabulary *v, const struct metric_samples *s
             out->error = -buf_error(&all);
             return;
         }
-        prom_family(out, m->name, m->type, m->help);
+        prom_family(out, format, m->name, m->type, m->help);
         labels = buf_str(&all);
         for (size_t k = 0; k < samples->count; k++, labels += strlen(labels) + 1)
             put_sample(m, (const char *) samples->first + k * samples->size, labels, out);
     }
+}
+
+enum prom_format metrics_format(const struct http_exchange *exchange) {
+    unsigned open = http_accepts(exchange, "application/openmetrics-text");
+
+    return open > 0 && open >= http_accepts(exchange, "text/plain") ? PROM_OPENMETRICS : PROM_TEXT;
 }

@@ -11,6 +11,8 @@
 #include "base/buf.h"
 #include "wire/prom.h"
 
+struct http_exchange;
+
 /* KIND(id, type): the types of figures, and of texts for labels. */
 #define METRIC_KINDS(KIND)                                                                         \
     KIND(BOOL, bool)                                                                               \
@@ -107,6 +109,10 @@ struct metric_samples {
 #define METRIC_LABELS_MAX 10 /* of one metric; one that is not known, or NULL, is left out */
 
 /* Appends all metrics of the vocabulary, in its order: a family for each, and a sample of it for
- * each of `sets[set]` in which the figure is known. */
+ * each of `sets[set]` in which the figure is known. Several vocabularies can follow each other on a
+ * page; prom_end() ends it. */
 void vocabulary_write(const struct vocabulary *v, const struct metric_samples *sets,
-                      struct buf *out);
+                      enum prom_format format, struct buf *out);
+
+/* The format that the client asks for: Prometheus' text, unless it wants OpenMetrics as much. */
+enum prom_format metrics_format(const struct http_exchange *exchange);

@@ -26,11 +26,31 @@ static void put_escaped(struct buf *out, const char *text, bool quotes) {
     }
 }
 
-void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help) {
-    static const char *const types[] = {"counter", "gauge", "histogram"};
-    buf_printf(out, "# HELP %s ", name);
-    put_escaped(out, help, false);
-    buf_printf(out, "\n# TYPE %s %s\n", name, types[type]);
+void prom_family(struct buf *out, enum prom_format format, const char *name, enum prom_type type,
+                 const char *help) {
+    static const char *const types[] = {"counter", "gauge", "histogram"}, total[] = "_total";
+    bool open = format == PROM_OPENMETRICS, counter = open && type == PROM_COUNTER;
+    size_t len = strlen(name), suffix = sizeof(total) - 1;
+    bool ends = len > suffix && strcmp(name + len - suffix, total) == 0;
+    int shown = (int) (counter && ends ? len - suffix : len);
+
+    buf_printf(out, "# HELP %.*s ", shown, name);
+    put_escaped(out, help, open);
+    buf_printf(out, "\n# TYPE %.*s %s\n", shown, name, counter && !ends ? "unknown" : types[type]);
+}
+
+void prom_end(struct buf *out, enum prom_format format) {
+    if (format == PROM_OPENMETRICS)
+        buf_puts(out, "# EOF\n");
+}
+
+const char *prom_content_type(enum prom_format format) {
+    static const char *const types[] = {
+        [PROM_TEXT] = "text/plain; version=0.0.4; charset=utf-8",
+        [PROM_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    };
+
+    return types[format];
 }
 
 void prom_labels(struct buf *out, const struct prom_label *labels, size_t nlabels) {

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Writes the Prometheus text exposition format, version 0.0.4, into a buffer. A family is begun
- * once and followed by all its samples. */
+/* Writes metrics into a buffer, in one of two text formats. A family is begun once and followed by
+ * all its samples. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 
-#define PROM_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+enum prom_format {
+    PROM_TEXT,        /* of Prometheus, version 0.0.4 */
+    PROM_OPENMETRICS, /* version 1.0.0; the page ends with prom_end() */
+};
 
 enum prom_type {
     PROM_COUNTER,
@@ -22,8 +25,15 @@ struct prom_label {
     const char *value; /* any UTF-8, escaped here */
 };
 
-/* HELP and TYPE lines. `help` is one sentence, escaped here. */
-void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help);
+/* HELP and TYPE lines. `help` is one sentence, escaped here. In OpenMetrics the samples of a
+ * counter end with _total, and one of another name is of unknown type. */
+void prom_family(struct buf *out, enum prom_format format, const char *name, enum prom_type type,
+                 const char *help);
+
+/* The end of a page. */
+void prom_end(struct buf *out, enum prom_format format);
+
+const char *prom_content_type(enum prom_format format);
 
 /* Appends labels as samples have them between braces: once for all samples that have the same. */
 void prom_labels(struct buf *out, const struct prom_label *labels, size_t nlabels);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's NVML process on the simulated driver: an XID reaches it at once, not at the next poll."""
 
+import gzip
 import itertools
 import json
 import os
@@ -16,6 +17,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+from prometheus_client import parser as text
+from prometheus_client.openmetrics import parser as openmetrics
 from sim_kit import BUILD, Polls, wait_until
 
 AGENT = BUILD / "src/agent/aliquot-agent"
@@ -160,9 +163,14 @@ class Agent:
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
         self.process = start_agent(node, path, listen=self.address, **options)
 
+    def get(self, **headers):
+        """The page with the headers of its answer."""
+        asked = urllib.request.Request(f"http://{self.address}/metrics", headers=headers)
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            return answer.headers, answer.read()
+
     def page(self):
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
-            return answer.read().decode()
+        return self.get()[1].decode()
 
     def samples(self, name):
         """The labels and the value of each sample of a metric."""
@@ -199,6 +207,24 @@ def test_a_card_that_hangs_is_the_only_unhealthy_one(node, agent):
             break
     node.inject("release")
     wait_until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1})
+
+
+def test_metrics_as_openmetrics(agent):
+    """The strict parser of the Python client takes the page, and finds the samples of the other format in it."""
+    wait_until(lambda: agent.cards("aliquot_gpu_healthy") == {0: 1, 1: 1})
+    headers, body = agent.get(**{"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "Accept-Encoding": "gzip"})
+    assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert headers["Content-Encoding"] == "gzip"
+    families = list(openmetrics.text_string_to_metric_families(gzip.decompress(body).decode()))
+    assert {(f.name, f.type) for f in families} >= {
+        ("aliquot_gpu_healthy", "gauge"), ("aliquot_gpu_resets", "counter"), ("aliquot_agent_allocate_seconds", "histogram"),
+        ("DCGM_FI_DEV_GPU_TEMP", "gauge"), ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "unknown")}
+    plain = text.text_string_to_metric_families(agent.page())
+
+    def named(families):    # the parser of the text adds _total to counters without it
+        return {(sample.name.removesuffix("_total"), frozenset(sample.labels.items() - {("le", sample.labels.get("le"))}))
+                for family in families for sample in family.samples}
+    assert named(families) == named(plain)
 
 
 def free_port():

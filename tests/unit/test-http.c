@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <libdeflate.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "wire/http.h"
+#include "wire/http_accept.h"
+#include "wire/metrics.h"
 #include "wire/prom.h"
 
 #define BODY_MAX ((size_t) 64 << 10)
@@ -76,9 +79,25 @@ static void on_broken(struct http_exchange *x, void *userdata) {
     http_reply(x, 200, "text/plain", &out);
 }
 
+/* As pages of metrics are. */
+static void on_page(struct http_exchange *x, void *userdata) {
+    (void) userdata;
+    struct buf out = BUF_INIT(0);
+    const char *lines = http_query(x, "lines");
+    for (unsigned long i = lines ? strtoul(lines, NULL, 10) : 0; i > 0; i--)
+        buf_printf(&out, "aliquot_x_total{number=\"%lu\"} %lu\n", i, i);
+    http_compress(x);
+    http_reply(x, 200, prom_content_type(metrics_format(x)), &out);
+}
+
 static const struct http_route routes[] = {
-    {"GET", "/echo", on_echo},   {"POST", "/echo", on_echo},    {"GET", "/slow", on_slow},
-    {"GET", "/never", on_never}, {"GET", "/broken", on_broken}, HTTP_ROUTE_END,
+    {"GET", "/page", on_page},
+    {"GET", "/echo", on_echo},
+    {"POST", "/echo", on_echo},
+    {"GET", "/slow", on_slow},
+    {"GET", "/never", on_never},
+    {"GET", "/broken", on_broken},
+    HTTP_ROUTE_END,
 };
 
 static void on_stop(uv_async_t *async) {
@@ -594,11 +613,105 @@ static void test_options(void **state) {
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* Asks for the page of so many lines and returns the answer in `in`, its body behind the headers.
+ */
+static const char *get_page(const struct fixture *f, unsigned lines, const char *headers,
+                            struct buf *in) {
+    _cleanup_close_ int fd = dial(f);
+    char request[512];
+    int n = snprintf(request, sizeof(request), "GET /page?lines=%u HTTP/1.1\r\nHost: x\r\n%s\r\n",
+                     lines, headers);
+    say(fd, request, (size_t) n);
+    assert_int_equal(hear(fd, in, false), 200);
+    return strstr(in->data, "\r\n\r\n") + 4;
+}
+
+static void test_compressed_page(void **state) {
+    const struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0), plain = BUF_INIT(0);
+    const char *text = get_page(f, 1000, "", &plain);
+    size_t len = plain.len - (size_t) (text - plain.data), got = 0;
+    _cleanup_free_ char *back = malloc(len);
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+
+    assert_null(strstr(plain.data, "Content-Encoding"));
+    assert_non_null(strstr(plain.data, "Vary: Accept, Accept-Encoding"));
+    const char *body = get_page(f, 1000, "Accept-Encoding: br, gzip;q=0.5\r\n", &in);
+    size_t small = in.len - (size_t) (body - in.data);
+    assert_non_null(strstr(in.data, "Content-Encoding: gzip\r\n"));
+    assert_true(small < len / 5);
+    assert_int_equal(libdeflate_gzip_decompress(d, body, small, back, len, &got), 0);
+    assert_true(got == len && memcmp(back, text, len) == 0);
+    libdeflate_free_decompressor(d);
+
+    (void) get_page(f, 1000, "Accept-Encoding: gzip;q=0\r\n", &in);
+    assert_null(strstr(in.data, "Content-Encoding"));
+    (void) get_page(f, 10, "Accept-Encoding: gzip\r\n", &in); /* it is short */
+    assert_null(strstr(in.data, "Content-Encoding"));
+}
+
+static void test_format_of_metrics(void **state) {
+    static const struct {
+        const char *accept;
+        bool open;
+    } rows[] = {
+        {"", false},
+        {"Accept: */*\r\n", false},
+        {"Accept: application/openmetrics-text;version=1.0.0\r\n", true},
+        /* As Prometheus 2.42 and 3 ask. */
+        {"Accept: application/openmetrics-text;version=1.0.0,application/"
+         "openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n",
+         true},
+        {"Accept: application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+         "text/plain;version=0.0.4;q=0.5\r\n",
+         true},
+        {"Accept: text/plain;q=0.9,application/openmetrics-text;q=0.8\r\n", false},
+        {"Accept: application/openmetrics-text;q=0\r\n", false},
+    };
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        (void) get_page(*state, 1, rows[i].accept, &in);
+        assert_non_null(strstr(
+            in.data, rows[i].open ? "Content-Type: application/openmetrics-text; version=1.0.0"
+                                  : "Content-Type: text/plain; version=0.0.4"));
+    }
+}
+
+static void test_accept_quality(void **state) {
+    (void) state;
+    static const struct {
+        const char *header, *name;
+        unsigned quality;
+    } rows[] = {
+        {NULL, "gzip", 0},
+        {"", "gzip", 0},
+        {"gzip", "gzip", 1000},
+        {"GZIP", "gzip", 1000},
+        {"gzip2, x-gzip", "gzip", 0},
+        {"*", "gzip", 0},
+        {"br;q=1.0 , gzip ; q=0.8", "gzip", 800},
+        {"gzip;q=0.123", "gzip", 123},
+        {"gzip;q=0.1239", "gzip", 123},
+        {"gzip;q=1.7", "gzip", 1000},
+        {"gzip;q=0", "gzip", 0},
+        {"gzip;q=", "gzip", 0},
+        {"gzip;q=x", "gzip", 0},
+        {"gzip;level=9;Q=0.5", "gzip", 500},
+        {"gzip;q=0.1, gzip;q=0.7, gzip;q=0.3", "gzip", 700},
+        {",,;;, gzip", "gzip", 1000},
+        {"text/plain;version=0.0.4;q=0.3", "text/plain", 300},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(http_accept_quality(rows[i].header, rows[i].name), rows[i].quality);
+}
+
 static void test_prom(void **state) {
     (void) state;
     _cleanup_buf_ struct buf out = BUF_INIT(0), labels = BUF_INIT(0);
     struct prom_histogram h = {0};
-    prom_family(&out, "x_total", PROM_COUNTER, "What\\is \"x\"\nhere.");
+    prom_family(&out, PROM_TEXT, "x_total", PROM_COUNTER, "What\\is \"x\"\nhere.");
     prom_labels(&labels, (const struct prom_label[]){{"a", "q\"b\\c\nd"}, {"e", "\xc3\xa9"}}, 2);
     prom_u64(&out, "x_total", buf_str(&labels), 3);
     prom_u64(&out, "x_total", "", UINT64_MAX);
@@ -621,6 +734,15 @@ static void test_prom(void **state) {
     assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"10\"} 2\n"));
     assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"+Inf\"} 3\n"));
     assert_non_null(strstr(buf_str(&out), "h_sum{v=\"f\"} 99.000020001\nh_count{v=\"f\"} 3\n"));
+    buf_reset(&out);
+    prom_family(&out, PROM_OPENMETRICS, "x_total", PROM_COUNTER, "A \"b\".");
+    prom_family(&out, PROM_OPENMETRICS, "DCGM_X", PROM_COUNTER, "A.");
+    prom_family(&out, PROM_OPENMETRICS, "g_total", PROM_GAUGE, "A.");
+    prom_end(&out, PROM_OPENMETRICS);
+    prom_end(&out, PROM_TEXT);
+    assert_string_equal(buf_str(&out), "# HELP x A \\\"b\\\".\n# TYPE x counter\n"
+                                       "# HELP DCGM_X A.\n# TYPE DCGM_X unknown\n"
+                                       "# HELP g_total A.\n# TYPE g_total gauge\n# EOF\n");
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -629,6 +751,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_routes),
         T(test_head),
+        T(test_compressed_page),
+        T(test_format_of_metrics),
+        cmocka_unit_test(test_accept_quality),
         T(test_keep_alive_and_pipelining),
         T(test_half_closed_peer),
         T(test_body_in_pieces),

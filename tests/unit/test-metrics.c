@@ -496,7 +496,7 @@ static void fill_agent(void) {
 
 static const char *page(struct buf *out) {
     buf_reset(out);
-    metrics_write(&report, out);
+    metrics_write(&report, PROM_TEXT, out);
     assert_int_equal(buf_error(out), 0);
     return buf_str(out);
 }
@@ -607,7 +607,7 @@ static void test_a_driver_without_figures_of_load(void **state) {
 static void test_one_walk_for_each_card(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
     (void) state;
-    metrics_write(&report, &out);
+    metrics_write(&report, PROM_TEXT, &out);
     assert_int_equal(buf_error(&out), 0);
     assert_non_null(strstr(buf_str(&out), "aliquot_gpu_memory_granted_bytes{"));
     assert_non_null(strstr(buf_str(&out), "uuid=\"GPU-c\""));
@@ -641,7 +641,7 @@ static void test_events_that_were_dropped(void **state) {
     event_writer_note(shares.events.writer, &e, 0, false, 1000);
     e.uid = "u2";
     event_writer_note(shares.events.writer, &e, 0, false, 1000);
-    metrics_write(&report, &out);
+    metrics_write(&report, PROM_TEXT, &out);
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_dropped_total 1\n"));
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_written_total 0\n"));
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_failed_total 1\n"));

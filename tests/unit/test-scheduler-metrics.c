@@ -160,7 +160,7 @@ static void test_each_figure_under_its_name(void **unused) {
     fill_state(&state);
     fill_scheduler(&s);
     ready = true;
-    scheduler_write_metrics(&s, &out);
+    scheduler_write_metrics(&s, PROM_TEXT, &out);
     assert_int_equal(buf_error(&out), 0);
     assert_int_equal(refreshed, 1);
     assert_page(buf_str(&out), vocabularies, 1, full, sizeof(full) / sizeof(full[0]));
@@ -173,7 +173,7 @@ static void test_each_figure_under_its_name(void **unused) {
     s.lease.own = false;
     version_skew_init(&s.skew);
     buf_reset(&out);
-    scheduler_write_metrics(&s, &out);
+    scheduler_write_metrics(&s, PROM_TEXT, &out);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_ready", "0"), 1);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_acts", "1"), 1);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_scheduler_stands_back", "0"), 1);

@@ -94,9 +94,11 @@ void report_http_stop(struct report *report) {
 
 static void answer_metrics(struct report *report, struct http_exchange *exchange) {
     struct buf out = BUF_INIT(ANSWER_MAX);
+    enum prom_format format = metrics_format(exchange);
 
-    metrics_write(report, &out);
-    http_reply(exchange, 200, PROM_CONTENT_TYPE, &out);
+    metrics_write(report, format, &out);
+    http_compress(exchange);
+    http_reply(exchange, 200, prom_content_type(format), &out);
 }
 
 static void on_metrics(struct http_exchange *exchange, void *userdata) {
@@ -342,6 +344,7 @@ static void answer_usage(struct report *report, struct http_exchange *exchange) 
     json_array_end(&w);
     json_object_end(&w);
     buf_putc(&out, '\n');
+    http_compress(exchange);
     http_reply(exchange, 200, "application/json", &out);
 }
 

@@ -37,12 +37,13 @@ static const struct vocabulary dcgm = {dcgm_metrics, COUNT(dcgm_metrics), dcgm_l
 const struct vocabulary *const agent_vocabularies[] = {&own, &dcgm};
 const size_t agent_vocabularies_count = COUNT(agent_vocabularies);
 
-void metrics_write(struct report *report, struct buf *out) {
+void metrics_write(struct report *report, enum prom_format format, struct buf *out) {
     struct agent_samples samples;
 
     if (agent_samples_collect(report, &samples) < 0)
         out->error = ENOMEM;
     for (size_t i = 0; i < COUNT(agent_vocabularies); i++)
-        vocabulary_write(agent_vocabularies[i], samples.sets, out);
+        vocabulary_write(agent_vocabularies[i], samples.sets, format, out);
+    prom_end(out, format);
     agent_samples_done(&samples);
 }

@@ -14,5 +14,5 @@ struct buf;
 extern const struct vocabulary *const agent_vocabularies[];
 extern const size_t agent_vocabularies_count;
 
-/* Appends the whole of /metrics, in Prometheus text. */
-void metrics_write(struct report *report, struct buf *out);
+/* Appends the whole of /metrics. */
+void metrics_write(struct report *report, enum prom_format format, struct buf *out);

@@ -17,8 +17,9 @@ static const struct metric metrics[] = {
 
 const struct vocabulary scheduler_vocabulary = {metrics, COUNT(metrics), labels, COUNT(labels)};
 
-void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
+void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out) {
     struct scheduler_samples samples;
     scheduler_samples_collect(s, &samples);
-    vocabulary_write(&scheduler_vocabulary, samples.sets, out);
+    vocabulary_write(&scheduler_vocabulary, samples.sets, format, out);
+    prom_end(out, format);
 }

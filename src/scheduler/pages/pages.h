@@ -12,7 +12,7 @@ extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];
 
 /* metrics.c: /metrics, in the text format of Prometheus; its names. */
 extern const struct vocabulary scheduler_vocabulary;
-void scheduler_write_metrics(struct scheduler *s, struct buf *out);
+void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out);
 
 /* status.c: /status, all nodes with GPUs and all pods that request them, as JSON. */
 void scheduler_write_status(struct scheduler *s, struct buf *out);

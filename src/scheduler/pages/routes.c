@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "scheduler/daemon/stand_back.h"
 #include "scheduler/pages/pages.h"
+#include "wire/metrics.h"
 
 #define JSON_TYPE "application/json"
 #define ANSWER_MAX ((size_t) 64 << 20)
@@ -119,8 +120,10 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 static void on_metrics(struct http_exchange *exchange, void *userdata) {
     struct buf page = BUF_INIT(ANSWER_MAX);
-    scheduler_write_metrics(userdata, &page);
-    http_reply(exchange, 200, PROM_CONTENT_TYPE, &page);
+    enum prom_format format = metrics_format(exchange);
+    scheduler_write_metrics(userdata, format, &page);
+    http_compress(exchange);
+    http_reply(exchange, 200, prom_content_type(format), &page);
 }
 
 static void on_status(struct http_exchange *exchange, void *userdata) {
