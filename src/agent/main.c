@@ -433,8 +433,8 @@ static int start_files(struct agent *a, struct err *err) {
         log_warn("ledgers and MPS directories of containers have no limit on the node: %s",
                  why.text);
     a->shares.slots.selinux = SELINUX_INTERFACE;
-    r = library_install(a->config.library, a->shares.options.state_dir, a->shares.slots.bounded,
-                        SELINUX_INTERFACE, &a->shares.library, err);
+    r = library_install(a->config.library, a->shares.options.state_dir, a->shares.options.host_root,
+                        a->shares.slots.bounded, SELINUX_INTERFACE, &a->shares.library, err);
     if (r == 0)
         r = cdi_guard_install(a->shares.options.state_dir, a->shares.options.cdi_dir,
                               &a->shares.guard, err);

@@ -397,7 +397,7 @@ static void a_container_gets_one_directory(void **state) {
     (void) fill(f, GIB);
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(path, f->dir, false, NULL, &l, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, "", false, NULL, &l, NULL), 0);
     slot_dir(&f->slots, NONCE, share);
     edits.count = 0;
     assert_int_equal(library_edits(&l, share, &edits), 0);
@@ -420,7 +420,7 @@ static void install(struct fixture *f, const char *content, struct library *ret)
 
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(path, content, strlen(content), 0644, NULL), 0);
-    assert_int_equal(library_install(path, f->dir, false, NULL, ret, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, "", false, NULL, ret, NULL), 0);
 }
 
 static void libraries_of_earlier_agents_go(void **state) {
@@ -466,10 +466,10 @@ static void the_library_can_be_mapped(void **state) {
     (void) snprintf(noexec, sizeof(noexec), "%s/noexec", f->dir);
     assert_int_equal(dir_make(noexec, 0755, NULL), 0);
     assert_int_equal(mount("test", noexec, "tmpfs", MS_NOEXEC, ""), 0);
-    assert_int_equal(library_install(path, noexec, false, NULL, &l, &err), -EPERM);
+    assert_int_equal(library_install(path, noexec, "", false, NULL, &l, &err), -EPERM);
     assert_non_null(strstr(err.text, "noexec"));
     for (int i = 0; i < 2; i++) { /* the second time as an agent that was restarted */
-        if (library_install(path, noexec, true, NULL, &l, &err) < 0)
+        if (library_install(path, noexec, "", true, NULL, &l, &err) < 0)
             fail_msg("%s", err.text);
         assert_int_equal(statvfs(l.dir, &fs), 0);
         assert_false(fs.f_flag & ST_NOEXEC);
@@ -478,6 +478,28 @@ static void the_library_can_be_mapped(void **state) {
     assert_int_equal(umount(path), 0);
     assert_int_equal(umount(path), -1); /* once is enough */
     assert_int_equal(umount(noexec), 0);
+}
+
+/* As in a container, whose mount of the state directory has not the flags of the host's. */
+static void the_library_can_be_mapped_from_the_host(void **state) {
+    struct fixture *f = *state;
+    char path[512], host[96], there[256];
+    struct library l;
+    struct err err;
+
+    if (!mounts(f))
+        skip();
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
+    (void) snprintf(host, sizeof(host), "%s/host", f->dir);
+    assert_int_equal(dir_make(host, 0755, NULL), 0);
+    assert_int_equal(mount("test", host, "tmpfs", MS_NOEXEC, ""), 0);
+    assert_int_equal(library_install(path, f->dir, host, false, NULL, &l, &err), 0);
+    (void) snprintf(there, sizeof(there), "%s%s/lib", host, f->dir);
+    assert_int_equal(dir_make(there, 0755, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, host, false, NULL, &l, &err), -EPERM);
+    assert_non_null(strstr(err.text, "noexec"));
+    assert_int_equal(umount(host), 0);
 }
 
 static const char *label_of(const char *dir, const char *name) {
@@ -495,7 +517,7 @@ static void install_labelled(struct fixture *f, const char *interface, struct li
     char path[512];
 
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
-    if (library_install(path, f->dir, false, interface, ret, NULL) < 0)
+    if (library_install(path, f->dir, "", false, interface, ret, NULL) < 0)
         fail_msg("the library is not installed");
 }
 
@@ -548,6 +570,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(libraries_of_earlier_agents_go, setup, teardown),
         cmocka_unit_test_setup_teardown(the_library_can_be_mapped, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_library_can_be_mapped_from_the_host, setup, teardown),
         cmocka_unit_test_setup_teardown(containers_may_use_the_files_under_selinux, setup,
                                         teardown),
     };

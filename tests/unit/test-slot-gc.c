@@ -279,13 +279,13 @@ static void library_versions(void **state) {
 
     (void) snprintf(source, sizeof(source), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(source, "no", 2, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &one, NULL), -ENOEXEC);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &one, NULL), -ENOEXEC);
     assert_int_equal(file_replace(source, "\177ELF1", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &one, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &again, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &one, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &again, NULL), 0);
     assert_string_equal(one.dir, again.dir);
     assert_int_equal(file_replace(source, "\177ELF2", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &two, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &two, NULL), 0);
     assert_string_not_equal(one.dir, two.dir);
     assert_string_equal(two.shadow, "");
 }
@@ -299,19 +299,19 @@ static void library_shadows(void **state) {
 
     (void) snprintf(source, sizeof(source), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(source, "\177ELF1", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &plain, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &plain, NULL), 0);
     (void) snprintf(path, sizeof(path), "%s/libshadow-cuda.so.1", f->dir);
     assert_int_equal(file_replace(path, "\177ELFcuda", 8, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &half, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &half, NULL), 0);
     assert_string_equal(half.dir, plain.dir);
     assert_string_equal(half.shadow, "");
     (void) snprintf(path, sizeof(path), "%s/shadow", f->dir);
     assert_int_equal(dir_make(path, 0755, NULL), 0);
     (void) snprintf(path, sizeof(path), "%s/shadow/libshadow-nvidia-ml.so.1", f->dir);
     assert_int_equal(file_replace(path, "no library", 10, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &both, NULL), -ENOEXEC);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &both, NULL), -ENOEXEC);
     assert_int_equal(file_replace(path, "\177ELFnvml", 8, 0644, NULL), 0);
-    assert_int_equal(library_install(source, f->dir, false, NULL, &both, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, "", false, NULL, &both, NULL), 0);
     assert_string_not_equal(both.dir, plain.dir);
     (void) snprintf(path, sizeof(path), "%s/libcuda.so.1", both.shadow);
     assert_int_equal(file_read(path, 64, &text, NULL), 0);

@@ -131,8 +131,19 @@ static int label_files(const struct library *l, const char *selinux, struct err 
     return r;
 }
 
-static int make_executable(const char *state_dir, bool may_mount, struct err *err) {
-    struct statvfs fs;
+/* Here, or on the host: the mount that the agent's container has of the directory has flags of its
+ * own, and containers get the host's. */
+static bool is_noexec(const char *host_root, const char *path) {
+    struct statvfs here, host;
+    char on_host[640];
+
+    (void) snprintf(on_host, sizeof(on_host), "%s%s", host_root, path);
+    return (statvfs(path, &here) == 0 && here.f_flag & ST_NOEXEC) ||
+           (statvfs(on_host, &host) == 0 && host.f_flag & ST_NOEXEC);
+}
+
+static int make_executable(const char *state_dir, const char *host_root, bool may_mount,
+                           struct err *err) {
     char path[384];
     int r;
 
@@ -140,9 +151,7 @@ static int make_executable(const char *state_dir, bool may_mount, struct err *er
     r = dir_make(path, 0755, err);
     if (r < 0)
         return r;
-    if (statvfs(path, &fs) < 0)
-        return err_errno(err, errno, "cannot look at %s", path);
-    if (!(fs.f_flag & ST_NOEXEC))
+    if (!is_noexec(host_root, path))
         return 0;
     /* runc keeps noexec in a user namespace, and from 1.2 on it starts the container; the loader
      * then leaves the library out. */
@@ -157,8 +166,8 @@ static int make_executable(const char *state_dir, bool may_mount, struct err *er
     return 0;
 }
 
-int library_install(const char *source, const char *state_dir, bool may_mount, const char *selinux,
-                    struct library *ret, struct err *err) {
+int library_install(const char *source, const char *state_dir, const char *host_root,
+                    bool may_mount, const char *selinux, struct library *ret, struct err *err) {
     _cleanup_(files_done) struct files files = {.content = BUF_INIT(4 * LIBRARY_MAX)};
     unsigned char digest[32];
     struct library l = {0};
@@ -177,7 +186,7 @@ int library_install(const char *source, const char *state_dir, bool may_mount, c
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
     if (shadowed)
         (void) snprintf(l.shadow, sizeof(l.shadow), "%s/shadow", l.dir);
-    r = make_executable(state_dir, may_mount, err);
+    r = make_executable(state_dir, host_root, may_mount, err);
     if (r == 0)
         r = write_files(&files, &l, err);
     if (r == 0)

@@ -28,11 +28,12 @@ struct library {
 /* Installs the library at `source`, labelled for containers (selinux_label), and the two shadow
  * libraries where they are beside it or in "shadow" beside it. They limit the programs that a
  * preload does not reach: they have the names of the driver's libraries in containers. Where
- * nothing may be executed in `state_dir`, <state>/lib becomes a tmpfs, or -EPERM where this process
- * may not mount there (`may_mount`, see share_dir_can_bound): in a user namespace a container could
- * not map the library. -ENOEXEC when one is no shared object. */
-int library_install(const char *source, const char *state_dir, bool may_mount, const char *selinux,
-                    struct library *ret, struct err *err);
+ * nothing may be executed in `state_dir`, here or below `host_root` ("" or where the host's root
+ * is), <state>/lib becomes a tmpfs, or -EPERM where this process may not mount there (`may_mount`,
+ * see share_dir_can_bound): in a user namespace a container could not map the library. -ENOEXEC
+ * when one is no shared object. */
+int library_install(const char *source, const char *state_dir, const char *host_root,
+                    bool may_mount, const char *selinux, struct library *ret, struct err *err);
 
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the
  * share. */
