@@ -676,6 +676,7 @@ int main(int argc, char **argv) {
     log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION,
              a->shares.options.node_name,
              a->shares.driver ? gpu_driver_name(a->shares.driver) : "none yet");
+    memory_give_back(); /* most of what the start has mapped is code that does not run again */
     (void) uv_timer_start(&beat_timer, on_beat, 0, BEAT_MS);
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(&a->shares);
