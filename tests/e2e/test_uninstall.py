@@ -6,11 +6,13 @@ import secrets
 
 import kit
 import pytest
-from cluster import aliquot
+from cluster import aliquot, binaries
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import GiB, container, pod
 from test_claims import CLASSES, EGPUS, V1ALPHA1, claim, claims_in, phase
+from test_helm import NAMESPACE, Helm
+from test_uninstall_release import away_by_helm, later_has_ended, namespace
 from whole_cluster import AGENT_IMAGE, SETTLED, Before, difference, files, forget_plugins, objects, uninstall, uninstall_interrupted
 
 
@@ -120,4 +122,19 @@ def test_an_agent_is_not_reached(world, before):
 
 def test_nothing_is_there(world, before):
     uninstall(world, "--crds=delete")
+    before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_by_helm_beside_the_clusters_kube_scheduler(world):
+    """The release does not have the namespace, as a user makes it."""
+    binaries.ensure(toolsets=(binaries.HELM,))
+    namespace(world.api, NAMESPACE)
+    before = Before(world)
+    Helm(world.cluster).install("--set", "crds.keep=false")
+    aliquot.wait_gpus(world.cluster, 2)
+    away_by_helm(world)
+    forget_plugins(world)
+    later_has_ended(world)
     before.is_again()

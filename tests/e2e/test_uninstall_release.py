@@ -12,7 +12,7 @@ from cluster import aliquot
 from cluster import api as kube
 from kit import CORE, OUT_OF_MEMORY, GiB, container, pod
 from test_claims import CLASSES, EGPUS, claim, claims_in, phase
-from test_helm import CHART, NAMESPACE, PLACE, RELEASE, Helm
+from test_helm import CHART, NAMESPACE, OWN_DIRECTORY, PLACE, RELEASE, Helm
 from test_two_nodes import on
 from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files, files_of, forget_plugins, objects,
                            uninstall, uninstall_interrupted)
@@ -192,24 +192,6 @@ def test_helm_is_killed(world, helm, before):
 
 @pytest.mark.foreign
 @pytest.mark.long
-def test_an_agent_is_not_reached_by_helm(world, helm, before):
-    """It is said, and helm goes on; what is on the node is for a later call."""
-    second = world.cluster.nodes[1]
-    install(world, helm)
-    second.stop("kubelet")
-    done = world.cluster.on_node(["helm", "uninstall", RELEASE, "--namespace", NAMESPACE])
-    missed = re.search(r"not cleaned within 60 s \(--timeout\): ([^;]*);", done.stdout + done.stderr)
-    assert second.node in missed[1].split(), done
-    second.start("kubelet")
-    second.wait_node_ready()
-    forget_plugins(world)
-    later_has_ended(world)
-    uninstall(world, SYSTEM, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
-    before.is_again()
-
-
-@pytest.mark.foreign
-@pytest.mark.long
 def test_the_check_is_off(world, helm, before):
     """By a value: beside a pod with a share, which keeps its limits and what it uses on the node, until a later call."""
     install(world, helm, "--set", "uninstall.check=false")
@@ -230,7 +212,7 @@ def test_templates_that_were_applied_remove_nothing(world, helm, before):
     """`helm template` without --no-hooks has the Job of the hook as well."""
     made = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, "--set", "scheduler.mode=own", "--kube-version",
                 world.api.get("/version")["gitVersion"])
-    world.cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", input=made)
+    world.cluster.kubectl("apply", "-f", "-", input=made)
     aliquot.wait_gpus(world.cluster, 2)
     jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
     world.api.wait(jobs, "aliquot-uninstall", lambda job: job["status"].get("succeeded"), SETTLED, "the end of the hook's Job")
@@ -239,6 +221,37 @@ def test_templates_that_were_applied_remove_nothing(world, helm, before):
     forget_plugins(world)
     uninstall(world, SYSTEM, "--crds=delete")
     before.is_again()
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_an_agent_is_not_reached_by_helm(world, helm, before):
+    """It is said, and helm goes on; what is on the node is for a later call."""
+    second = world.cluster.nodes[1]
+    install(world, helm)
+    second.stop("kubelet")
+    done = world.cluster.on_node(["helm", "uninstall", RELEASE, "--namespace", NAMESPACE])
+    missed = re.search(r"not cleaned within 60 s \(--timeout\): ([^;]*);", done.stdout + done.stderr)
+    assert second.node in missed[1].split(), done
+    second.start("kubelet")
+    second.wait_node_ready()
+    world.api.wait_none(kube.pods(NAMESPACE), SETTLED, lambda seen: seen["metadata"]["name"].startswith("aliquot-agent"))
+    forget_plugins(world)
+    later_has_ended(world)
+    uninstall(world, SYSTEM, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
+    before.is_again()
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_of_kubectl_with_its_own_scheduler(world, before):
+    """By `aliquot uninstall`, of deploy/own-scheduler."""
+    aliquot.apply(world.cluster, OWN_DIRECTORY)
+    aliquot.wait_gpus(world.cluster, 2)
+    uninstall(world, "--crds=delete")
+    forget_plugins(world)
+    uninstall(world, "--crds=delete")
+    before.is_again()
+
 
 def test_in_place_of_helm_uninstall(world, helm, before):
     """With the webhook and, when it is removed, without the scheduler that answers it; a Retain claim is bound."""
