@@ -625,6 +625,15 @@ static void raise_descriptor_limit(void) {
     (void) setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static void serve(struct agent *a) {
+    log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION,
+             a->shares.options.node_name,
+             a->shares.driver ? gpu_driver_name(a->shares.driver) : "none yet");
+    memory_give_back(); /* most of what the start has mapped is code that does not run again */
+    (void) uv_timer_start(&beat_timer, on_beat, 0, BEAT_MS);
+    (void) uv_run(a->loop, UV_RUN_DEFAULT);
+}
+
 int main(int argc, char **argv) {
     static struct agent agent;
     struct agent *a = &agent;
@@ -673,12 +682,7 @@ int main(int argc, char **argv) {
         log_error("cannot start: %s", err.text);
         return EXIT_FAILURE;
     }
-    log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION,
-             a->shares.options.node_name,
-             a->shares.driver ? gpu_driver_name(a->shares.driver) : "none yet");
-    memory_give_back(); /* most of what the start has mapped is code that does not run again */
-    (void) uv_timer_start(&beat_timer, on_beat, 0, BEAT_MS);
-    (void) uv_run(a->loop, UV_RUN_DEFAULT);
+    serve(a);
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
     card_dynamic_done(a);
