@@ -122,6 +122,13 @@ def workloads(aliquot, gpus, results):
         print("{}: {} ({})".format(*results[-1]), flush=True)
 
 
+def grace_hopper(gpus, results):
+    """All rows are its tests where the machine is one: arm64, and memory of the CPU that the card reaches coherently."""
+    if not any("GH200" in name for name in gpus):
+        print("skipped: no GH200")
+        results.append(("all of this on arm64 with a GH200", "skipped", "no GH200"))
+
+
 def report(gpus, driver, results, table):
     lines = [f"{time.strftime('%Y-%m-%d', time.gmtime())}; {len(gpus)} x {gpus[0]}; driver {driver}.", "",
              "| workload | result | |", "|---|---|---|"]
@@ -147,12 +154,14 @@ def main():
         gpus, driver = find_gpus()
     except Skip as why:
         print(f"skipped: {why}; tests on a GPU were not run")
-        print(f"0 passed, 0 failed, {len(WORKLOADS) + 3} skipped")
+        print("skipped: no GH200")
+        print(f"0 passed, 0 failed, {len(WORKLOADS) + 4} skipped")
         return
     results = []
     mps.run(arguments.build.resolve(), results)
     mig.run(arguments.build.resolve(), results)
     workloads(aliquot, gpus, results)
+    grace_hopper(gpus, results)
     table = share_table(aliquot, arguments.seconds, False)
     lines = report(gpus, driver, results, table)
     print("\n".join(lines))

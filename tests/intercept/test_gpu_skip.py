@@ -16,6 +16,7 @@ def test_skipped_and_said(build, driver, tmp_path):
         (tmp_path / "libcuda.so.1").write_text("not a library\n")
     done = subprocess.run([sys.executable, TOP / "tests" / "gpu" / "run.py", "--build", build, "--write"], stdout=subprocess.PIPE,
                           text=True, timeout=30, env={"LD_LIBRARY_PATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"})
-    said, counted = done.stdout.splitlines()
+    said, hopper, counted = done.stdout.splitlines()
+    assert hopper == "skipped: no GH200"
     assert done.returncode == 0 and said.startswith("skipped: no ") and said.endswith("were not run")
     assert re.fullmatch(r"0 passed, 0 failed, [1-9]\d* skipped", counted)
