@@ -5,7 +5,9 @@ restart, an instance that another program destroys, minor numbers that a reset h
 import os
 import pathlib
 import re
+import socket
 import statistics
+import struct
 import subprocess
 import tempfile
 import threading
@@ -114,6 +116,29 @@ def test_ten_thousand_xids(machine, agent_on):
     agent.wait(0, "Unhealthy")
     os.close(end)
     os.close(log)
+
+
+CONTROL, INJECT_XID = 0x51434c41, 2     # of src/sim/daemon/control.h
+BATCH = 200     # the driver keeps 256 events that are not read yet
+
+
+def test_ten_thousand_xids_by_nvml(machine, agent_on):
+    """Each is counted, the card stays healthy, and the one that is the card's own takes it out at once."""
+    node = machine(EIGHT)
+    agent = agent_on(node)
+    wait_until(lambda: agent.state(0) == "Healthy", what="the card is healthy")
+    before = resident(agent)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect(str(node.dir / "control"))
+        for count in range(1, FLOOD + 1):
+            control.send(struct.pack("<8IQ96s", CONTROL, INJECT_XID, 0, 31, 0, 0, 0, 0, 0, b""))
+            assert struct.unpack_from("<i", control.recv(4096)) == (0,)
+            if count % BATCH == 0:
+                wait_until(lambda: agent.xids(0) == {31: count}, what=f"{count} of them are counted")  # noqa: B023
+    assert states(agent) == dict.fromkeys(range(8), "Healthy")
+    assert resident(agent) < before + (2 << 20)
+    node.inject("xid", 48, "--gpu", 0)
+    agent.wait(0, "Unhealthy")
 
 
 def resident(agent):
