@@ -46,6 +46,11 @@ struct gpu_sample {
     uint32_t sm_clock;    /* MHz */
     uint32_t memory_clock;
     uint32_t power_mw;
+    uint32_t encoder_percent;
+    uint32_t decoder_percent;
+    uint32_t memory_temperature; /* degrees Celsius */
+    uint32_t pcie_replays;       /* since the driver was loaded */
+    uint64_t energy_mj;          /* likewise; all bits set: not reported */
 };
 
 #define GPU_LEVEL_UNKNOWN 255

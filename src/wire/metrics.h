@@ -55,6 +55,7 @@ struct metric_field {
     UNIT(SECONDS, "seconds", 1000000000, EXACT)                                                    \
     UNIT(CELSIUS, "degrees Celsius", 1, WHOLE)                                                     \
     UNIT(WATTS, "watts", 1000, WHOLE)                                                              \
+    UNIT(MILLIJOULES, "millijoules", 1, WHOLE)                                                     \
     UNIT(MHZ, "MHz", 1, WHOLE)
 
 enum metric_unit {

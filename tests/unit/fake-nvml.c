@@ -163,6 +163,24 @@ nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, u
     return tell(mhz, type == NVML_CLOCK_SM ? 1410 : type == NVML_CLOCK_MEM ? 2619 : 0);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                                    unsigned int *period_us);
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                             unsigned int *period_us) {
+    (void) device;
+    *period_us = 1000000;
+    return tell(percent, 41);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                                    unsigned int *period_us);
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                             unsigned int *period_us) {
+    (void) device;
+    *period_us = 1000000;
+    return tell(percent, 43);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
                                          unsigned int *pending);
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,

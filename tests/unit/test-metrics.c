@@ -359,8 +359,15 @@ static const struct expected full[] = {
     {"DCGM_FI_DEV_MEM_COPY_UTIL", "23"},
     {"DCGM_FI_DEV_FB_USED", "1024"},
     {"DCGM_FI_DEV_FB_FREE", "80896"},
+    {"DCGM_FI_DEV_FB_RESERVED", "512"},
+    {"DCGM_FI_DEV_ENC_UTIL", "41"},
+    {"DCGM_FI_DEV_DEC_UTIL", "43"},
+    {"DCGM_FI_DEV_MEMORY_TEMP", "82"},
     {"DCGM_FI_DEV_GPU_TEMP", "61"},
     {"DCGM_FI_DEV_POWER_USAGE", "312"},
+    {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "83"},
+    {"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "94"},
+    {"DCGM_FI_DEV_XID_ERRORS", "13"},
     {"DCGM_FI_DEV_SM_CLOCK", "1410"},
     {"DCGM_FI_DEV_MEM_CLOCK", "2619"},
     {"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "3"},
@@ -558,7 +565,7 @@ static void test_labels(void **state) {
     assert_non_null(strstr(buf_str(&out),
                            "\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-fake-1\",pci_bus_id=\"\","
                            "device=\"nvidia1\",modelName=\"Fake\",Hostname=\"node-a\","
-                           "DCGM_FI_DRIVER_VERSION=\"\"} 61\n"));
+                           "hostname=\"node-a\",DCGM_FI_DRIVER_VERSION=\"\"} 61\n"));
     assert_non_null(strstr(
         buf_str(&out), "\naliquot_container_memory_limit_bytes{node=\"node-a\",namespace=\"team\","
                        "pod=\"pod\",pod_uid=\"\",container=\"main\",gpu=\"0\","
@@ -585,10 +592,15 @@ static void test_figures_that_are_absent(void **state) {
 /* A driver without these figures leaves them out and no others. */
 static void test_a_driver_without_figures_of_load(void **state) {
     static const char *const silent[] = {
-        "aliquot_gpu_utilization_percent", "DCGM_FI_DEV_GPU_UTIL",
-        "DCGM_FI_DEV_MEM_COPY_UTIL",       "DCGM_FI_DEV_GPU_TEMP",
-        "DCGM_FI_DEV_POWER_USAGE",         "DCGM_FI_DEV_SM_CLOCK",
+        "aliquot_gpu_utilization_percent",
+        "DCGM_FI_DEV_GPU_UTIL",
+        "DCGM_FI_DEV_MEM_COPY_UTIL",
+        "DCGM_FI_DEV_GPU_TEMP",
+        "DCGM_FI_DEV_POWER_USAGE",
+        "DCGM_FI_DEV_SM_CLOCK",
         "DCGM_FI_DEV_MEM_CLOCK",
+        "DCGM_FI_DEV_ENC_UTIL",
+        "DCGM_FI_DEV_DEC_UTIL",
     };
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
 

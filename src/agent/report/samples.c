@@ -113,6 +113,11 @@ static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
         own.power_mw = ret->power_mw;
         own.sm_clock = ret->sm_clock;
         own.memory_clock = ret->memory_clock;
+        own.encoder_percent = ret->encoder_percent;
+        own.decoder_percent = ret->decoder_percent;
+        own.memory_temperature = ret->memory_temperature;
+        own.pcie_replays = ret->pcie_replays;
+        own.energy_mj = ret->energy_mj;
     }
     *ret = own;
 }
@@ -120,6 +125,7 @@ static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
 static void collect_dcgm(const struct report *report, const struct gpu_device *d,
                          const struct gpu_device *card, struct agent_samples *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    const struct health_card *known = health_cards_find(report->health, d->uuid);
     bool instance = d->kind == GPU_MIG_INSTANCE;
     struct dcgm_sample sample = {.node = report->shares->options.node_name,
                                  .driver_version = s->driver_version,
@@ -131,6 +137,8 @@ static void collect_dcgm(const struct report *report, const struct gpu_device *d
                                  .gi = instance ? d->mig.gi : METRIC_UNKNOWN_32,
                                  .gpu = d->sample,
                                  .errors = d->errors,
+                                 .reserved = d->sample.memory_reserved,
+                                 .last_xid = known ? known->health.last_xid : 0,
                                  .licensed = d->traits.vgpu && !instance ? d->traits.unlicensed == 0
                                                                          : METRIC_UNKNOWN_32};
 
@@ -140,6 +148,8 @@ static void collect_dcgm(const struct report *report, const struct gpu_device *d
         forget_figures(&sample.gpu);
     else if (card->divided)
         divide_figures(d, &sample.gpu);
+    if (!d->healthy || card->divided || sample.reserved == 0)
+        sample.reserved = METRIC_UNKNOWN_64;
     (void) snprintf(sample.device, sizeof(sample.device), "nvidia%d", card->minor);
     buf_append(&ret->dcgm, &sample, sizeof(sample));
 }

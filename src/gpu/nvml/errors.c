@@ -9,6 +9,7 @@
 /* All in one call of the driver. */
 struct reading {
     struct gpu_errors errors;
+    struct gpu_sample sample;
     uint32_t recovery_action;
 };
 
@@ -30,6 +31,9 @@ static const struct {
     FIELD(NVML_FI_DEV_REMAPPED_PENDING, errors.remap_pending),
     FIELD(NVML_FI_DEV_REMAPPED_FAILURE, errors.remap_failed),
     FIELD(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, recovery_action),
+    FIELD(NVML_FI_DEV_MEMORY_TEMP, sample.memory_temperature),
+    FIELD(NVML_FI_DEV_PCIE_REPLAY_COUNTER, sample.pcie_replays),
+    FIELD(NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, sample.energy_mj),
 #undef FIELD
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -104,7 +108,7 @@ static uint32_t count_nvlinks(const struct nvml *n, nvmlDevice_t card) {
 }
 
 void gpu_errors_read(const struct nvml *nvml, nvmlDevice_t card, struct gpu_errors *ret,
-                     uint32_t *ret_recovery_action) {
+                     uint32_t *ret_recovery_action, struct gpu_sample *ret_sample) {
     struct reading reading;
 
     memset(&reading, 0xff, sizeof(reading));
@@ -114,4 +118,7 @@ void gpu_errors_read(const struct nvml *nvml, nvmlDevice_t card, struct gpu_erro
     reading.errors.nvlinks = count_nvlinks(nvml, card);
     *ret = reading.errors;
     *ret_recovery_action = reading.recovery_action;
+    ret_sample->memory_temperature = reading.sample.memory_temperature;
+    ret_sample->pcie_replays = reading.sample.pcie_replays;
+    ret_sample->energy_mj = reading.sample.energy_mj;
 }

@@ -288,7 +288,7 @@ static uint32_t told(nvmlReturn_t code, const unsigned int *value) {
 static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_sample *ret) {
     const struct nvml *n = &w->nvml;
     nvmlUtilization_t load = {0};
-    unsigned int v = 0;
+    unsigned int v = 0, period = 0;
 
     if (n->nvmlDeviceGetUtilizationRates &&
         n->nvmlDeviceGetUtilizationRates(device, &load) == NVML_SUCCESS) {
@@ -303,6 +303,10 @@ static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_sample *
         ret->sm_clock = told(n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &v), &v);
         ret->memory_clock = told(n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &v), &v);
     }
+    if (n->nvmlDeviceGetEncoderUtilization)
+        ret->encoder_percent = told(n->nvmlDeviceGetEncoderUtilization(device, &v, &period), &v);
+    if (n->nvmlDeviceGetDecoderUtilization)
+        ret->decoder_percent = told(n->nvmlDeviceGetDecoderUtilization(device, &v, &period), &v);
 }
 
 static void put_reading(uint32_t index, void *userdata) {
@@ -387,7 +391,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
                          "nvmlDeviceGetHandleByIndex");
     if (healthy) {
         d->divided = is_divided(w, device);
-        gpu_errors_read(&w->nvml, device, &d->errors, &d->recovery_action);
+        gpu_errors_read(&w->nvml, device, &d->errors, &d->recovery_action, &d->sample);
     }
     healthy = healthy && read_identity(w, device, d) && read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
