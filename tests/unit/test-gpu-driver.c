@@ -235,6 +235,54 @@ static void numbers_of_cards(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
+static void put_version(const char *dir, const char *version) {
+    static const char *const stems[] = {"libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler"};
+    char name[128], link[256], target[64];
+
+    for (size_t i = 0; i < sizeof(stems) / sizeof(stems[0]); i++) {
+        (void) snprintf(target, sizeof(target), "%s.so.%s", stems[i], version);
+        (void) snprintf(name, sizeof(name), "/usr/lib64/%s", target);
+        touch(dir, name);
+        (void) snprintf(link, sizeof(link), "%s/usr/lib64/%s.so.1", dir, stems[i]);
+        assert_int_equal(symlink(target, link), 0);
+    }
+}
+
+/* What the next container gets has no file of the driver that was there before. */
+static void another_driver_in_the_same_place(void **state) {
+    static const char *const versions[] = {"535.183.01", "580.65.06"};
+    const struct gpu_device card = {.minor = 0, .healthy = true};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", libraries[256], found[512];
+    static struct gpu_edits edits;
+    struct gpu_driver_places places = {.driver_root = "", .sim_dir = "/nonexistent"};
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    touch(dir, "/dev/nvidiactl");
+    touch(dir, "/dev/nvidia0");
+    (void) snprintf(libraries, sizeof(libraries), "%s/usr/lib64", dir);
+    for (size_t i = 0; i < 2; i++) {
+        const struct gpu_driver *driver;
+        size_t n = 0;
+
+        put_version(dir, versions[i]);
+        driver = gpu_driver_find(&places, found);
+        assert_non_null(driver);
+        assert_non_null(strstr(found, versions[i]));
+        assert_int_equal(edits_of(driver, &places, &card, NULL, &edits, &err), 0);
+        for (size_t k = 0; k < edits.count; k++) {
+            n += strstr(edits.list[k].host, versions[i]) != NULL;
+            assert_null(strstr(edits.list[k].host, versions[1 - i]));
+        }
+        assert_true(n >= 3);
+        assert_int_equal(dir_remove(libraries, NULL), 0);
+        assert_null(gpu_driver_find(&places, found)); /* between the two */
+    }
+    (void) dir_remove(dir, NULL);
+}
+
 /* Each in the place of the driver's nodes, else in the host's /dev. */
 static void extra_nodes(void **state) {
     static const char *const files[] = {
@@ -673,6 +721,7 @@ int main(void) {
         cmocka_unit_test(nodes_of_instances),
         cmocka_unit_test(numbers_of_cards),
         cmocka_unit_test(extra_nodes),
+        cmocka_unit_test(another_driver_in_the_same_place),
         cmocka_unit_test(nodes_that_are_missing),
         cmocka_unit_test(driver_behind_absolute_links),
         cmocka_unit_test(new_driver_library),
