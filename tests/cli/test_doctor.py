@@ -50,6 +50,11 @@ def pod(**limits):
     return {"metadata": {"creationTimestamp": stamp(NOW)}, "spec": {"containers": [{"resources": {"limits": limits}}]}}
 
 
+def sent_to(made, scheduler):
+    made["spec"]["schedulerName"] = scheduler
+    return made
+
+
 @pytest.fixture
 def well(aliquot, tmp_path):
     """A cluster with nothing wrong. What an answer lacks is refused by the test's kubectl."""
@@ -125,6 +130,7 @@ BROKEN = [
     ({"version -o json": "error: no route to host"}, ("API server", "wrong"), "the cluster does not answer"),
     ({"version -o json": {"serverVersion": {"gitVersion": "v1.29.9-gke.1"}}}, ("API server", "wrong"), "older than 1.30"),
     ({SHARE: pod()}, ("admission", "wrong"), "is not changed"),
+    ({SHARE: sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")}, ("admission", "wrong"), "has a kube-scheduler"),
     ({TOO_MUCH: pod(**{"elasticgpu.io/gpu-core": "150"})}, ("admission", "wrong"), "is not refused"),
     ({SHARE: "error: failed calling webhook slots.elasticgpu.io: no route"}, ("admission", "wrong"), "cannot be reached"),
     ({SCHEDULERS: {"items": []}}, ("scheduler", "wrong"), "no pod of aliquot-scheduler"),
@@ -161,6 +167,12 @@ def test_each_line(well, change, finding, words):
     text, remedy = found[finding]
     assert words in text and remedy, found
     assert (finding[0], "ok") not in found or finding[0] in ("scheduler",), found
+
+
+def test_pods_that_are_sent_to_a_kube_scheduler_that_is_there(well):
+    well.answers[SHARE] = sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")
+    well.answers[PODS]["items"].append({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "kube-scheduler"}]}})
+    assert ("admission", "ok") in findings(well, 0)
 
 
 def test_events_of_pods_are_their_own_matter(well):

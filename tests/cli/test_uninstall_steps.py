@@ -183,7 +183,7 @@ def test_the_namespace_has_other_things(cluster):
     there = ["ConfigMap/kube-root-ca.crt  ", "ServiceAccount/default  ", "Event/x.1  ", "ReplicaSet/r aliquot-scheduler ",
              "Pod/p aliquot-scheduler-1 2026-01-01T00:00:00Z", "Pod/q  2026-01-01T00:00:00Z", "Endpoints/aliquot-webhook  "]
     cluster.answers |= {KINDS: kinds.replace(",", "\n"), CONTENTS.format(kinds): "\n".join(there)}
-    assert "namespace    aliquot-system removed\n" in uninstall(cluster)
+    assert "namespace    aliquot-system is being removed, which takes some seconds\n" in uninstall(cluster)
     cluster.answers[CONTENTS.format(kinds)] = "\n".join([*there, "PersistentVolumeClaim/data  ", "ConfigMap/mine other-owner "])
     cluster.where.joinpath("asked").unlink()
     assert "namespace    aliquot-system stays, with: PersistentVolumeClaim/data ConfigMap/mine\n" in uninstall(cluster)

@@ -42,6 +42,23 @@ static bool has_slot(struct json pod) {
            json_valid(JSON_PATH(container, "resources", "limits", "elasticgpu.io/slot"));
 }
 
+static bool has_kube_scheduler(struct json pods) {
+    struct json_iter it = json_iter(json_get(pods, "items"));
+    struct json pod;
+
+    while (json_next(&it, NULL, &pod))
+        if (json_valid(json_find(JSON_PATH(pod, "spec", "containers"), "name", "kube-scheduler")))
+            return true;
+    return false;
+}
+
+/* After a change to the cluster's kube-scheduler by kubectl, which removes nothing. */
+static bool is_sent_to_none(const struct doctor *d) {
+    return json_is_string(JSON_PATH(d->evidence.share.root, "spec", "schedulerName"),
+                          "aliquot-scheduler") &&
+           json_valid(d->evidence.pods.root) && !has_kube_scheduler(d->evidence.pods.root);
+}
+
 void doctor_check_admission(struct doctor *d) {
     const struct doctor_doc *share = &d->evidence.share, *refused = &d->evidence.refused;
     bool taken = json_valid(share->root);
@@ -53,6 +70,13 @@ void doctor_check_admission(struct doctor *d) {
     else if (taken && !has_slot(share->root))
         doctor_find(d, DOCTOR_WRONG, apply,
                     "a pod with a share is not changed: it would get no device");
+    else if (taken && is_sent_to_none(d))
+        doctor_find(d, DOCTOR_WRONG,
+                    "delete what is left of deploy/own-scheduler, or apply it again; "
+                    "docs/operations.md",
+                    "pods with a share are sent to the scheduler aliquot-scheduler, and no pod in "
+                    "namespace %s has a kube-scheduler",
+                    d->evidence.system);
     else if (json_valid(refused->root))
         doctor_find(d, DOCTOR_WRONG, apply, "a pod that requests 150 %% of a card is not refused");
     else if (!taken)

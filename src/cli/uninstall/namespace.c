@@ -124,6 +124,6 @@ int removal_of_namespace(const struct removal *r, struct err *err) {
     }
     e = REMOVAL_DELETE(&count, err, "namespaces", r->system);
     if (e == 0)
-        removal_say("namespace", "%s removed", r->system);
+        removal_say("namespace", "%s is being removed, which takes some seconds", r->system);
     return e;
 }
