@@ -87,6 +87,7 @@ RULES = [
     Rule("cp deploy/base/kube-scheduler-configuration.yaml", "by", "tests/e2e/test_good_days.py::test_three_pods_share_one_card"),
     Rule("openssl pkey", "here"),
     Rule("sleep", "not", "waits"),
+    Rule("kubectl -n kube-system patch daemonset nvidia-device-plugin-daemonset", "not", "example"),
     Rule(r"kubectl|for kind in|agent=\$\(kubectl|pem=\$\(kubectl", "cluster"),
 ]
 

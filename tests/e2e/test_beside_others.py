@@ -16,7 +16,7 @@ import pytest
 
 from cluster import api as kube
 from cluster import linux
-from kit import GiB, assignment_of, check_view, container, pod
+from kit import CARD, GiB, assignment_of, check_view, container, pod
 from proxy import configured
 from test_dialects import other_schedulers
 
@@ -25,6 +25,7 @@ DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PLUGINS = "/var/lib/kubelet/device-plugins"
 PORT = 19997      # not one that the kernel gives to outgoing connections
+DEFAULT, HAMI = "default-scheduler", "hami-scheduler"
 
 # DaemonSet of the device plugin, its image and node selector, a pod of the project's documents, and what it gets.
 PROJECTS = {
@@ -76,12 +77,13 @@ def test_with_its_daemonset(world, space, project):
 
 
 class HamiWebhook(http.server.BaseHTTPRequestHandler):
-    """As HAMi's does it: a pod that requests a GPU names its scheduler."""
+    """As HAMi's does it: a pod that requests a GPU and names no scheduler of its own gets that of HAMi."""
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
-        asks = re.search(r'"nvidia\.com/gpu', json.dumps(request["object"]["spec"]["containers"]))
-        patch = [{"op": "add", "path": "/spec/schedulerName", "value": "hami-scheduler"}] if asks else []
+        spec = request["object"]["spec"]
+        asks = re.search(r'"nvidia\.com/gpu', json.dumps(spec["containers"])) and spec["schedulerName"] in (DEFAULT, HAMI)
+        patch = [{"op": "add", "path": "/spec/schedulerName", "value": HAMI}] if asks else []
         answer = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
             "uid": request["uid"], "allowed": True, "patchType": "JSONPatch",
             "patch": base64.b64encode(json.dumps(patch).encode()).decode()}}).encode()
@@ -120,12 +122,12 @@ def hami_webhook(world, tmp_path):
         "clientConfig": {"url": f"https://127.0.0.1:{PORT}/webhook/mutating",
                          "caBundle": base64.b64encode((tmp_path / "crt").read_bytes()).decode()},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}]}]})
-    world.until(lambda: named(world) == "hami-scheduler", 30, "the webhook in force")
+    world.until(lambda: named(world) == HAMI, 30, "the webhook in force")
     try:
         yield end
     finally:
         world.api.delete(f"{WEBHOOKS}/hami-webhook")
-        world.until(lambda: named(world) == "default-scheduler", 30, "the webhook out of force")
+        world.until(lambda: named(world) != HAMI, 30, "the webhook out of force")
         if thread.is_alive():
             end()
 
@@ -147,19 +149,22 @@ def test_with_hamis_webhook(world, space, hami_webhook):
     assert not space.get("waits")["spec"].get("nodeName")
     with configured(world, other_schedulers):
         for seen in (space.running("waits"), space.start(pod("served", share()))):
-            assert seen["spec"]["schedulerName"] == "hami-scheduler"
+            assert seen["spec"]["schedulerName"] == HAMI
             assert [(d["core"], d["memory"]) for d in assignment_of(seen)["main"]] == [PROJECTS["hami"][4]]
         space.end("waits", "served", "ours")
     hami_webhook()
     seen = space.start(pod("later", share()))
-    assert seen["spec"]["schedulerName"] == "default-scheduler"
+    assert seen["spec"]["schedulerName"] == DEFAULT
     check_view(space, seen)
 
 
+VCUDA, GPU_MEM = "tencent.com/vcuda-core", "aliyun.com/gpu-mem"
+
+
 @pytest.fixture
-def left_resource(world):
+def left_resource(world, request):
     """The name of a resource whose device plugin has been on the node and is gone."""
-    name, status = "tencent.com/vcuda-core", kube.core("nodes", name=world.cluster.node) + "/status"
+    name, status = request.param, kube.core("nodes", name=world.cluster.node) + "/status"
 
     def offers(amount):
         return lambda node: node["status"]["allocatable"].get(name) == amount
@@ -176,21 +181,38 @@ def left_resource(world):
     take_away()
 
 
+def refusal(space, pod_name, resources):
+    space.create(pod(pod_name, container(resources=resources)))
+    return space.wait(pod_name, lambda seen: seen["status"].get("phase") == "Failed")["status"]["reason"]
+
+
 @pytest.mark.foreign
 @pytest.mark.long
+@pytest.mark.parametrize("left_resource", [VCUDA], indirect=True)
 def test_what_kubelet_keeps_of_a_plugin(world, space, left_resource):
     """For five minutes it knows the plugin and refuses pods with its resource; then it has written 0 and refuses them by that.
     After 0 is taken away they run."""
     name, take_away = left_resource
     resources = PROJECTS["gpu-manager"][3]
-
-    def refusal(pod_name):
-        space.create(pod(pod_name, container(resources=resources)))
-        return space.wait(pod_name, lambda seen: seen["status"].get("phase") == "Failed")["status"]["reason"]
-    assert refusal("early") == "UnexpectedAdmissionError"
+    assert refusal(space, "early", resources) == "UnexpectedAdmissionError"
     world.api.wait(kube.core("nodes"), world.cluster.node, lambda node: node["status"]["capacity"].get(name) == "0", 400,
                    f"{name}: 0")
-    assert refusal("late") == f"OutOf{name}"
+    assert refusal(space, "late", resources) == f"OutOf{name}"
     take_away()
     (device,) = check_view(space, space.start(pod("after", container(resources=resources))))
     assert (device["core"], device["memory"]) == PROJECTS["gpu-manager"][4]
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+@pytest.mark.parametrize("left_resource", [GPU_MEM], indirect=True)
+def test_what_kubelet_keeps_of_a_name_of_the_nodes(world, space, left_resource):
+    """The agent writes the node's total in place of the 0, and pods run after it."""
+    name, _ = left_resource
+    resources = PROJECTS["gpushare"][3]
+    assert refusal(space, "early", resources) == "UnexpectedAdmissionError"
+    total = str(2 * CARD // GiB)
+    world.api.wait(kube.core("nodes"), world.cluster.node, lambda node: node["status"]["allocatable"].get(name) == total, 400,
+                   f"{name}: {total}")
+    (device,) = check_view(space, space.start(pod("after", container(resources=resources))))
+    assert (device["core"], device["memory"]) == PROJECTS["gpushare"][4]
