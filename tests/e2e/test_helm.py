@@ -10,10 +10,12 @@ import time
 import kit
 import pytest
 import worlds
+from arrivals import Load, all_succeed
 from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
 from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
+from test_upgrade import EXTRA, PAUSE
 
 CHART = f"{REPOSITORY}/charts/aliquot"
 RELEASE = "aliquot"
@@ -185,16 +187,28 @@ def test_install_over_what_was_kept_and_take_it_away(world, helm):
 
 @pytest.mark.parametrize("world", ["extender"], indirect=True)
 def test_objects_of_kubectl_become_the_releases(world, helm):
-    """With --take-ownership, and without a restart of pods, those of the release before; CRDs that another release has left as
-    well."""
+    """With --take-ownership, and without a restart of pods, those of the release before; upgrade, rollback, and `kubectl apply` of
+    the release before again. Pods that arrive all the time succeed."""
     before = release_before.ensure()
     world.cluster.load_image(*before.images(f"{world.cluster.state}/images"))
     aliquot.apply(world.cluster, before.manifests("base"))
+    place = ["--namespace", SYSTEM, "--wait", "--timeout", WAIT]
     with kit.temporary_space(world) as space:
         seen = space.start(pod("before", container(core=30, memory=2 * GiB)))
-        place = ["--namespace", SYSTEM, "--wait", "--timeout", WAIT]
-        helm("install", RELEASE, CHART, *place, "--take-ownership")
-        unharmed(space, seen)
+        with Load(space, PAUSE) as load:
+            for step in (["install", RELEASE, CHART, "--take-ownership"],
+                         ["upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "agent.podAnnotations.example=changed"],
+                         ["rollback", RELEASE, "1"]):
+                load.until(len(load.names) + EXTRA)
+                helm(*step, *place)
+                unharmed(space, seen)
+            load.until(len(load.names) + EXTRA)
+            aliquot.apply(world.cluster, before.manifests("base"))
+            for what in ("ds/aliquot-agent", "deploy/aliquot-scheduler"):
+                world.cluster.kubectl("rollout", "status", "-n", SYSTEM, what, f"--timeout={WAIT}")
+            unharmed(space, seen)
+            load.until(len(load.names) + EXTRA)
+        all_succeed(space, load.names)
     helm("uninstall", RELEASE, *place)
 
 
@@ -241,6 +255,49 @@ def test_both_modes_at_once(world):
         check_no_share_twice([first, later, new])
         for seen in (first, later, new):
             check_view(space, seen)
+
+
+LEFT = [("mutatingadmissionpolicies", "aliquot-scheduler-name"), ("mutatingadmissionpolicybindings", "aliquot-scheduler-name")]
+
+
+def sent_to_none(world):
+    """By doctor."""
+    done = world.cluster.on_node([str(world.build / "src/cli/aliquot"), "doctor"], check=False)
+    return "pods with a share are sent to the scheduler aliquot-scheduler, and no pod" in done.stdout
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+@pytest.mark.parametrize("world", ["own"], indirect=True)
+def test_both_modes_at_once_with_the_own_one_first(world):
+    """The cluster's kube-scheduler is configured while the pair acts, and asks no replica. Then deploy/base is applied, too, and
+    the pair hands over. What kubectl leaves of the pair sends pods to no scheduler, which doctor says, until it is deleted. No
+    share is given twice."""
+    aliquot.apply(world.cluster)
+    aliquot.wait_gpus(world.cluster, 2)
+    with kit.temporary_space(world) as space:
+        world.until(lambda: is_sent_to(space, "aliquot-scheduler"), 30, "pods are sent to the own scheduler")
+        kept = [space.start(half("first"))]
+        world.cluster.stock_scheduler = False
+        world.cluster.restart("kube-scheduler")
+        kept.append(space.start(half("second")))
+        assert {seen["spec"]["schedulerName"] for seen in kept} == {"aliquot-scheduler"} and not sent_to_none(world)
+        aliquot.apply(world.cluster, aliquot.DEPLOY)
+        world.until(lambda: sent_to_none(world), 60, "doctor finds what is left")
+        for kind, name in LEFT:
+            world.api.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}")
+        world.until(lambda: is_sent_to(space, "default-scheduler"), 30, "pods are sent to the cluster's scheduler")
+        kept.append(space.start(half("third"), 90))
+        kept.append(space.start(half("fourth"), 90))
+        space.create(half("fifth"))
+        space.unschedulable("fifth")
+        check_no_share_twice(kept)
+        for seen in kept:
+            check_view(space, seen)
+    world.aliquot("uninstall", "--crds=delete")
+    world.cluster.stock_scheduler = True
+    world.cluster.restart("kube-scheduler")
+    world.api.wait(kube.core("namespaces"), SYSTEM, lambda seen: seen is None, kit.START, "the namespace is gone")
 
 
 @pytest.mark.parametrize("world", ["own"], indirect=True)
