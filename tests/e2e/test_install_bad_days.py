@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad days of an installation, by the chart with a kube-scheduler of its own: what users are told names the cause and the remedy,
+"""Bad days of an installation by the chart, in both modes of the scheduler: what users are told names the cause and the remedy,
 the remedy helps, and what ran goes on. The cases share one cluster; the later ones need an installation, which the first of
 them makes."""
 
+import contextlib
 import json
 import re
 import secrets
@@ -14,10 +15,14 @@ import pytest
 from cluster import aliquot, binaries, images, release_before
 from cluster import api as kube
 from cluster.cluster import Cluster
-from kit import SYSTEM, GiB, container, pod
+from cluster.config import with_short_backoff
+from kit import SLOT, SYSTEM, GiB, assignment_of, container, pod
+from proxy import configured
+from test_beside_others import HAMI, PROJECTS, daemonset, hami_webhook, named  # noqa: F401 (a fixture)
 from test_claims import CLASSES, claim, claims_in, phase
 from test_gates import QUOTAS
 from test_helm import CHART, OWN_DIRECTORY, RELEASE, limited, unharmed
+from test_topology import THEIRS, served_by_another
 
 AGENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -33,14 +38,19 @@ FIREWALL = """table inet firewall {
 }
 """
 FINALIZER = "example.com/kept"
-OWN = "scheduler.mode=own,scheduler.replicas=1"     # one replica is enough here
 WAIT = ["--wait", "--timeout", "60s"]
+# The value that names where an image is without which pods with shares wait, the image, and the registry that has it.
+PLACING = {"own": ("scheduler.kubeScheduler.image.registry", "kube-scheduler", "registry.k8s.io"),
+           "extender": ("scheduler.image.registry", "aliquot-scheduler", "")}
 
 
-@pytest.fixture(scope="module")
-def world(build):
+LONG = [pytest.mark.foreign, pytest.mark.long]
+
+
+@pytest.fixture(scope="module", params=["own", pytest.param("extender", marks=LONG)])
+def world(build, request):
     binaries.ensure(toolsets=(binaries.HELM,))
-    with Cluster("baddays-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
+    with Cluster("baddays-" + secrets.token_hex(2), stock_scheduler=request.param == "own") as cluster:
         cluster.up()
         aliquot.start_simulator(cluster, str(build), gpus=2)
         aliquot.load_images(cluster, str(build), [build / "tests/e2e/probe"])
@@ -50,13 +60,22 @@ def world(build):
 
 @pytest.fixture
 def installed(world):
-    helm(world, "upgrade", "--install", "--take-ownership", *WAIT, "--set", OWN)
+    install(world, "upgrade", "--install", "--take-ownership", *WAIT)
     aliquot.wait_gpus(world.cluster, 2)
+
+
+def mode(world):
+    return "own" if world.cluster.stock_scheduler else "extender"
 
 
 def helm(world, verb, *arguments, namespace=SYSTEM, check=True):
     chart = [] if verb == "rollback" else [CHART, "--create-namespace"]
     return world.cluster.on_node(["helm", verb, RELEASE, *chart, "--namespace", namespace, *arguments], check=check)
+
+
+def install(world, verb, *arguments, **options):
+    """One replica is enough here."""
+    return helm(world, verb, "--set", f"scheduler.mode={mode(world)},scheduler.replicas=1", *arguments, **options)
 
 
 def upgrade(world, settings, check=True):
@@ -65,16 +84,16 @@ def upgrade(world, settings, check=True):
 
 def refused(world, verb, *arguments, namespace=SYSTEM):
     """What helm says instead of doing it."""
-    done = helm(world, verb, "--set", OWN, *arguments, namespace=namespace, check=False)
+    done = install(world, verb, *arguments, namespace=namespace, check=False)
     assert done.returncode != 0, done
     return done.stderr
 
 
-def doctor(world, check):
-    """The findings of a check that are wrong: {text: remedy}."""
+def doctor(world, check, level="wrong"):
+    """The findings of a check, of that level: {text: remedy}."""
     program = str(world.build / "src/cli/aliquot")
     done = world.cluster.on_node([program, "doctor", "--json"], check=False)
-    return {f["text"]: f["remedy"] for f in json.loads(done.stdout)["findings"] if f["check"] == check and f["level"] == "wrong"}
+    return {f["text"]: f["remedy"] for f in json.loads(done.stdout)["findings"] if f["check"] == check and f["level"] == level}
 
 
 def share(name, **spec):
@@ -106,9 +125,109 @@ def test_over_crds_that_are_being_deleted(world):
     world.api.wait(CRDS, crd, lambda seen: seen is None, kit.START, f"{crd} is gone")
 
 
+@pytest.fixture
+def theirs(world, request):
+    """A project that gives the node's cards, and had them first: its DaemonSet, a device plugin of kubelet's, and HAMi's webhook.
+    Yields how its own scheduler places a pod, and its end; Aliquot is gone when the test has ended. For a test with the project as
+    a parameter."""
+    if request.getfixturevalue("project") == "hami":
+        request.getfixturevalue("hami_webhook")
+    name, image, selector, resources, _ = PROJECTS[request.getfixturevalue("project")]
+    files = f"{aliquot.DRIVER}/proc/driver/nvidia/gpus/*/information"
+    cards = re.findall(r"GPU-\S+", world.cluster.on_node(["sh", "-c", f"cat {files}"]).stdout)
+    assert len(cards) == 2
+
+    def place(space, pod_name):
+        """Returns the pod as it is stored."""
+        made = space.api.create(space.path, pod(pod_name, container(resources=resources), schedulerName="of-that-project"))
+        space.api.create(f"{space.path}/{pod_name}/binding", {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod_name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": world.cluster.node}})
+        return made
+
+    def uninstall():
+        world.aliquot("uninstall", "--crds=delete")
+        world.api.wait(kube.core("namespaces"), SYSTEM, lambda seen: seen is None, kit.START, "the namespace is gone")
+    with contextlib.ExitStack() as stack:
+        stack.callback(uninstall)
+        project = stack.enter_context(contextlib.ExitStack())
+        project.enter_context(daemonset(world, name, image, selector))
+        project.enter_context(served_by_another(world, *cards))
+        yield place, project.close
+
+
+def given_by_them(space, name):
+    """The card that kubelet has given to a pod from their plugin."""
+    space.running(name)
+    return space.exec(name, "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip()
+
+
+def sent_to_hami(world):
+    """Whether a pod of HAMi's that names no scheduler waits for HAMi's when it is stored. Aliquot's own policy comes first."""
+    return named(world) == HAMI
+
+
+def is_named(world, project):
+    """By doctor."""
+    return any(PROJECTS[project][0] in text for text in doctor(world, "other plugins", "unsure"))
+
+
+@pytest.mark.parametrize("project", ["nvidia", pytest.param("hami", marks=LONG)])
+def test_into_a_cluster_with_another_project(world, theirs, space, project):
+    """And nothing is left to it. What its pods have is not given to others. New pods with its names are Aliquot's, and do not start
+    when its scheduler places them."""
+    place, _ = theirs
+    place(space, "theirs")
+    card = given_by_them(space, "theirs")
+    install(world, "install", *WAIT)
+    assert is_named(world, project)
+    world.until(lambda: [g["status"]["state"] for g in world.gpus() if g["spec"]["uuid"] == card] == ["Unhealthy"], kit.START,
+                "the card of their pod is not Aliquot's")
+    ours = space.start(share("ours"))
+    assert [d["uuid"] for d in assignment_of(ours)["main"]] != [card]
+    limited(space, ours, 2 * GiB)
+    space.create(pod("waits", container(core=80)))
+    assert "no GPU has enough free compute" in space.unschedulable("waits")
+    assert SLOT in place(space, "later")["spec"]["containers"][0]["resources"]["limits"]
+    space.refused("later", "it was not placed by aliquot-scheduler")
+    assert given_by_them(space, "theirs") == card
+    if project == "hami":
+        assert sent_to_hami(world) == (mode(world) == "extender")
+    space.delete("theirs", "later")
+    space.running("waits")
+    unharmed(space, ours)
+
+
+@pytest.mark.parametrize("project", ["nvidia", pytest.param("hami", marks=LONG)])
+def test_beside_another_project_and_in_its_place(world, theirs, space, project):
+    """Its names are left to it, and its node: Aliquot adds nothing to its pods and gives nothing there. Then it goes, and the
+    node is Aliquot's."""
+    place, end = theirs
+    node = kube.core("nodes", name=world.cluster.node)
+    world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "disable"}}})
+    install(world, "install", *WAIT, "--set", f"dialects.servedElsewhere={{{THEIRS}}}")
+    with contextlib.ExitStack() as stack:
+        if mode(world) == "extender":
+            name = "aliquot-kube-scheduler-configuration"
+            made = world.api.get(kube.core("configmaps", SYSTEM, name))["data"]["kube-scheduler-configuration.yaml"]
+            stack.enter_context(configured(world, lambda _: with_short_backoff(made)))
+        assert SLOT not in place(space, "theirs")["spec"]["containers"][0]["resources"]["limits"]
+        given_by_them(space, "theirs")
+        space.create(share("ours"))
+        assert "GPU" in space.unschedulable("ours")
+        assert is_named(world, project) and not world.agent.pods()
+        assert project != "hami" or sent_to_hami(world)
+        space.end("theirs")
+        end()
+        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": None}}})
+        limited(space, space.running("ours"), 2 * GiB)
+        assert not is_named(world, project)
+
+
 def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
-    """CRDs of the release before, with what users wrote; helm takes them over by order only. Without the image of
-    kube-scheduler, pods with shares wait and no others."""
+    """CRDs of the release before, with what users wrote; helm takes them over by order only. Without the image of what places
+    pods with shares (of kube-scheduler in the mode `own`), they wait and no others."""
+    registry, image, place = PLACING[mode(world)]
     before = release_before.ensure().manifests("base")
     world.cluster.on_node(["sh", "-c", f'for f in {before}/crd-*.yaml; do kubectl apply -f "$f"; done'])
     world.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={kit.START}s")
@@ -121,16 +240,16 @@ def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
     assert re.search(r'CustomResourceDefinition "\S+elasticgpu.io".* exists and cannot be imported',
                      refused(world, "install"))
 
-    helm(world, "install", "--take-ownership", "--set", f"{OWN},scheduler.kubeScheduler.image.registry={NOWHERE}")
+    install(world, "install", "--take-ownership", "--set", f"{registry}={NOWHERE}")
     assert world.api.get(f"{CRDS}/gpus.elasticgpu.io")["spec"] != old
     (text, remedy), = world.until(lambda: doctor(world, "pods"), kit.START, "doctor finds the image").items()
-    assert f"image {NOWHERE}/kube-scheduler:v" in text and "Image" in text and "name another one" in remedy
+    assert f"image {NOWHERE}/{image}:" in text and "Image" in text and "name another one" in remedy
     assert any("is ready" in text for text in doctor(world, "scheduler"))
     space.start(pod("plain"))
     aliquot.wait_gpus(world.cluster, 2)
     space.create(share("early"))
 
-    upgrade(world, "scheduler.kubeScheduler.image.registry=registry.k8s.io")
+    upgrade(world, f"{registry}={place}")
     limited(space, space.running("early"), 2 * GiB)
     phase(space, "claim", "Bound")
     space.create(pod("over", container(core=41)))
@@ -141,10 +260,16 @@ def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
 
 
 def test_a_tenant_names_the_scheduler(world, installed, space):
-    """With a share it is placed as without the name, and without one as any pod; neither gets more than it asks for."""
-    named, plain = space.start_all([share("named", schedulerName="aliquot-scheduler"),
-                                    pod("plain", schedulerName="aliquot-scheduler")])
-    limited(space, named, 2 * GiB)
+    """With a share it is placed as without the name, and without one as any pod; neither gets more than it asks for. Both wait
+    where no scheduler has that name."""
+    bodies = [share("named", schedulerName="aliquot-scheduler"), pod("plain", schedulerName="aliquot-scheduler")]
+    if mode(world) == "extender":
+        waiting = space.create(*bodies)
+        limited(space, space.start(share("other")), 2 * GiB)
+        assert not any(space.get(name)["spec"].get("nodeName") for name in waiting)
+        return
+    by_name, plain = space.start_all(bodies)
+    limited(space, by_name, 2 * GiB)
     assert not kit.assignment_of(plain)
     with space.tenant(plain) as tenant:
         assert tenant.driver() == tenant.nvml() == {"result": -1, "devices": []}
@@ -230,6 +355,6 @@ def test_over_a_half_removed_install(world, installed, space):
                           input='#!/bin/sh\ncase "$*" in *delete*clusterrole*) exit 1;; esac\nexec kubectl "$@"\n')
     done = world.cluster.on_node(["env", f"KUBECTL={stops}", str(world.build / "src/cli/aliquot"), "uninstall"], check=False)
     assert done.returncode == 1 and not world.agent.pods() and world.api.exists(CLUSTER_ROLE), done
-    helm(world, "install", *WAIT, "--set", OWN)
+    install(world, "install", *WAIT)
     aliquot.wait_gpus(world.cluster, 2)
     limited(space, space.start(share("after")), 2 * GiB)
