@@ -10,6 +10,7 @@
 
 static struct gpu_snapshot snapshot;
 static uint64_t polls;
+static const char *monitor_text = ""; /* what is wrong with the driver */
 
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
     (void) m;
@@ -18,7 +19,7 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     (void) m;
-    *ret = (struct gpu_monitor_status){.polls = polls};
+    *ret = (struct gpu_monitor_status){.polls = polls, .text = monitor_text};
 }
 
 uint64_t gpu_monitor_poll(struct gpu_monitor *m) {

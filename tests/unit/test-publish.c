@@ -109,6 +109,16 @@ static void check_conditions(struct world *w) {
                  "\"message\":\"4 of 4 GPUs and instances are healthy\"");
     expect_write("PATCH", OBJECT "01/status", "\"state\":\"Healthy\",\"reason\":null");
     assert_null(api.callback);
+    monitor_text = "it is too old";
+    update(w);
+    expect_write("PATCH", NODE,
+                 "\"type\":\"GPUHealthy\",\"status\":\"False\",\"reason\":\"DriverNotAnswering\","
+                 "\"message\":\"the GPU driver does not answer: it is too old\"");
+    assert_null(api.callback);
+    monitor_text = "";
+    update(w);
+    expect_write("PATCH", NODE, "\"type\":\"GPUHealthy\",\"status\":\"True\"");
+    assert_null(api.callback);
 }
 
 static void expect_object(const char *name, const char *part) {

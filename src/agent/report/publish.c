@@ -404,17 +404,34 @@ static uint32_t tell_health(const struct publisher *p, const struct gpu_snapshot
     return bad;
 }
 
+/* Whether the driver tells nothing of its cards, and why. A node without a driver is one without
+ * GPUs until a card was found on it. */
+static bool driver_fails(const struct publisher *p, const struct gpu_snapshot *s,
+                         char ret[static MESSAGE_MAX]) {
+    struct gpu_monitor_status status;
+
+    gpu_monitor_status(p->report->shares->monitor, &status);
+    if (status.answering || !status.text[0] || (!p->report->shares->driver && s->ndevices == 0))
+        return false;
+    (void) snprintf(ret, MESSAGE_MAX, "the GPU driver does not answer: %s", status.text);
+    return true;
+}
+
+/* Without a driver and cards the condition stays as it is, or there is none. */
 static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot *s) {
     char message[MESSAGE_MAX];
-    uint32_t bad;
+    bool fails = driver_fails(p, s, message), well;
 
-    if (s->ndevices == 0)
+    if (!fails && s->ndevices == 0)
         return false;
-    bad = tell_health(p, s, message);
+    well = !fails && tell_health(p, s, message) == 0;
     if (strcmp(message, p->health) == 0)
         return false;
-    patch_condition(p, HEALTH_CONDITION, bad == 0, bad == 0 ? "Healthy" : "NotHealthy", message,
-                    p->health_since[bad == 0]);
+    patch_condition(p, HEALTH_CONDITION, well,
+                    fails  ? "DriverNotAnswering"
+                    : well ? "Healthy"
+                           : "NotHealthy",
+                    message, p->health_since[well]);
     return true;
 }
 
