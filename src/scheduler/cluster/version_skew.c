@@ -3,49 +3,18 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "kube/api/event_writer.h"
+#include "kube/objects/scheduler_image.h"
 #include "wire/json.h"
 
 #define TIMEOUT_MS 10000
 #define PATH_LEN 512
-#define OLDEST (-1.0) /* minor versions */
-
-/* Major and minor version of "v1.33.5-eks-3025e55", with or without the v. */
-static bool read_version(const char *text, unsigned *ret_major, unsigned *ret_minor) {
-    return sscanf(text + (*text == 'v'), "%4u.%4u", ret_major, ret_minor) == 2;
-}
-
-/* Without what a provider appends. */
-static int release_len(const char *version) {
-    return (int) strcspn(version, "-+");
-}
-
-/* The tag of "registry:5000/kube-scheduler:v1.36.3@sha256:..."; "" without one. */
-static void read_tag(const char *image, char tag[static 64]) {
-    const char *name = strrchr(image, '/');
-    name = name ? name + 1 : image;
-    const char *colon = strchr(name, ':'), *digest = strchr(name, '@');
-    tag[0] = '\0';
-    if (colon && (!digest || colon < digest))
-        (void) snprintf(tag, 64, "%.*s", (int) strcspn(colon + 1, "@"), colon + 1);
-}
 
 static void end_check(struct version_skew *v, uint64_t after_ms) {
     v->next_ms = v->now_ms + after_ms;
-}
-
-static void find_wrong(struct version_skew *v, const char *tag) {
-    (void) snprintf(v->wrong, sizeof(v->wrong),
-                    "kube-scheduler %s is %s the API server, %s, which Kubernetes does not "
-                    "support: set the tag of its image to %.*s",
-                    tag, v->ahead > 0 ? "newer than" : "more than one minor version older than",
-                    v->server, release_len(v->server), v->server);
-    v->told = false;
-    log_warn("%s", v->wrong);
 }
 
 static void tell(struct version_skew *v, uint64_t now_ms) {
@@ -56,12 +25,9 @@ static void tell(struct version_skew *v, uint64_t now_ms) {
 }
 
 static void compare(struct version_skew *v, const char *image) {
-    unsigned major, minor, server_major, server_minor;
-    char tag[64];
-    read_tag(image, tag);
+    int ahead;
     v->wrong[0] = '\0';
-    if (!read_version(tag, &major, &minor) ||
-        !read_version(v->server, &server_major, &server_minor) || major != server_major) {
+    if (!scheduler_image_ahead(image, v->server, &ahead)) {
         if (!v->unknown)
             log_warn("image %s of kube-scheduler does not name a version like that of the API "
                      "server, %s: whether they suit each other is not known",
@@ -71,9 +37,11 @@ static void compare(struct version_skew *v, const char *image) {
         return;
     }
     v->unknown = false;
-    v->ahead = (double) minor - (double) server_minor;
-    if (v->ahead > 0 || v->ahead < OLDEST)
-        find_wrong(v, tag);
+    v->ahead = ahead;
+    if (scheduler_image_suits(image, v->server, ahead, v->wrong, sizeof(v->wrong)))
+        return;
+    v->told = false;
+    log_warn("%s", v->wrong);
 }
 
 static void on_pod(const struct kube_response *response, void *userdata) {
@@ -81,7 +49,7 @@ static void on_pod(const struct kube_response *response, void *userdata) {
     struct json containers = JSON_PATH(response->body, "spec", "containers");
     const char *uid = json_string(JSON_PATH(response->body, "metadata", "uid"));
     const char *image =
-        json_string(json_get(json_find(containers, "name", VERSION_SKEW_CONTAINER), "image"));
+        json_string(json_get(json_find(containers, "name", SCHEDULER_IMAGE_CONTAINER), "image"));
     bool answered = response->status == 200 && uid;
     if (answered && image) {
         text_copy(v->uid, sizeof(v->uid), uid);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Whether the kube-scheduler in this replica's pod suits the API server. Kubernetes supports one of
- * the same minor version and one that is a minor version older. After an upgrade of a cluster its
- * provider does not upgrade this one. Its version is the tag of its image: it serves no page that
- * names its version to a client without further rights. */
+/* Whether the kube-scheduler in this replica's pod suits the API server
+ * (kube/objects/scheduler_image.h). After an upgrade of a cluster its provider does not upgrade
+ * this one. Its version is the tag of its image: it serves no page that names its version to a
+ * client without further rights. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +12,6 @@
 #include "kube/api/names.h"
 #include "scheduler/cluster/api.h"
 
-#define VERSION_SKEW_CONTAINER "kube-scheduler"
 #define VERSION_SKEW_CHECK_MS 600000
 #define VERSION_SKEW_RETRY_MS 10000
 
