@@ -13,24 +13,70 @@ EVENTS = "get events -A --field-selector=type=Warning -o json"
 PODS = "get pods -n aliquot-system -o json"
 SCHEDULERS = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-scheduler -o json"
 LEASES = "get leases -n kube-node-lease -o json"
+OWN_LEASES = "get leases -n aliquot-system -o json"
 DAEMONSETS = "get daemonsets -A -o json"
+GPUS = "get gpus.elasticgpu.io -o json"
+PENDING = "get pods -A --field-selector=status.phase=Pending -o json"
+SECRET = "get secrets aliquot-signing -n aliquot-system -o jsonpath={.metadata}"
+PUBLIC_KEY = "get configmaps aliquot-signing -n aliquot-system -o json"
+WEBHOOK = "get services aliquot-webhook -n aliquot-system -o json"
+NODES = "get nodes -o json"
+FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s :9401"
 STATUS = "--kubeconfig=/dev/null --context= --server=http://127.0.0.1:40404 --request-timeout=15s get --raw /status"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 NOW = 1790000000
+SERVER = {"serverVersion": {"gitVersion": "v1.36.3"}}
+KEY = "-----BEGIN PUBLIC KEY-----\nours\n-----END PUBLIC KEY-----\n"
+MISSING = "error: Error from server (NotFound): it is not there"
 
 
 def stamp(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(seconds))
 
 
-def agent(node):
-    return {"metadata": {"name": "agent-" + node, "labels": {"app.kubernetes.io/name": "aliquot-agent"}},
-            "spec": {"nodeName": node}, "status": copy.deepcopy(READY)}
+def part(name, **spec):
+    return {"metadata": {"name": name, "labels": {"app.kubernetes.io/name": "aliquot-" + name.partition("-")[0]}}, "spec": spec,
+            "status": copy.deepcopy(READY)}
+
+
+def agent(node, tag="7"):
+    return part("agent-" + node, nodeName=node, containers=[{"name": "agent", "image": f"r:5000/aliquot-agent:{tag}"}])
+
+
+def scheduler(kube_scheduler=None):
+    """A replica, with a kube-scheduler of its own if its tag is given."""
+    containers = [{"name": "scheduler", "image": "r:5000/aliquot-scheduler:7"}]
+    if kube_scheduler:
+        containers.append({"name": "kube-scheduler", "image": f"registry.k8s.io/kube-scheduler:{kube_scheduler}"})
+    return part("scheduler-s", containers=containers)
+
+
+def daemonset(version):
+    return {"metadata": {"name": "aliquot-agent", "labels": {"app.kubernetes.io/name": "aliquot-agent"},
+                         "annotations": {"elasticgpu.io/version": version}}}
 
 
 def node(name, **labels):
     return {"metadata": {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}},
             "status": {"conditions": [{"type": "GPUHealthy", "status": "True", "message": ""}]}}
+
+
+def gpu(node, *holders):
+    return {"metadata": {"name": node + "-00"}, "spec": {"nodeName": node}, "status": {"allocated": {uid: {} for uid in holders}}}
+
+
+def own_lease(holder="s", offset=-1, **annotations):
+    return {"metadata": {"name": "aliquot-scheduler", "annotations": annotations},
+            "spec": {"holderIdentity": holder, "renewTime": stamp(NOW + offset)}}
+
+
+def share(age, node=None, by="elasticgpu.io/slot", **annotations):
+    """A pod whose containers have not started."""
+    spec = {"containers": [{"resources": {"limits": {by: "1"}}}]}
+    if node:
+        spec["nodeName"] = node
+    return {"metadata": {"namespace": "n", "name": "p", "annotations": annotations, "creationTimestamp": stamp(NOW - age)},
+            "spec": spec}
 
 
 def tried(limits):
@@ -61,16 +107,21 @@ def well(aliquot, tmp_path):
     cluster = Cluster(aliquot, tmp_path)
     version = cluster.run("version").stdout.split()[1]
     cluster.answers = {
-        "version -o json": {"serverVersion": {"gitVersion": "v1.36.3"}},
-        "get nodes -o json": {"items": [node("a"), node("b")]},
-        PODS: {"items": [agent("a"), agent("b")]},
-        DAEMONSETS: {"items": []},
+        "version -o json": SERVER,
+        NODES: {"items": [node("a"), node("b")]},
+        PODS: {"items": [agent("a"), agent("b"), scheduler()]},
+        DAEMONSETS: {"items": [daemonset(version)]},
+        GPUS: {"items": [gpu("a", "u"), gpu("b")]},
+        PENDING: {"items": []},
+        SECRET: {"name": "aliquot-signing"},
+        PUBLIC_KEY: {"data": {"public.pem": KEY + "another one"}},
+        OWN_LEASES: {"items": [own_lease()]},
         EVENTS: {"items": []},
         LEASES: {"items": [{"metadata": {"name": n}, "spec": {"renewTime": stamp(NOW - 7)}} for n in "ab"]},
         SHARE: pod(**{"elasticgpu.io/slot": "1"}),
         SCHEDULERS: {"items": [{"metadata": {"name": "s"}, "status": READY}]},
-        "port-forward -n aliquot-system --address 127.0.0.1 s :9401": "",
-        STATUS: {"version": version, "ready": True, "acts": True, "pods": [{"stage": "bound"}]},
+        FORWARD: "",
+        STATUS: {"version": version, "ready": True, "acts": True, "publicKey": KEY},
     }
     return cluster
 
@@ -83,16 +134,14 @@ def findings(cluster, status):
 
 def test_nothing_is_wrong(well):
     found = findings(well, 0)
-    assert {level for _, level in found} == {"ok"} and len(found) == 9, found
+    assert {level for _, level in found} == {"ok"} and len(found) == 12, found
     text = well.run("doctor").stdout
     assert "ok       agents         agents that are ready: 2\n" in text
 
 
 EVENT = {"reportingComponent": "aliquot-agent", "involvedObject": {"kind": "Node", "name": "a"},
          "reason": "ConfigurationInvalid", "message": "line 3: unknown key"}
-SKEW = {"reportingComponent": "aliquot-scheduler", "involvedObject": {"kind": "Pod"}, "reason": "KubeSchedulerVersionSkew",
-        "message": "kube-scheduler v1.37 is newer"}
-BOTH = dict(SKEW, reason="ClusterKubeSchedulerAsks", message="the cluster's kube-scheduler asks Aliquot, too")
+ASKED = own_lease(**{"elasticgpu.io/asked-by-cluster": "aliquot-scheduler-other"})
 PLUGIN = {"metadata": {"namespace": "gpu", "name": "nvdp"}, "status": {"desiredNumberScheduled": 2},
           "spec": {"template": {"spec": {"containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"}]}}}}
 
@@ -102,9 +151,9 @@ def agents(number):
     return {"metadata": {"namespace": "aliquot-system", "name": "aliquot-agent"}, "status": {"desiredNumberScheduled": number}}
 
 
-def unhealthy(name):
+def unhealthy(name, reason="NotHealthy", message="GPU 0: XID 79"):
     changed = node(name)
-    changed["status"]["conditions"][0].update(status="False", message="GPU 0: XID 79")
+    changed["status"]["conditions"][0].update(status="False", reason=reason, message=message)
     return changed
 
 
@@ -118,7 +167,7 @@ def waiting(reason, message="", image="aliquot-scheduler:dev"):
     """A pod of the scheduler of which a container waits."""
     status = {"containerStatuses": [{"name": "kube-scheduler", "image": image, "state": {
         "waiting": {"reason": reason, "message": message}}}]}
-    return {"metadata": {"name": "s"}, "spec": {"nodeName": "a"}, "status": status}
+    return dict(scheduler(), status=status)
 
 
 def lease(name, offset):
@@ -132,24 +181,47 @@ BROKEN = [
     ({SHARE: pod()}, ("admission", "wrong"), "is not changed"),
     ({SHARE: sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")}, ("admission", "wrong"), "has a kube-scheduler"),
     ({TOO_MUCH: pod(**{"elasticgpu.io/gpu-core": "150"})}, ("admission", "wrong"), "is not refused"),
-    ({SHARE: "error: failed calling webhook slots.elasticgpu.io: no route"}, ("admission", "wrong"), "cannot be reached"),
+    ({SHARE: "error: failed calling webhook slots.elasticgpu.io: no route", WEBHOOK: {"spec": {"ports": [{"targetPort": 9412}]}}},
+     ("admission", "wrong"), "port 9412 of aliquot-scheduler, cannot be reached"),
     ({SCHEDULERS: {"items": []}}, ("scheduler", "wrong"), "no pod of aliquot-scheduler"),
     ({STATUS: {"version": "0.1.0", "ready": False}}, ("scheduler", "wrong"), "has not read the cluster"),
-    ({EVENTS: {"items": [SKEW, SKEW]}}, ("scheduler", "wrong"), "kube-scheduler v1.37 is newer"),
-    ({EVENTS: {"items": [BOTH]}}, ("scheduler", "wrong"), "kube-scheduler asks Aliquot, too"),
-    ({STATUS: {"version": "0.1.0", "ready": True, "pods": [
-        {"stage": "pending", "namespace": "n", "pod": "p", "ageMilliseconds": 61000}]}}, ("placing", "wrong"), "n/p waits"),
+    ({OWN_LEASES: {"items": []}}, ("scheduler", "wrong"), "no replica of aliquot-scheduler holds its Lease"),
+    ({OWN_LEASES: {"items": [own_lease("")]}}, ("scheduler", "wrong"), "holds its Lease"),
+    ({OWN_LEASES: {"items": [own_lease(offset=-61)]}}, ("scheduler", "wrong"), "holds its Lease"),
+    ({PODS: {"items": [agent("a"), agent("b"), scheduler("v1.37.0")]}}, ("scheduler", "wrong"),
+     "kube-scheduler v1.37.0 is newer than the API server, v1.36.3"),
+    ({PODS: {"items": [agent("a"), agent("b"), scheduler("v1.34.1")]}}, ("scheduler", "wrong"),
+     "set the tag of its image to v1.36.3"),
+    ({PODS: {"items": [agent("a"), agent("b"), scheduler("v1.36.3")]}, OWN_LEASES: {"items": [ASKED]}}, ("scheduler", "wrong"),
+     "the cluster's kube-scheduler asks aliquot-scheduler-other"),
+    ({PENDING: {"items": [share(61)]}, GPUS: {"items": [gpu("a"), gpu("b")]}}, ("placing", "wrong"), "n/p waits"),
+    ({PENDING: {"items": [share(1, "a")]}}, ("placing", "wrong"), "n/p is on a node without an assignment"),
+    ({PENDING: {"items": [share(1, "a", "elasticgpu.io/gpu-core")]}}, ("placing", "wrong"), "without an assignment"),
+    ({PENDING: {"items": [share(1, "a", "tke.cloud.tencent.com/qgpu-core")]}}, ("placing", "wrong"), "without an assignment"),
+    ({PUBLIC_KEY: MISSING}, ("signing key", "wrong"), "ConfigMap aliquot-signing is missing"),
+    ({PUBLIC_KEY: {"data": {"public.pem": KEY.replace("ours", "theirs")}}}, ("signing key", "wrong"), "no public key of"),
+    ({PUBLIC_KEY: {}}, ("signing key", "wrong"), "no public key of"),
+    ({SECRET: MISSING}, ("signing key", "wrong"), "Secret aliquot-signing is missing"),
+    ({PODS: {"items": [agent("a"), agent("b", "6"), scheduler()]}}, ("versions", "unsure"), "the agent on node b is of image 6"),
+    ({DAEMONSETS: {"items": [daemonset("0.1.0")]}}, ("versions", "unsure"), "the manifests are of version 0.1.0"),
+    ({STATUS: {"version": "0.1.0", "ready": True}, DAEMONSETS: {"items": [daemonset("0.1.0")]}}, ("versions", "unsure"),
+     "the checks can be those of another version"),
     ({PODS: {"items": [agent("a"), agent("b"), waiting("ErrImagePull", "connection refused", "r/kube-scheduler:v1.36.9")]}},
-     ("pods", "wrong"), "container kube-scheduler of pod s, image r/kube-scheduler:v1.36.9: ErrImagePull: connection refused"),
+     ("pods", "wrong"), "container kube-scheduler of pod scheduler-s, image r/kube-scheduler:v1.36.9: ErrImagePull: connection refused"),
     ({PODS: {"items": [agent("a"), agent("b"), waiting("ImagePullBackOff")]}}, ("pods", "wrong"), "ImagePullBackOff"),
     ({PODS: {"items": [agent("a"), agent("b"), waiting("CrashLoopBackOff")]}}, ("pods", "wrong"), "CrashLoopBackOff"),
-    ({PODS: {"items": []}}, ("agents", "wrong"), "there is no agent"),
-    ({PODS: {"items": []}, DAEMONSETS: {"items": [agents(0)]}}, ("agents", "unsure"), "aliquot-agent selects no node"),
-    ({PODS: {"items": []}, DAEMONSETS: {"items": [agents(2)]}}, ("agents", "wrong"), "there is no agent"),
-    ({PODS: {"items": [agent("a"), not_ready("b")]}}, ("agents", "wrong"), "on node b is not ready"),
-    ({"get nodes -o json": {"items": [node("a"), node("b"), node("c", **{"nvidia.com_gpu.present": "true"})]}},
+    ({PODS: {"items": [scheduler()]}}, ("agents", "wrong"), "there is no agent"),
+    ({PODS: {"items": [scheduler()]}, DAEMONSETS: {"items": [agents(0)]}}, ("agents", "unsure"), "aliquot-agent selects no node"),
+    ({PODS: {"items": [scheduler()]}, DAEMONSETS: {"items": [agents(2)]}}, ("agents", "wrong"), "there is no agent"),
+    ({PODS: {"items": [agent("a"), not_ready("b"), scheduler()]}}, ("agents", "wrong"), "on node b is not ready"),
+    ({NODES: {"items": [node("a"), node("b"), node("c", **{"nvidia.com_gpu.present": "true"})]}},
      ("agents", "wrong"), "node c has GPUs and no agent"),
-    ({"get nodes -o json": {"items": [node("a"), unhealthy("b")]}}, ("nodes", "wrong"), "node b: GPU 0: XID 79"),
+    ({NODES: {"items": [node("a"), node("b", **{"nvidia.com_gpu.present": "true"})]}, GPUS: {"items": [gpu("a", "u")]}},
+     ("drivers", "wrong"), "node b has GPUs by its labels, and its agent finds no driver"),
+    ({NODES: {"items": [node("a"), unhealthy("b", "DriverNotAnswering", "has no nvmlInit_v2: the driver is too old")]}},
+     ("drivers", "wrong"), "node b: has no nvmlInit_v2: the driver is too old"),
+    ({GPUS: {"items": []}}, ("drivers", "unsure"), "no agent has found a driver"),
+    ({NODES: {"items": [node("a"), unhealthy("b")]}}, ("nodes", "wrong"), "node b: GPU 0: XID 79"),
     ({EVENTS: {"items": [EVENT]}}, ("nodes", "wrong"), "Node a: ConfigurationInvalid: line 3"),
     ({EVENTS: {"items": [dict(EVENT, reason="ContainerRuntimeWithoutCDI", involvedObject={"kind": "Pod", "name": "p"})]}},
      ("nodes", "wrong"), "Pod p: ContainerRuntimeWithoutCDI"),
@@ -188,19 +260,42 @@ def test_a_container_that_starts_is_no_problem(well):
 
 def test_what_may_not_be_read(well):
     """It is no problem of the cluster."""
-    for asked in ("get nodes -o json", PODS, DAEMONSETS, EVENTS, LEASES, SHARE, SCHEDULERS):
+    for asked in (NODES, PODS, DAEMONSETS, EVENTS, LEASES, OWN_LEASES, GPUS, PENDING, PUBLIC_KEY, SECRET, SHARE, SCHEDULERS):
         well.refuse(asked)
     found = findings(well, 0)
     assert {check for check, level in found if level == "unsure"} == {
-        "admission", "scheduler", "placing", "pods", "agents", "nodes", "other plugins", "clocks"}, found
+        "admission", "scheduler", "placing", "signing key", "versions", "pods", "agents", "drivers", "nodes", "other plugins",
+        "clocks"}, found
+
+
+def test_without_the_schedulers_page(well):
+    """As by aliquot-kubectl, which forwards no port: its Lease says whether a scheduler acts."""
+    del well.answers[FORWARD]
+    well.refuse(SECRET)
+    found = findings(well, 0)
+    assert {level for _, level in found} == {"ok"}, found
+    well.answers[OWN_LEASES] = {"items": [own_lease(offset=-61)]}
+    assert ("scheduler", "wrong") in findings(well, 1)
 
 
 def test_no_pod_yet(well):
-    well.answers[STATUS]["pods"] = []
+    well.answers[GPUS] = {"items": [gpu("a")]}
     assert "not known" in findings(well, 0)[("placing", "unsure")][0]
+
+
+@pytest.mark.parametrize("pending", [share(59), share(3600, "a", **{"elasticgpu.io/assignment": "{}"})])
+def test_pods_that_only_start(well, pending):
+    well.answers[PENDING] = {"items": [pending]}
+    assert ("placing", "ok") in findings(well, 0)
+
+
+@pytest.mark.parametrize("tag", ["v1.36.9", "v1.35.0", "latest"])
+def test_a_kube_scheduler_that_suits(well, tag):
+    well.answers[PODS] = {"items": [agent("a"), agent("b"), scheduler(tag)]}
+    assert ("scheduler", "ok") in findings(well, 0)
 
 
 def test_a_node_that_is_left_out(well):
     left = node("c", **{"nvidia.com_gpu.present": "true", "nvidia-device-enable": "disable"})
-    well.answers["get nodes -o json"]["items"].append(left)
+    well.answers[NODES]["items"].append(left)
     assert ("agents", "ok") in findings(well, 0)

@@ -72,9 +72,14 @@ def apply(cluster, deploy=None):
     apps = "/apis/apps/v1/namespaces/aliquot-system/"
     try:
         cluster.api.wait(apps + "deployments", "aliquot-scheduler", _deployed, 60, "aliquot-scheduler ready")
-        cluster.api.wait(apps + "daemonsets", "aliquot-agent", _on_all_nodes, 60, "aliquot-agent ready")
+        wait_agents(cluster)
     except kube.Timeout as error:
         raise kube.Timeout(f"{error}\n{_evidence(cluster)}") from None
+
+
+def wait_agents(cluster):
+    """Until all of them are ready, of the DaemonSet as it is now."""
+    cluster.api.wait(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets", "aliquot-agent", _on_all_nodes, 60, "aliquot-agent ready")
 
 
 def _evidence(cluster):
@@ -124,4 +129,5 @@ def _deployed(deployment):
 
 def _on_all_nodes(daemons):
     status = (daemons or {}).get("status", {})
-    return 0 < status.get("desiredNumberScheduled", 0) == status.get("numberReady")
+    return 0 < status.get("desiredNumberScheduled", 0) == status.get("numberReady") \
+        and status["observedGeneration"] == daemons["metadata"]["generation"]

@@ -5,6 +5,7 @@ Nothing here waits by the clock: every wait is for an event of the API server or
 the number given with it is only the bound after which the test has failed.
 """
 
+import collections
 import contextlib
 import http.client
 import json
@@ -459,6 +460,14 @@ class World:
             yield wait
         finally:
             self.aliquot("sim", "inject", "release", call)
+
+    def doctor(self):
+        """What `aliquot doctor` finds: {(check, level): {text: remedy}}; nothing of a level is {}."""
+        done = self.cluster.on_node([str(self.build / "src/cli/aliquot"), "doctor", "--json"], check=False)
+        found = collections.defaultdict(dict)
+        for finding in json.loads(done.stdout)["findings"]:
+            found[finding["check"], finding["level"]][finding["text"]] = finding["remedy"]
+        return found
 
     def gpus(self):
         return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])

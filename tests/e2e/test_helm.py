@@ -3,6 +3,7 @@
 of deploy/: install, upgrade to the webhook, rollback to the policies, uninstall, and install again over the CRDs that stay."""
 
 import json
+import os
 import re
 import secrets
 import time
@@ -16,6 +17,7 @@ from cluster import api as kube
 from cluster.cluster import REPOSITORY
 from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
 from test_upgrade import EXTRA, PAUSE
+from worlds import placed_by
 
 CHART = f"{REPOSITORY}/charts/aliquot"
 RELEASE = "aliquot"
@@ -119,10 +121,11 @@ def doctor_finds_what_is_wrong(world):
     done = tried()
     told = done.stderr
     assert done.returncode == 0, done
-    for line in (r"ok +API server +Kubernetes v", r"ok +admission +requests are checked", r"unsure +scheduler +cannot forward",
-                 r"ok +agents +agents that are ready: 1\n", r"ok +nodes ", r"ok +other plugins ", r"ok +clocks "):
+    for line in (r"ok +API server +Kubernetes v", r"ok +admission +requests are checked", r"ok +scheduler ", r"ok +placing ",
+                 r"ok +signing key ", r"ok +versions ", r"ok +agents +agents that are ready: 1\n", r"ok +drivers ", r"ok +nodes ",
+                 r"ok +other plugins ", r"ok +clocks "):
         assert re.search(line, told), told
-    assert "wrong" not in told and "not read" not in told.replace("not read: cannot forward", ""), told
+    assert "wrong" not in told and "unsure" not in told, told
     events, name = kube.core("events", "default"), "doctor-must-find-this"
     world.api.create(events, {"metadata": {"name": name}, "type": "Warning", "reason": "ConfigurationInvalid", "message": "line 3",
                               "reportingComponent": "aliquot-agent", "source": {"component": "aliquot-agent"},
@@ -172,14 +175,31 @@ def test_install_upgrade_rollback_uninstall(world, helm):
     assert left and all(name.startswith(CRD) for name in left), left
 
 
+def has_shares(directory):
+    """Whether there are CDI files of shares."""
+    return any(name.startswith("elasticgpu.io-share-") for name in os.listdir(directory))
+
+
 @pytest.mark.parametrize("world", ["own"], indirect=True)
 def test_install_over_what_was_kept_and_take_it_away(world, helm):
-    """The CRDs are the release's again, upgraded, and go when they are not to be kept."""
+    """The CRDs are the release's again, upgraded, and go when they are not to be kept. With the values for EKS, an agent comes
+    with the label of a node group with GPUs; directories of the host are values. Pods that name a scheduler in takeOver are
+    placed by the own one."""
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/elasticgpuquotas.elasticgpu.io"
     world.api.patch(crd, {"spec": {"names": {"shortNames": ["outdated"]}}})
-    helm.install("--set", "crds.keep=false")
+    helm.install("--values", f"{CHART}/values-eks.yaml", "--set", "crds.keep=false,cdi.dir=/etc/cdi,agent.hookDir=/opt/aliquot",
+                 "--set", "scheduler.takeOver={hami-scheduler}")
     assert world.api.get(crd)["spec"]["names"].get("shortNames") != ["outdated"]
+    agents = world.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/aliquot-agent")
+    assert agents["status"]["desiredNumberScheduled"] == 0
+    world.api.patch(kube.core("nodes", name=world.cluster.node), {"metadata": {"labels": {"k8s.amazonaws.com/accelerator": "a10g"}}})
     aliquot.wait_gpus(world.cluster, 2)
+    with kit.temporary_space(world) as space:
+        taken = space.start(pod("taken-over", container(core=30, memory=2 * GiB), schedulerName="hami-scheduler"))
+        limited(space, taken, 2 * GiB)
+        assert placed_by(space, "taken-over") == "hami-scheduler"
+        shares, elsewhere = (has_shares(world.node_path(path)) for path in ("/etc/cdi", "/run/cdi"))
+        assert shares and not elsewhere and os.listdir(world.node_path("/opt/aliquot"))
     objects = helm.names()
     helm("uninstall", RELEASE, *PLACE)
     world.until(lambda: not objects.left(), kit.START, "no object of the release left")
@@ -298,6 +318,22 @@ def test_both_modes_at_once_with_the_own_one_first(world):
     world.cluster.stock_scheduler = True
     world.cluster.restart("kube-scheduler")
     world.api.wait(kube.core("namespaces"), SYSTEM, lambda seen: seen is None, kit.START, "the namespace is gone")
+
+
+@pytest.mark.parametrize("world", ["own"], indirect=True)
+def test_a_kube_scheduler_that_does_not_ask(world, helm):
+    """`helm test` fails when a pod with a share was placed by one, and says where its configuration is described."""
+    helm.mode = "extender"
+    helm.install("--set", "crds.keep=false")
+    aliquot.wait_gpus(world.cluster, 2)
+    with kit.temporary_space(world) as space:
+        space.create(pod("unasked", container(core=30, memory=2 * GiB)))
+        space.wait("unasked", lambda seen: seen["spec"].get("nodeName"), what="a node for the pod")
+        failed = world.cluster.on_node(["helm", "test", RELEASE, "--namespace", NAMESPACE], check=False)
+        told = failed.stderr.partition("  placing ")[2]
+        assert failed.returncode != 0 and re.match(r" +\S+/unasked is on a node without an assignment", told), told
+        assert "docs/install.md, step 3" in told
+    helm("uninstall", RELEASE, *PLACE)
 
 
 @pytest.mark.parametrize("world", ["own"], indirect=True)

@@ -4,7 +4,6 @@ the remedy helps, and what ran goes on. The cases share one cluster; the later o
 them makes."""
 
 import contextlib
-import json
 import re
 import secrets
 import signal
@@ -21,7 +20,7 @@ from proxy import configured
 from test_beside_others import HAMI, PROJECTS, daemonset, hami_webhook, named  # noqa: F401 (a fixture)
 from test_claims import CLASSES, claim, claims_in, phase
 from test_gates import QUOTAS
-from test_helm import CHART, OWN_DIRECTORY, RELEASE, limited, unharmed
+from test_helm import CHART, OWN_DIRECTORY, RELEASE, judged_by, limited, start_other_dialect, unharmed
 from test_topology import THEIRS, served_by_another
 
 AGENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
@@ -33,7 +32,7 @@ FILL = "while :; do mount -o remount,nr_blocks=$(($(stat -f -c '%b - %f' /run)))
 FIREWALL = """table inet firewall {
     chain out {
         type filter hook output priority 0
-        tcp dport 9402 reject with tcp reset
+        tcp dport 9412 reject with tcp reset
     }
 }
 """
@@ -87,13 +86,6 @@ def refused(world, verb, *arguments, namespace=SYSTEM):
     done = install(world, verb, *arguments, namespace=namespace, check=False)
     assert done.returncode != 0, done
     return done.stderr
-
-
-def doctor(world, check, level="wrong"):
-    """The findings of a check, of that level: {text: remedy}."""
-    program = str(world.build / "src/cli/aliquot")
-    done = world.cluster.on_node([program, "doctor", "--json"], check=False)
-    return {f["text"]: f["remedy"] for f in json.loads(done.stdout)["findings"] if f["check"] == check and f["level"] == level}
 
 
 def share(name, **spec):
@@ -169,7 +161,7 @@ def sent_to_hami(world):
 
 def is_named(world, project):
     """By doctor."""
-    return any(PROJECTS[project][0] in text for text in doctor(world, "other plugins", "unsure"))
+    return any(PROJECTS[project][0] in text for text in world.doctor()["other plugins", "unsure"])
 
 
 @pytest.mark.parametrize("project", ["nvidia", pytest.param("hami", marks=LONG)])
@@ -242,9 +234,9 @@ def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
 
     install(world, "install", "--take-ownership", "--set", f"{registry}={NOWHERE}")
     assert world.api.get(f"{CRDS}/gpus.elasticgpu.io")["spec"] != old
-    (text, remedy), = world.until(lambda: doctor(world, "pods"), kit.START, "doctor finds the image").items()
+    (text, remedy), = world.until(lambda: world.doctor()["pods", "wrong"], kit.START, "doctor finds the image").items()
     assert f"image {NOWHERE}/{image}:" in text and "Image" in text and "name another one" in remedy
-    assert any("is ready" in text for text in doctor(world, "scheduler"))
+    assert any("is ready" in text for text in world.doctor()["scheduler", "wrong"])
     space.start(pod("plain"))
     aliquot.wait_gpus(world.cluster, 2)
     space.create(share("early"))
@@ -311,21 +303,31 @@ def tried(space):
 
 
 def test_webhook_that_is_not_reached(world, installed, space):
-    """By a firewall. Pods without shares are created as ever."""
-    upgrade(world, "admission.mode=webhook")
-    limited(space, space.start(share("before")), 2 * GiB)
+    """By a firewall. Pods without shares are created as ever. The webhook is in the node's network and has another port; when
+    policies take its place, what runs goes on."""
+    rolling = "scheduler.updateStrategy.rollingUpdate"
+    upgrade(world, f"admission.mode=webhook,webhook.port=9412,webhook.hostNetwork=true,scheduler.kubeScheduler.port=10269,"
+                   f"{rolling}.maxSurge=0,{rolling}.maxUnavailable=1")
+    assert judged_by(world) == {"mutatingwebhookconfigurations"}
+    assert all(seen["spec"]["hostNetwork"] for seen in world.scheduler.pods())
+    world.until(lambda: not tried(space), kit.START, "the webhook answers")     # a replica may be missing while helm waits
+    before = space.start(share("before"))
+    limited(space, before, 2 * GiB)
     world.cluster.on_node(["nft", "-f", "-"], input=FIREWALL)
     try:
         world.until(lambda: "failed calling webhook" in tried(space), kit.START, "the webhook is not reached")
-        (text, remedy), = doctor(world, "admission").items()
-        assert "the webhook cannot be reached" in text and "let the API server reach port 9402" in remedy
+        (text, remedy), = world.doctor()["admission", "wrong"].items()
+        assert "the webhook, port 9412 of aliquot-scheduler, cannot be reached" in text and "let the API server reach" in remedy
         space.start(pod("plain"))
         limited(space, space.get("before"), 2 * GiB)
     finally:
         world.cluster.on_node(["nft", "delete", "table", "inet", "firewall"])
     world.until(lambda: not tried(space), kit.START, "the webhook answers again")
-    assert not doctor(world, "admission")
-    upgrade(world, "admission.mode=auto")
+    assert not world.doctor()["admission", "wrong"]
+    upgrade(world, "admission.mode=auto,webhook.hostNetwork=false")
+    assert judged_by(world) == {"mutatingadmissionpolicies"}
+    unharmed(space, before)
+    start_other_dialect(space, "by-policies")
 
 
 def test_api_server_away_in_the_middle_of_an_upgrade(world, installed, space):

@@ -15,7 +15,7 @@ from kit import SYSTEM, GiB, check_no_share_twice, check_view, container, pod
 from test_forgery import (by_binding, forger, mallory, no_policies, refused,  # noqa: F401 (fixtures, and run here)
                           test_admission_closes, test_bound_by_somebody_else, whole_card)
 from test_good_days import *  # noqa: F401, F403 (all of them, here too)
-from worlds import OWN, named
+from worlds import OWN, named, placed_by
 
 STOCK = "default-scheduler"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/aliquot-system/leases"
@@ -28,13 +28,6 @@ def world(build, programs, nvidia_smi):
     with worlds.installed("own-" + secrets.token_hex(2), build, programs, [nvidia_smi], own=True) as installed:
         yield installed
         installed.wait_cleared()
-
-
-def placed_by(space, name):
-    """The scheduler that says where it has put the pod."""
-    selector = f"involvedObject.name={name},reason=Scheduled"
-    for _, event in space.api.watch(kube.core("events", space.name), kit.START, fieldSelector=selector):
-        return event.get("reportingComponent") or event["source"]["component"]
 
 
 def half(name):
@@ -144,8 +137,21 @@ def test_a_kube_scheduler_that_does_not_suit_is_told(world):
     image = deployment["spec"]["template"]["spec"]["containers"][1]["image"]
     newer = f'{image.rpartition(":")[0]}:v{server["major"]}.{int(server["minor"].strip("+")) + 1}.0'
     world.ctr("images", "tag", image, newer)
-    world.cluster.kubectl("-n", SYSTEM, "set", "image", "deployment/aliquot-scheduler", f"kube-scheduler={newer}")
+
+    def set_image(name):
+        world.cluster.kubectl("-n", SYSTEM, "set", "image", "deployment/aliquot-scheduler", f"kube-scheduler={name}")
+        world.cluster.kubectl("-n", SYSTEM, "rollout", "status", "deployment/aliquot-scheduler", "--timeout=90s")
+
+    def skew():
+        return kit.parse_metrics(world.scheduler.http("/metrics").decode())["aliquot_scheduler_kube_scheduler_skew", ()]
+    set_image(newer)
     for _, event in world.api.watch(kube.core("events", SYSTEM), 90, fieldSelector="reason=KubeSchedulerVersionSkew"):
         assert "is newer than the API server" in event["message"], event["message"]
         assert f'set the tag of its image to {server["gitVersion"]}' in event["message"]
         break
+    world.until(lambda: skew() == 1, kit.START, "the metric of the version skew")
+    told = world.doctor()["scheduler", "wrong"]
+    assert told and all("is newer than the API server" in text for text in told)
+    set_image(image)
+    world.until(lambda: not world.doctor()["scheduler", "wrong"], kit.START, "doctor finds it mended", pause=1)
+    world.until(lambda: skew() == 0, kit.START, "the metric of the version skew")

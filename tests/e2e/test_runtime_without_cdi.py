@@ -40,4 +40,5 @@ def test_a_container_is_refused_with_the_remedy_and_starts_when_it_is_followed(w
         space.refused("share", "CDI-is-off-in-the-container-runtime")
         told = space.event("share", "ContainerRuntimeWithoutCDI")
         assert "turn CDI on" in told, told
+        assert any("turn CDI on" in text for text in world.doctor()["nodes", "wrong"])
     check_view(space, space.running("share"))

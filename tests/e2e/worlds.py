@@ -60,3 +60,10 @@ def named(world, *containers, **spec):
     """The scheduler of a pod as it would be stored."""
     made = world.api.create(kube.pods("default"), kit.pod("not-stored", *containers, **spec), dryRun="All")
     return made["spec"]["schedulerName"]
+
+
+def placed_by(space, name):
+    """The scheduler that says where it has put the pod."""
+    selector = f"involvedObject.name={name},reason=Scheduled"
+    for _, event in space.api.watch(kube.core("events", space.name), kit.START, fieldSelector=selector):
+        return event.get("reportingComponent") or event["source"]["component"]

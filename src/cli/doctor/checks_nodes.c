@@ -14,16 +14,19 @@
 
 /* ---- agents ---- */
 
-/* Labels of nodes with GPUs, of NFD, GFD, GKE, EKS and AKS. NULL: any value. */
+/* Labels of nodes with GPUs, of NFD, GFD, GKE, EKS and AKS: those of the chart's gpuNodesOnly.
+ * NULL: any value. */
 static const struct {
     const char *label, *value;
 } gpu_labels[] = {
     {"nvidia.com/gpu.present", "true"},
     {"feature.node.kubernetes.io/pci-10de.present", "true"},
+    {"feature.node.kubernetes.io/pci-0300_10de.present", "true"},
     {"feature.node.kubernetes.io/pci-0302_10de.present", "true"},
     {"cloud.google.com/gke-accelerator", NULL},
     {"k8s.amazonaws.com/accelerator", NULL},
     {"kubernetes.azure.com/accelerator", "nvidia"},
+    {"accelerator", "nvidia"},
 };
 
 static bool has_gpus(struct json node) {
@@ -43,22 +46,14 @@ static bool is_left_out(struct json node) {
                           "disable");
 }
 
-static const char *name_of(struct json object) {
-    return json_string_or(JSON_PATH(object, "metadata", "name"), "");
-}
-
-static bool is_agent(struct json pod) {
-    return json_is_string(json_get(JSON_PATH(pod, "metadata", "labels"), "app.kubernetes.io/name"),
-                          "aliquot-agent");
-}
-
 /* The agent's pod on the node; invalid: none. */
 static struct json find_agent(const struct doctor *d, const char *node) {
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
     struct json pod;
 
     while (json_next(&it, NULL, &pod))
-        if (is_agent(pod) && json_is_string(JSON_PATH(pod, "spec", "nodeName"), node))
+        if (doctor_is_of(pod, "aliquot-agent") &&
+            json_is_string(JSON_PATH(pod, "spec", "nodeName"), node))
             return pod;
     return (struct json){0};
 }
@@ -70,7 +65,7 @@ static bool daemonset_selects_none(const struct doctor *d) {
     uint64_t pods;
 
     while (json_next(&it, NULL, &daemonset))
-        if (strcmp(name_of(daemonset), "aliquot-agent") == 0 &&
+        if (strcmp(doctor_name(daemonset), "aliquot-agent") == 0 &&
             json_is_string(JSON_PATH(daemonset, "metadata", "namespace"), d->evidence.system))
             return json_u64(JSON_PATH(daemonset, "status", "desiredNumberScheduled"), &pods) &&
                    pods == 0;
@@ -90,7 +85,7 @@ void doctor_check_agents(struct doctor *d) {
         return;
     }
     while (json_next(&it, NULL, &node)) {
-        struct json agent = find_agent(d, name_of(node));
+        struct json agent = find_agent(d, doctor_name(node));
 
         agents += json_valid(agent);
         if (json_valid(agent) ? pod_is_ready(agent) : !has_gpus(node) || is_left_out(node))
@@ -102,7 +97,7 @@ void doctor_check_agents(struct doctor *d) {
                                         "DaemonSet aliquot-agent",
                     json_valid(agent) ? "the agent on node %s is not ready"
                                       : "node %s has GPUs and no agent",
-                    name_of(node));
+                    doctor_name(node));
     }
     if (agents == 0 && missing == 0 && daemonset_selects_none(d))
         doctor_find(d, DOCTOR_UNSURE,
@@ -114,6 +109,69 @@ void doctor_check_agents(struct doctor *d) {
                     "there is no agent in namespace %s", d->evidence.system);
     else if (missing == 0)
         doctor_find(d, DOCTOR_OK, NULL, "agents that are ready: %u", agents);
+}
+
+/* ---- drivers ---- */
+
+static bool has_card(const struct doctor *d, const char *node) {
+    struct json_iter it = json_iter(json_get(d->evidence.gpus.root, "items"));
+    struct json gpu;
+
+    while (json_next(&it, NULL, &gpu))
+        if (json_is_string(JSON_PATH(gpu, "spec", "nodeName"), node))
+            return true;
+    return false;
+}
+
+/* The condition by which an agent says so; invalid: the driver answers, or there is none. */
+static struct json driver_trouble(struct json node) {
+    struct json gpus = json_find(JSON_PATH(node, "status", "conditions"), "type", "GPUHealthy");
+    bool fails = json_is_string(json_get(gpus, "reason"), "DriverNotAnswering");
+
+    return fails ? gpus : (struct json){0};
+}
+
+/* Of a node with an agent. */
+static bool find_driver_trouble(struct doctor *d, struct json node) {
+    struct json trouble = driver_trouble(node);
+
+    if (json_valid(trouble))
+        doctor_find(d, DOCTOR_WRONG,
+                    "look at the driver on that node by `nvidia-smi` and `dmesg`, or upgrade it",
+                    "node %s: %s", doctor_name(node),
+                    json_string_or(json_get(trouble, "message"), ""));
+    else if (has_gpus(node) && !has_card(d, doctor_name(node)))
+        doctor_find(d, DOCTOR_WRONG,
+                    "install the NVIDIA driver there, or name its directory by --driver-root or "
+                    "driver.root; docs/install.md, step 5",
+                    "node %s has GPUs by its labels, and its agent finds no driver",
+                    doctor_name(node));
+    else
+        return false;
+    return true;
+}
+
+void doctor_check_drivers(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
+    const struct doctor_doc *const read[] = {&d->evidence.nodes, &d->evidence.pods,
+                                             &d->evidence.gpus};
+    unsigned wrong = 0, cards = 0;
+    struct json node;
+
+    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
+        if (!json_valid(read[i]->root)) {
+            doctor_find_unread(d, read[i]);
+            return;
+        }
+    while (json_next(&it, NULL, &node)) {
+        wrong += json_valid(find_agent(d, doctor_name(node))) && find_driver_trouble(d, node);
+        cards += has_card(d, doctor_name(node));
+    }
+    if (wrong == 0 && cards == 0)
+        doctor_find(d, DOCTOR_UNSURE, "docs/install.md, step 5, says where an agent looks for it",
+                    "no agent has found a driver");
+    else if (wrong == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "the drivers answer on all nodes with cards: %u", cards);
 }
 
 /* ---- what agents report ---- */
@@ -157,7 +215,7 @@ static unsigned find_conditions(struct doctor *d) {
             continue;
         n++;
         doctor_find(d, DOCTOR_WRONG, "kubectl get gpus; docs/failure-modes.md", "node %s: %s",
-                    name_of(node), json_string_or(json_get(gpus, "message"), ""));
+                    doctor_name(node), json_string_or(json_get(gpus, "message"), ""));
     }
     return n;
 }
@@ -208,8 +266,8 @@ void doctor_check_plugins(struct doctor *d) {
             d, DOCTOR_UNSURE,
             "keep it off the nodes of Aliquot: both would give the same cards; docs/dialects.md",
             "DaemonSet %s/%s (%s) runs on %u nodes",
-            json_string_or(JSON_PATH(daemonset, "metadata", "namespace"), ""), name_of(daemonset),
-            image, (unsigned) pods);
+            json_string_or(JSON_PATH(daemonset, "metadata", "namespace"), ""),
+            doctor_name(daemonset), image, (unsigned) pods);
     }
     if (!json_valid(d->evidence.daemonsets.root))
         doctor_find_unread(d, &d->evidence.daemonsets);
@@ -219,38 +277,26 @@ void doctor_check_plugins(struct doctor *d) {
 
 /* ---- clocks ---- */
 
-static bool read_time(struct json v, time_t *ret) {
-    const char *text = json_string_or(v, "");
-    struct tm tm = {0};
-
-    if (!strptime(text, "%Y-%m-%dT%H:%M:%S", &tm))
-        return false;
-    *ret = timegm(&tm);
-    return true;
-}
-
 void doctor_check_clocks(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.leases.root, "items"));
     struct json lease;
     time_t server, renewed;
     unsigned wrong = 0;
 
-    /* The API server's clock, in what it would have made. */
-    if (!read_time(JSON_PATH(d->evidence.share.root, "metadata", "creationTimestamp"), &server) ||
-        !json_valid(d->evidence.leases.root)) {
+    if (!doctor_server_time(d, &server) || !json_valid(d->evidence.leases.root)) {
         doctor_find_unread(d, json_valid(d->evidence.leases.root) ? &d->evidence.share
                                                                   : &d->evidence.leases);
         return;
     }
     while (json_next(&it, NULL, &lease)) {
-        if (!json_valid(find_agent(d, name_of(lease))) ||
-            !read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed))
+        if (!json_valid(find_agent(d, doctor_name(lease))) ||
+            !doctor_read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed))
             continue;
         if (renewed <= server + CLOCK_AHEAD_S && renewed >= server - CLOCK_BEHIND_S)
             continue;
         wrong++;
         doctor_find(d, DOCTOR_WRONG, "synchronize the clocks; a node that is gone is behind, too",
-                    "the clock of node %s is %ld s %s that of the API server", name_of(lease),
+                    "the clock of node %s is %ld s %s that of the API server", doctor_name(lease),
                     labs((long) (renewed - server)), renewed > server ? "ahead of" : "behind");
     }
     if (wrong == 0)

@@ -22,8 +22,11 @@ static const struct {
     {"admission", doctor_check_admission},
     {"scheduler", doctor_check_scheduler},
     {"placing", doctor_check_placing},
+    {"signing key", doctor_check_key},
+    {"versions", doctor_check_versions},
     {"pods", doctor_check_pods},
     {"agents", doctor_check_agents},
+    {"drivers", doctor_check_drivers},
     {"nodes", doctor_check_nodes},
     {"other plugins", doctor_check_plugins},
     {"clocks", doctor_check_clocks},
@@ -97,9 +100,10 @@ static const struct opt options[] = {
 static const struct opt_usage usage = {
     .synopsis = "aliquot doctor [options]",
     .purpose =
-        "Checks an installation of Aliquot: versions, admission, scheduler, its pods, agents,\n"
-        "what they report of their nodes, other device plugins, clocks. Prints a line for each\n"
-        "finding, with what to do. Nothing is changed: pods are tried with --dry-run=server.",
+        "Checks an installation of Aliquot: versions, admission, scheduler, signing key, its\n"
+        "pods, agents, drivers, what agents report of their nodes, other device plugins, clocks.\n"
+        "Prints a line for each finding, with what to do. Nothing is changed: pods are tried\n"
+        "with --dry-run=server.",
     .epilog = "Uses kubectl (or $KUBECTL) with your context. What its user may not read is\n"
               "\"unsure\". Exit status: 0; 1 when something is wrong; 2 for wrong arguments.",
 };

@@ -4,6 +4,7 @@
 /* `aliquot doctor`: what is read of the cluster once, and the checks of it. */
 
 #include <stdbool.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -19,10 +20,15 @@ struct doctor_doc {
 
 struct doctor_evidence {
     const char *system; /* the namespace of Aliquot */
-    struct doctor_doc version, nodes, pods, daemonsets, leases, events;
+    struct doctor_doc version, nodes, pods, daemonsets, leases, events, gpus;
+    struct doctor_doc own_leases; /* of Aliquot */
+    struct doctor_doc pending;    /* pods of all namespaces of which no container has started */
+    struct doctor_doc secret;     /* metadata of the signing key's Secret */
+    struct doctor_doc public_key;
     struct doctor_doc status;  /* of a scheduler */
     struct doctor_doc share;   /* a pod with a share, as admission would have it; nothing is made */
     struct doctor_doc refused; /* a pod that admission has to refuse */
+    struct doctor_doc webhook; /* its Service, where API servers do not reach it */
 };
 
 enum doctor_level { DOCTOR_OK, DOCTOR_UNSURE, DOCTOR_WRONG };
@@ -44,6 +50,10 @@ struct doctor {
 
 /* Reads what can be read; what cannot is a matter of the checks. */
 void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler);
+
+/* Whether the API server does not reach the webhook. */
+bool doctor_webhook_fails(const struct doctor_evidence *e);
+
 void doctor_evidence_done(struct doctor_evidence *e);
 
 /* Appends a finding of the check that runs. `remedy` may be NULL. */
@@ -55,13 +65,33 @@ void doctor_find_unread(struct doctor *d, const struct doctor_doc *doc);
 
 void doctor_done(struct doctor *d);
 
+/* ---- what several checks read ---- */
+
+const char *doctor_name(struct json object);
+
+/* The image in the spec of the pod's container of that name; "": there is none. */
+const char *doctor_image(struct json pod, const char *container);
+
+/* Whether the label app.kubernetes.io/name is that. */
+bool doctor_is_of(struct json pod, const char *name);
+
+/* The API server's clock, by what it would have made. */
+bool doctor_server_time(const struct doctor *d, time_t *ret);
+bool doctor_read_time(struct json v, time_t *ret);
+
+/* Whether the API server has no such object. */
+bool doctor_is_missing(const struct doctor_doc *doc);
+
 /* The checks; each finds at least one thing. */
 void doctor_check_api_server(struct doctor *d);
 void doctor_check_admission(struct doctor *d);
 void doctor_check_scheduler(struct doctor *d);
+void doctor_check_key(struct doctor *d);
+void doctor_check_versions(struct doctor *d);
 void doctor_check_placing(struct doctor *d);
 void doctor_check_pods(struct doctor *d);
 void doctor_check_agents(struct doctor *d);
+void doctor_check_drivers(struct doctor *d);
 void doctor_check_nodes(struct doctor *d);
 void doctor_check_plugins(struct doctor *d);
 void doctor_check_clocks(struct doctor *d);

@@ -3,6 +3,7 @@
 /* What is read of the cluster, by kubectl. */
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "cli/cluster/kubectl.h"
@@ -39,6 +40,10 @@ static void try_pod(struct doctor_doc *doc, const char *overrides) {
          "-o", "json", option);
 }
 
+bool doctor_webhook_fails(const struct doctor_evidence *e) {
+    return strstr(e->share.err.text, "failed calling webhook");
+}
+
 void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler) {
     _cleanup_buf_ struct buf status = BUF_INIT(0);
 
@@ -51,15 +56,24 @@ void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler
     READ(&e->daemonsets, "get", "daemonsets", "-A", "-o", "json");
     READ(&e->events, "get", "events", "-A", "--field-selector=type=Warning", "-o", "json");
     READ(&e->leases, "get", "leases", "-n", "kube-node-lease", "-o", "json");
+    READ(&e->own_leases, "get", "leases", "-n", e->system, "-o", "json");
+    READ(&e->gpus, "get", "gpus.elasticgpu.io", "-o", "json");
+    READ(&e->pending, "get", "pods", "-A", "--field-selector=status.phase=Pending", "-o", "json");
+    READ(&e->secret, "get", "secrets", "aliquot-signing", "-n", e->system, "-o",
+         "jsonpath={.metadata}");
+    READ(&e->public_key, "get", "configmaps", "aliquot-signing", "-n", e->system, "-o", "json");
     try_pod(&e->share, POD("\"elasticgpu.io/gpu-memory\":\"1Gi\""));
     try_pod(&e->refused, POD("\"elasticgpu.io/gpu-core\":\"150\""));
+    if (doctor_webhook_fails(e))
+        READ(&e->webhook, "get", "services", "aliquot-webhook", "-n", e->system, "-o", "json");
     open_doc(&e->status, &status, port_forward_get(scheduler, "/status", &status, &e->status.err));
 }
 
 void doctor_evidence_done(struct doctor_evidence *e) {
-    struct doctor_doc *const docs[] = {&e->version,    &e->nodes,  &e->pods,
-                                       &e->daemonsets, &e->leases, &e->events,
-                                       &e->status,     &e->share,  &e->refused};
+    struct doctor_doc *const docs[] = {&e->version, &e->nodes,      &e->pods,   &e->daemonsets,
+                                       &e->leases,  &e->own_leases, &e->gpus,   &e->pending,
+                                       &e->secret,  &e->public_key, &e->events, &e->share,
+                                       &e->refused, &e->webhook,    &e->status};
 
     for (size_t i = 0; i < sizeof(docs) / sizeof(docs[0]); i++)
         json_parser_free(docs[i]->parser);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cleanup.h"
+#include "kube/objects/signing.h"
 #include "scheduler/pages/pages.h"
 #include "wire/json_write.h"
 
@@ -81,6 +83,13 @@ static void write_node(struct json_writer *w, const struct state_node *node) {
     json_object_end(w);
 }
 
+/* Agents have to find it in ConfigMap aliquot-signing. */
+static void write_public_key(struct json_writer *w, const struct signing_key *key) {
+    _cleanup_buf_ struct buf pem = BUF_INIT(4096);
+    if (key && signing_key_public(key, &pem, NULL) == 0 && buf_error(&pem) == 0)
+        json_put_string(w, "publicKey", buf_str(&pem));
+}
+
 void scheduler_write_status(struct scheduler *s, struct buf *out) {
     struct json_writer w = {.out = out};
     state_refresh_all(s->state);
@@ -89,6 +98,7 @@ void scheduler_write_status(struct scheduler *s, struct buf *out) {
     json_put_bool(&w, "ready", scheduler_answers(s));
     json_put_bool(&w, "acts", scheduler_leads(s));
     json_put_string(&w, "policy", s->state->policy->name);
+    write_public_key(&w, s->key);
     json_array_begin(&w, "nodes");
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
         if (node->ncards > 0)

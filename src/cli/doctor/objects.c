@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What several checks read of objects. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/doctor/doctor.h"
+
+const char *doctor_name(struct json object) {
+    return json_string_or(JSON_PATH(object, "metadata", "name"), "");
+}
+
+bool doctor_is_of(struct json pod, const char *name) {
+    return json_is_string(json_get(JSON_PATH(pod, "metadata", "labels"), "app.kubernetes.io/name"),
+                          name);
+}
+
+const char *doctor_image(struct json pod, const char *container) {
+    struct json of = json_find(JSON_PATH(pod, "spec", "containers"), "name", container);
+
+    return json_string_or(json_get(of, "image"), "");
+}
+
+bool doctor_read_time(struct json v, time_t *ret) {
+    const char *text = json_string_or(v, "");
+    struct tm tm = {0};
+
+    if (!strptime(text, "%Y-%m-%dT%H:%M:%S", &tm))
+        return false;
+    *ret = timegm(&tm);
+    return true;
+}
+
+bool doctor_server_time(const struct doctor *d, time_t *ret) {
+    return doctor_read_time(JSON_PATH(d->evidence.share.root, "metadata", "creationTimestamp"),
+                            ret);
+}
+
+bool doctor_is_missing(const struct doctor_doc *doc) {
+    return !json_valid(doc->root) &&
+           (strstr(doc->err.text, "NotFound") || strstr(doc->err.text, "not found"));
+}
