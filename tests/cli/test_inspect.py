@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -98,14 +99,42 @@ def cluster(aliquot, tmp_path):
 
 # ---- options of kubectl ----
 
-@pytest.mark.parametrize("arguments", [
-    ["inspect", "--context", "c", "--kubeconfig", "/k"],
-    ["--context=c", "--kubeconfig=/k", "inspect"],
-    ["--kubeconfig=/k", "inspect", "-A", "--context=c"],
+# Commands that call kubectl, as one calls them.
+CALLERS = [["gpus"], ["inspect"], ["explain", "pod"], ["defrag", "--plan"], ["doctor"], ["uninstall"], ["card", "cordon", "a-00"],
+           ["node", "release", "a"]]
+PREFIX = "--context=c --kubeconfig=/k "
+
+
+@pytest.mark.parametrize("before, behind", [
+    ([], ["--context", "c", "--kubeconfig", "/k"]), (["--context=c", "--kubeconfig=/k"], []), (["--kubeconfig=/k"], ["--context=c"]),
 ])
-def test_context_and_kubeconfig(cluster, arguments):
-    cluster.answers = {"--context=c --kubeconfig=/k get gpus.elasticgpu.io -o json": GPUS}
-    assert cluster.rows(*arguments)[-1][:2] == ["all", "3"]
+@pytest.mark.parametrize("command", CALLERS, ids=lambda command: command[0])
+def test_context_and_kubeconfig(cluster, command, before, behind):
+    """Every call of kubectl has them, wherever they stand."""
+    cluster.answers = {PREFIX + asked: answer for asked, answer in cluster.answers.items()}
+    cluster.answers[PREFIX + "version -o json"] = {"serverVersion": {"gitVersion": "v1.36.3"}}
+    done = cluster.run(*before, *command, *behind)
+    pages = "--kubeconfig=/dev/null --context= "        # of aliquot-scheduler itself, without credentials
+    asked = [line for line in cluster.asked() if not line.startswith(pages)]
+    assert asked and all(line.startswith(PREFIX) for line in asked), (done, asked)
+
+
+def test_no_caller_of_kubectl_is_forgotten(cluster):
+    commands = re.findall(r"^  ([a-z]+) ", cluster.run("--help").stdout.partition("Commands:")[2], re.M)
+    assert len(commands) > 10
+    has = [name for name in commands if "--kubeconfig" in cluster.run(name, "--help").stdout]
+    assert sorted(has) == sorted(command[0] for command in CALLERS)
+
+
+@pytest.mark.parametrize("command", ["inspect", "gpus"])
+def test_all_namespaces(cluster, command):
+    assert cluster.run(command, "-n", "team", "-A").stdout == cluster.run(command).stdout
+
+
+def test_namespace_of_a_pod(cluster):
+    for option in (["-n", "team"], ["--namespace=team"]):
+        cluster.fails("explain", "pod", *option)
+        assert cluster.asked()[-1].startswith("get pod pod -n team ")
 
 
 def test_gpus_of_a_namespace(cluster):
