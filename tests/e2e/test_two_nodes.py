@@ -75,6 +75,25 @@ def test_pods_are_packed_or_spread(world, space, nodes):
     assert {apart["spec"]["nodeName"], packed[0]["spec"]["nodeName"]} == set(nodes)
 
 
+def evict(world, seen):
+    name = seen["metadata"]["name"]
+    world.api.create(kube.pods(SYSTEM, name) + "/eviction", {"apiVersion": "policy/v1", "kind": "Eviction",
+                                                             "metadata": {"name": name, "namespace": SYSTEM}})
+
+
+def test_one_pair_stays_when_nodes_are_drained(world, nodes):
+    def apart():
+        found = {seen["spec"]["nodeName"]: seen for seen in pairs(world)}
+        return list(found.values()) if set(found) == set(nodes) else []
+    first, second = world.until(apart, 60, "a pair on each node")
+    evict(world, first)
+    with pytest.raises(kube.ApiError) as refused:
+        evict(world, second)
+    assert refused.value.code == 429 and "disruption budget" in str(refused.value), refused.value
+    world.until(lambda: {seen["metadata"]["name"] for seen in apart()} - {first["metadata"]["name"], second["metadata"]["name"]},
+                60, "a new pair on the first one's node")
+
+
 def leads(world, node):
     """Whether the pair of schedulers on that node leads, in both Leases, and the other one stands by."""
     places = {seen["metadata"]["name"]: seen["spec"]["nodeName"] for seen in pairs(world)}
