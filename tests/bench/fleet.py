@@ -19,8 +19,9 @@ SIMULATOR = "bench-sim"
 
 
 @contextlib.contextmanager
-def agents(node, number):
-    """Agents of so many nodes that have no kubelet, and all the same card; they run on the node of the cluster."""
+def agents(node, number, *options):
+    """Agents of so many nodes, with these options, that have no kubelet, and all the same card; they run on the node of the
+    cluster."""
     api, directory = node.world.api, node.world.node_path(DIRECTORY)
     names = [f"bench-{i:03}" for i in range(number)]
     api.create(ACCOUNTS, {"metadata": {"name": ACCOUNT}})
@@ -39,7 +40,7 @@ def agents(node, number):
                 "kubernetes.io/os": "linux", "nvidia-device-enable": "disable"}}})
             for part in ("kubelet", "state", "cdi"):
                 os.makedirs(os.path.join(directory, name, part))
-            node.cluster.spawn(name, _command(node, name))
+            node.cluster.spawn(name, _command(node, name) + list(options))
         try:
             node.world.until(lambda: sum(g["metadata"]["name"].startswith("bench-") for g in node.world.gpus()) == number, 300,
                              "GPU objects of all agents", pause=1)

@@ -10,6 +10,7 @@ Requests are counted by the API server: a FlowSchema matches those of the agents
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -46,13 +47,30 @@ FLEET = 200
 REPLICAS = 4                # of each card, of NVIDIA's device plugin
 PEER_ROUNDS = 3
 CONFIG = "/run/aliquot/config.yaml"     # of the node, the same in the agent's container
-WRITE_CONFIG = ["sh", "-c", f"mkdir -p {os.path.dirname(CONFIG)}; cat > {CONFIG}.new; mv {CONFIG}.new {CONFIG}"]
+MIG_CONFIGS = "/run/aliquot/mig.yaml"
+CONFIG_MAP = "bench-config"
+CHANGES = 10                # of the configuration
 STEADY = "health: {flapping: {times: 0}}"    # each card fails several times in a run, and is to return each time
 BASE_CONFIG = f"version: v1\naliquot: {{{STEADY}}}\n"
 IN_FORCE = "the configuration of the node has changed"     # in the agent's log
+DRIVERS_PART = re.compile(r"changes in (\d+) us, of them in the driver (\d+) us")    # in both logs of a division
 SETTLED = 5                 # seconds after which that plugin is taken to have said all that it will say
 PEER_CONFIG = f"version: v1\nsharing: {{timeSlicing: {{resources: [{{name: nvidia.com/gpu, replicas: {REPLICAS}}}]}}}}\n"
 DRIVEN = ["env", f"ALIQUOT_SIM_DIR={aliquot.DRIVER}", f"LD_LIBRARY_PATH={aliquot.DRIVER}/lib"]
+
+
+def write(cluster, path, text):
+    """A file of the node, at once."""
+    cluster.on_node(["sh", "-c", f"mkdir -p {os.path.dirname(path)}; cat > {path}.new; mv {path}.new {path}"], input=text)
+
+
+def division(counts, *cards):
+    """A configuration of mig-parted's file: these instances, of {profile: number}, on the cards."""
+    return [{"devices": list(cards), "mig-enabled": True, "mig-devices": counts}]
+
+
+def divisions(**configs):
+    return json.dumps({"version": "v1", "mig-configs": configs})
 
 
 class Node:
@@ -70,25 +88,33 @@ class Node:
 
     def divide(self, counts, *cards):
         """The cards have these instances, of {profile: number}; returns what `aliquot mig -d apply` says."""
-        made = [{"devices": list(cards), "mig-enabled": True, "mig-devices": counts}]
         return self.driven(str(self.build / "src/cli/aliquot"), "mig", "-d", "apply", "-f", "-",
-                           input=json.dumps({"version": "v1", "mig-configs": {"made": made}})).stderr
+                           input=divisions(made=division(counts, *cards))).stderr
+
+    def label(self, config):
+        """The agent divides the cards so: returns when it says that it has. None: it leaves them alone."""
+        path = kube.core("nodes", name=self.cluster.node)
+        want = (config, config and "success")
+
+        def seen(node):
+            metadata = node["metadata"]
+            done = metadata.get("annotations", {}).get("elasticgpu.io/mig-config", "").partition(":")[0]
+            return (done or None, metadata["labels"].get(MIG_LABEL + ".state"))
+        self.cluster.api.patch(path, {"metadata": {"labels": {MIG_LABEL: config}}})
+        self.cluster.api.wait(kube.core("nodes"), self.cluster.node, lambda node: seen(node) == want, 60, f"{config} is reached")
 
     def divide_all(self):
         """All cards have all instances of PROFILE, by the agent: a mode does not change while another client of NVML is
         there. It leaves them alone then."""
-        api, path = self.cluster.api, kube.core("nodes", name=self.cluster.node)
-        for config, state in ((f"all-{PROFILE}", "success"), (None, None)):
-            api.patch(path, {"metadata": {"labels": {MIG_LABEL: config}}})
-            self.world.until(lambda s=state: api.get(path)["metadata"]["labels"].get(MIG_LABEL + ".state") == s, 60,
-                             f"{MIG_LABEL}.state is {state}")
+        self.label("all")
+        self.label(None)
 
     def configure(self, text):
         """The configuration of the node, which is in force then."""
         def changes():
             return self.cluster.kubectl("logs", "-n", kit.SYSTEM, "ds/aliquot-agent").count(IN_FORCE)
         before = changes()
-        self.cluster.on_node(WRITE_CONFIG, input=text)
+        write(self.cluster, CONFIG, text)
         self.world.until(lambda: changes() > before, 10, "the configuration is in force")
 
     def driven(self, *argv, **kwargs):
@@ -128,6 +154,20 @@ def faults(node, lists, say):
     return failed, healed
 
 
+def losses(node, lists, say):
+    """[a lost card to unhealthy on all of its shares] in ns, one round for each card. The others stay healthy."""
+    took = []
+    for card in range(CARDS):
+        say(f"loss of card {card}")
+        begun = time.perf_counter_ns()
+        node.inject("lose", "--gpu", card)
+        took.append(max(w.wait(sick(len(w.last()) // CARDS), begun) for w in lists.values()) - begun)
+        node.inject("return", "--gpu", card)
+        for watch in lists.values():
+            watch.wait(sick(0), begun)
+    return took
+
+
 def resets(node, lists, say):
     """[XID to healthy on all shares] in ns, where the agent resets: it lets go of the card, turns persistence mode off, runs
     the command, turns the mode on again and probes the card."""
@@ -148,15 +188,25 @@ def resets(node, lists, say):
     return took
 
 
-def peer(node, program, say):
-    """Rows about NVIDIA's device plugin at the same faults."""
+@contextlib.contextmanager
+def plugin_of_nvidia(node, program):
+    """Its PID on the node, and the list of its whole cards."""
     path = pathlib.Path(node.cluster.state) / "peer.yaml"
     path.write_text(PEER_CONFIG)
-    say("NVIDIA's device plugin")
     pid = node.cluster.spawn("peer", [*DRIVEN, program, "--kubelet-socket=", f"--config-file={path}",
                                       "--device-discovery-strategy=nvml", "--pass-device-specs"])
     try:
         watch = device_plugin.Watch(device_plugin.find(node.world, "nvidia-gpu"))
+        yield pid, watch
+        watch.close()
+    finally:
+        node.cluster.stop("peer")
+
+
+def peer(node, program, say):
+    """Rows about NVIDIA's device plugin at the same faults."""
+    say("NVIDIA's device plugin")
+    with plugin_of_nvidia(node, program) as (pid, watch):
         watch.wait(lambda seen: len(seen) == CARDS * REPLICAS)
         times, numbers = [], []
         for card in range(PEER_ROUNDS):
@@ -170,13 +220,18 @@ def peer(node, program, say):
         time.sleep(SETTLED)
         sick_at_end = sum(not healthy for healthy in watch.last().values())
         memory = resident(node.cluster.host_pid(pid))
-        watch.close()
-    finally:
-        node.cluster.stop("peer")
+        begun = time.perf_counter_ns()
+        node.inject("lose", "--gpu", CARDS - 1)
+        watch.wait(lambda seen: sum(not h for h in seen.values()) > sick_at_end, begun)
+        time.sleep(SETTLED)
+        lost = sum(not healthy for healthy in watch.last().values()) - sick_at_end
+        node.inject("return", "--gpu", CARDS - 1)
     return [("XID 48 to the first unhealthy replica, NVIDIA's device plugin, median / worst", spread(times)),
             (f"replicas of {REPLICAS} of the card that it makes unhealthy within {SETTLED} s",
              ", ".join(map(str, numbers))),
             (f"replicas that are unhealthy {SETTLED} s after the last reset", str(sick_at_end)),
+            (f"of the {CARDS * REPLICAS - sick_at_end} others, {REPLICAS} of each card, unhealthy {SETTLED} s after the loss of "
+             "a card", str(lost)),
             ("resident memory of NVIDIA's device plugin, 8 whole cards", mebibytes(memory))]
 
 
@@ -186,9 +241,9 @@ def resident(pid):
 
 
 def repartition(node, say):
-    """[(all, the driver's part)] in ns of exchanging one instance beside six busy ones, and back: (to a list that has the
-    new one) in ns."""
-    took, listed = [], []
+    """[(all, the driver's part)] in ns of exchanging one instance beside six busy ones, and back: by the command, (to a list
+    that has the new one) in ns, and by the agent, from the label to its state."""
+    took, listed, labelled = [], [], []
     _, *busy = node.world.until(lambda: node.instances(0), 30, "the agent's figures of instances")
     say(f"repartition beside {len(busy)} busy instances")
     for number, uuid in enumerate(busy):
@@ -208,8 +263,15 @@ def repartition(node, say):
         begun = time.perf_counter_ns()
         said = node.divide({PROFILE: INSTANCES} if made == PROFILE else {PROFILE: INSTANCES - 1, OTHER: 1}, 0)
         listed.append(lists[made].wait(lambda seen, n=offered: sum(seen.values()) == n, begun) - begun)
-        total, driver = map(int, re.search(r"changes in (\d+) us, of them in the driver (\d+) us", said).groups())
+        total, driver = map(int, DRIVERS_PART.search(said).groups())
         took.append((1000 * total, 1000 * driver))
+    for number in range(REPARTITIONS):
+        begun = time.perf_counter_ns()
+        node.label("one-other" if number % 2 == 0 else "as-before")
+        total = time.perf_counter_ns() - begun
+        _, driver = DRIVERS_PART.findall(node.cluster.kubectl("logs", "-n", kit.SYSTEM, "ds/aliquot-agent"))[-1]
+        labelled.append((total, 1000 * int(driver)))
+    node.label(None)
     assert set(busy) < set(node.instances(0)), "an instance in use has gone"
     processes = node.cluster.control("list")
     for number in range(len(busy)):
@@ -217,7 +279,7 @@ def repartition(node, say):
         node.cluster.stop(f"busy-{number}")
     for watch in lists.values():
         watch.close()
-    return took, listed
+    return took, listed, labelled
 
 
 def spread(times):
@@ -236,11 +298,14 @@ def memory(node, when):
 
 def at_rest(node, own, number, seconds, say):
     """Rows about the requests of the agent, whose start has been counted in `own`, and of so many agents beside it. These
-    have no kubelet and serve no HTTP: neither makes requests."""
+    have no kubelet and serve no HTTP: neither makes requests. They have their configuration from a ConfigMap, and so a
+    watch more."""
     assert own.counts()["reads"] > 0, "the agent's requests are not counted"
     say(f"{number} more agents")
     restarts = node.world.agent.restarts()
-    with Requests(node.world.api, fleet.ACCOUNT) as others, fleet.agents(node, number) as names:
+    node.world.api.create(kube.core("configmaps", kit.SYSTEM), {"metadata": {"name": CONFIG_MAP},
+                                                                "data": {"default": BASE_CONFIG}})
+    with Requests(node.world.api, fleet.ACCOUNT) as others, fleet.agents(node, number, f"--config-map={CONFIG_MAP}") as names:
         for requests in (own, others):
             requests.wait_rest(CALM, 600)
         assert others.counts()["reads"] >= number, "the agents' requests are not counted"
@@ -254,7 +319,7 @@ def at_rest(node, own, number, seconds, say):
     rows = [(f"writes to the API server by an agent at rest, in {seconds} s", str(one["writes"])),
             ("reads, and watches begun, in the same time", str(one["reads"]))]
     if number:
-        rows.append((f"requests per second of {number} agents at rest, renewed watches included",
+        rows.append((f"requests per second of {number} agents at rest with --config-map, renewed watches included",
                      f"{sum(many.values()) / seconds:.2f}, {many['writes']} writes"))
     return rows
 
@@ -268,37 +333,61 @@ def divided(node, say):
     watch.close()
     node.world.agent.wait_restarted(node.world.agent.kill())
     rows = memory(node, "just started")
-    took, listed = repartition(node, say)
+    other = node.world.until(lambda: node.instances(CARDS - 1), 30, "the agent's figures of instances")[:1]
+    with allocations(node, rows, "of another instance meanwhile", f"nvidia.com/mig-{PROFILE}", other):
+        took, listed, labelled = repartition(node, say)
     rows += [("one instance of seven exchanged beside six busy ones, beyond the driver's time, median / worst of "
               f"{len(took)}", spread([total - driver for total, driver in took])),
-             ("the same, from the command to the list that has the new instance", spread(listed))]
+             ("the same, from the command to the list that has the new instance", spread(listed)),
+             ("the same by the agent, from the label to its state `success`, beyond the driver's time",
+              spread([total - driver for total, driver in labelled]))]
     return rows
 
 
-def answered(node):
-    """(calls of Allocate, those of them that took the agent at most 1 ms)."""
+def answered(node, resource):
+    """(calls of Allocate, those of them that took the agent at most 1 ms), since its start."""
     seen = {dict(labels).get("le"): n for (name, labels), n in node.world.metrics().items()
             if name.startswith("aliquot_agent_allocate_seconds_") and not name.endswith("_sum")
-            and dict(labels)["resource"] == kit.CORE}
+            and dict(labels)["resource"] == resource}
     return int(seen[None]), int(seen["0.001"])
+
+
+@contextlib.contextmanager
+def allocations(node, rows, when, resource, ids):
+    """Adds rows about Allocate, which is called all the time in the block."""
+    begun = answered(node, resource)
+    calls = device_plugin.Allocations(device_plugin.find(node.world, resource.partition("/")[2]), ids)
+    yield
+    times = calls.close()
+    count, quick = (now - before for now, before in zip(answered(node, resource), begun))
+    rows += [(f"Allocate {when}, median / p99 of {len(times):,}, by the clock of the caller",
+              f"{duration(statistics.median(times))} / {duration(statistics.quantiles(times, n=100)[98])}"),
+             ("the same, answered within 1 ms, by the clock of the agent", f"{quick:,} of {count:,}")]
+
+
+def changes(node, say):
+    """The configuration of the node changes again and again."""
+    for number in range(CHANGES):
+        say(f"configuration {number}")
+        node.configure(f"version: v1\naliquot: {{{STEADY}, cards: [{{devices: all, memoryScaling: {1 + number % 2}}}]}}\n")
+    node.configure(BASE_CONFIG)
 
 
 def undivided(node, say):
     """Rows about the faults of whole cards."""
-    lists = watches(node)
-    calls = device_plugin.Allocations(device_plugin.find(node.world, "gpu-core"), IDS)
-    failed, healed = faults(node, lists, say)
-    reset = resets(node, lists, say)
+    lists, calls = watches(node), []
+    with allocations(node, calls, "meanwhile", kit.CORE, IDS):
+        failed, healed = faults(node, lists, say)
+        lost = losses(node, lists, say)
+        reset = resets(node, lists, say)
     for watch in lists.values():
         watch.close()
-    times = calls.close()
-    count, quick = answered(node)
+    with allocations(node, calls, f"while the configuration changes {CHANGES + 1} times", kit.CORE, IDS):
+        changes(node, say)
     return [(f"XID {XID} to all shares of the card unhealthy, median / worst of {CARDS}", spread(failed)),
             ("reset by the driver to all shares healthy, median / worst", spread(healed)),
-            ("XID 48 to all shares healthy, by a reset command and a probe, median / worst", spread(reset)),
-            (f"Allocate meanwhile, median / p99 of {len(times):,}, by the clock of the caller",
-             f"{duration(statistics.median(times))} / {duration(statistics.quantiles(times, n=100)[98])}"),
-            ("Allocate answered within 1 ms, by the clock of the agent", f"{quick:,} of {count:,}")]
+            ("loss of a card to all of its shares unhealthy, and no other, median / worst", spread(lost)),
+            ("XID 48 to all shares healthy, by a reset command and a probe, median / worst", spread(reset)), *calls]
 
 
 def measure(node, options, say):
@@ -334,11 +423,17 @@ def main():
     with Cluster(f"node-{os.getpid()}", say) as cluster, tempfile.TemporaryDirectory() as scratch:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         manifests = aliquot.with_options(os.path.join(scratch, "deploy"), "--mig-strategy=mixed",
-                                         f"--config-file={CONFIG}")
+                                         f"--config-file={CONFIG}", f"--mig-config-file={MIG_CONFIGS}")
         cards = pathlib.Path(scratch) / "bench.machine"
         cards.write_text(f"[gpu 0-{CARDS - 1}]\nmodel = A100\n")
         build = options.build.resolve()
-        cluster.on_node(WRITE_CONFIG, input=BASE_CONFIG)
+        write(cluster, CONFIG, BASE_CONFIG)
+        whole, rest = {PROFILE: INSTANCES}, range(1, CARDS)
+        exchanged = {PROFILE: INSTANCES - 1, OTHER: 1}
+        write(cluster, MIG_CONFIGS, divisions(**{
+            "all": division(whole, *range(CARDS)),
+            "as-before": division(whole, 0) + division(exchanged, 1) + division(whole, *rest[1:]),
+            "one-other": division(exchanged, 0, 1) + division(whole, *rest[1:])}))
         aliquot.install(cluster, str(build), gpus=CARDS, machine=cards, deploy=aliquot.manifests(cluster, manifests))
         rows = measure(Node(cluster, build), options, say)
     text = "\n".join([machine(), "", "| measured | value |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
