@@ -39,7 +39,7 @@ test-crio:  ## the end-to-end test with CRI-O in place of containerd
 	@python3 tests/run.py --build $(BUILD) --foreign --only test_crio
 
 test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
-	@scripts/setup conmon patchelf rpm skopeo
+	@scripts/setup conmon libseccomp-dev patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own)

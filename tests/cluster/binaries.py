@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 
-from .estimate import CONTAINERD, CRIO, HELM as HELM_SECONDS, KUBERNETES, Estimate, duration
+from .estimate import CONTAINERD, CRIO, HELM as HELM_SECONDS, KUBERNETES, RUNC as RUNC_SECONDS, Estimate, duration
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GO_WANTED = (1, 26)
@@ -33,9 +33,10 @@ class BuildError(Exception):
 class Toolset:
     """One go.mod with `tool` lines, and the binaries that it builds."""
 
-    def __init__(self, name, binaries, flags, seconds, renames=None, in_c=None):
+    def __init__(self, name, binaries, flags, seconds, renames=None, in_c=None, cgo=False):
         """in_c: {binary: (module, directory)} of programs in C that come with a module of the toolset."""
         self.name = name
+        self.cgo = cgo
         self.in_c = in_c or {}
         self.binaries = binaries
         self.flags = flags
@@ -84,6 +85,9 @@ CRI_O = Toolset("crio", ("crio", "pinns"),
                 ["-trimpath", "-tags=containers_image_openpgp exclude_graphdriver_btrfs", "-ldflags=-s -w"], CRIO,
                 in_c={"pinns": ("github.com/cri-o/cri-o", "pinns/src")})    # only for clusters that run it
 
+# Newer than Debian's; only for clusters that name it, by its path.
+RUNC = Toolset("runc", ("runc",), ["-trimpath", "-tags=seccomp", "-ldflags=-s -w"], RUNC_SECONDS, cgo=True)
+
 HELM_VERSION = "3.22.0"
 # The Kubernetes that it assumes without a cluster. Its own Makefile takes the version of its libraries.
 _HELM_ASSUMES = " ".join(f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
@@ -92,7 +96,8 @@ _HELM_ASSUMES = " ".join(f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={nu
 HELM = Toolset("helm", ("helm",),
                ["-trimpath", f"-ldflags=-s -w -X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION} {_HELM_ASSUMES}"],
                HELM_SECONDS)
-ALL = (*TOOLSETS, CRI_O, HELM)
+IN_PATH = (*TOOLSETS, CRI_O, HELM)
+ALL = (*IN_PATH, RUNC)
 
 
 def cache_root():
@@ -111,7 +116,7 @@ def _given():
 
 def path_dirs():
     """The directories to put in front of PATH to find every binary."""
-    return _given() + [t.directory() for t in ALL]
+    return _given() + [t.directory() for t in IN_PATH]
 
 
 def find(binary):
@@ -175,8 +180,8 @@ def locked(path, say):
         yield
 
 
-def _go_environment():
-    env = dict(os.environ, GOFLAGS="", GOWORK="off", CGO_ENABLED="0", GOTOOLCHAIN="auto")
+def _go_environment(cgo):
+    env = dict(os.environ, GOFLAGS="", GOWORK="off", CGO_ENABLED=str(int(cgo)), GOTOOLCHAIN="auto")
     env.pop("GOROOT", None)     # of another Go
     return env
 
@@ -219,7 +224,7 @@ def _build_c(go, source, env, module, directory, out):
 
 
 def _build(toolset, go, estimate, say):
-    env = _go_environment()
+    env = _go_environment(toolset.cgo)
     parent = os.path.dirname(toolset.directory())
     work = tempfile.mkdtemp(prefix=f".{toolset.key()}.", dir=parent)
     try:

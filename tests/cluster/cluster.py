@@ -73,15 +73,17 @@ class Cluster(Machine):
     """One cluster by name. up() starts it; it ends with down(), with this process, or stays after keep()."""
 
     def __init__(self, name="aliquot", say=None, shipped_intervals=False, runtime="containerd", stock_scheduler=False,
-                 second_node=False):
+                 second_node=False, new_runc=False):
         """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md). runtime: containerd or crio.
-        stock_scheduler: kube-scheduler has no configuration and asks no extender. second_node: `second` is one (second.py)."""
+        stock_scheduler: kube-scheduler has no configuration and asks no extender. second_node: `second` is one (second.py).
+        new_runc: containerd runs binaries.RUNC, and not Debian's."""
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ClusterError(f"cluster name {name!r}: only a-z, 0-9 and -, at most 31 characters")
         self.name = name
         self.shipped_intervals = shipped_intervals
         self.runtime = runtime
         self.stock_scheduler = stock_scheduler
+        self.new_runc = new_runc
         self.node = config.FIRST.name
         self.ip = config.FIRST.ip
         self.pod_subnet = config.FIRST.pods
@@ -116,6 +118,8 @@ class Cluster(Machine):
         binaries.ensure(self.say)
         if self.runtime == "crio":
             binaries.ensure(self.say, toolsets=(binaries.CRI_O,))
+        if self.new_runc:
+            binaries.ensure(self.say, toolsets=(binaries.RUNC,))
         lock = _take_lock(self.lock)
         if lock is None:
             raise ClusterError(f"cluster {self.name} runs already; stop it with: {self._hint('down')}")

@@ -48,6 +48,13 @@ conf_dir = "/etc/cni/net.d"
 disable = true
 """
 
+CONTAINERD_RUNC = """
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "{path}"
+"""
+
 CRIO_SOCKET = "/run/crio/crio.sock"
 CRIO = """\
 [crio]
@@ -185,7 +192,8 @@ def write_node(machine, tokens):
     _put(machine, "/etc/kubernetes/resolv.conf", "")
     # The machine's server cannot be reached: each name would take seconds.
     _put(machine, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
-    _put(machine, "/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE))
+    _put(machine, "/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE) + (
+        CONTAINERD_RUNC.format(path=binaries.find("runc")) if machine.new_runc else ""))
     _put(machine, "/etc/crio/crio.conf", CRIO.format(socket=CRIO_SOCKET, pause=PAUSE_IMAGE, pinns=binaries.find("pinns"),
                                                      runtime=os.path.join(os.path.dirname(__file__), "oci_runtime.py")))
     _put(machine, "/etc/containers/registries.conf",

@@ -4,7 +4,7 @@
 import time
 
 # Seconds of a cold build on two idle cores; the rest of a run is measured against them.
-ALIQUOT, KUBERNETES, CONTAINERD, CRIO, HELM = 150, 390, 90, 81, 150
+ALIQUOT, KUBERNETES, CONTAINERD, CRIO, HELM, RUNC = 150, 390, 90, 81, 150, 25
 # Of the expected time: before that much is done, the measured pace says less than the figures above.
 PACE_FROM = 0.05
 

@@ -30,6 +30,7 @@ class SecondNode(Machine):
         self.logs = os.path.join(cluster.logs, self.node)
         self.runtime = cluster.runtime
         self.shipped_intervals = cluster.shipped_intervals
+        self.new_runc = cluster.new_runc
         self.two_nodes = True
         self.ca_file = cluster.ca_file
         self.socket = os.path.join(self.state, "control")
