@@ -243,7 +243,7 @@ def test_each_line(well, change, finding, words):
 
 def test_pods_that_are_sent_to_a_kube_scheduler_that_is_there(well):
     well.answers[SHARE] = sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")
-    well.answers[PODS]["items"].append({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "kube-scheduler"}]}})
+    well.answers[PODS]["items"].append(scheduler("v1.36.3"))
     assert ("admission", "ok") in findings(well, 0)
 
 

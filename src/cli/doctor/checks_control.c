@@ -41,21 +41,11 @@ static bool has_slot(struct json pod) {
            json_valid(JSON_PATH(container, "resources", "limits", "elasticgpu.io/slot"));
 }
 
-static bool has_kube_scheduler(struct json pods) {
-    struct json_iter it = json_iter(json_get(pods, "items"));
-    struct json pod;
-
-    while (json_next(&it, NULL, &pod))
-        if (json_valid(json_find(JSON_PATH(pod, "spec", "containers"), "name", "kube-scheduler")))
-            return true;
-    return false;
-}
-
 /* After a change to the cluster's kube-scheduler by kubectl, which removes nothing. */
 static bool is_sent_to_none(const struct doctor *d) {
     return json_is_string(JSON_PATH(d->evidence.share.root, "spec", "schedulerName"),
                           "aliquot-scheduler") &&
-           json_valid(d->evidence.pods.root) && !has_kube_scheduler(d->evidence.pods.root);
+           json_valid(d->evidence.pods.root) && !doctor_has_pair(d);
 }
 
 static void find_webhook(struct doctor *d) {

@@ -64,22 +64,22 @@ static void find_acting(struct doctor *d) {
 /* ---- a kube-scheduler of its own ---- */
 
 /* The first pod with one; invalid: there is none. */
-static struct json pair_pod(const struct doctor *d) {
+bool doctor_has_pair(const struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
     struct json pod;
 
     while (json_next(&it, NULL, &pod))
         if (doctor_is_of(pod, "aliquot-scheduler") &&
             doctor_image(pod, SCHEDULER_IMAGE_CONTAINER)[0])
-            return pod;
-    return (struct json){0};
+            return true;
+    return false;
 }
 
 static void find_both_modes(struct doctor *d) {
     struct json notes = JSON_PATH(own_lease(d), "metadata", "annotations");
     const char *asked = json_string(json_get(notes, "elasticgpu.io/asked-by-cluster"));
 
-    if (asked && json_valid(pair_pod(d)))
+    if (asked && doctor_has_pair(d))
         doctor_find(d, DOCTOR_WRONG, "choose one of both modes; docs/operations.md",
                     "the cluster's kube-scheduler asks %s, so that the replicas with a "
                     "kube-scheduler of their own stand back",

@@ -75,6 +75,9 @@ const char *doctor_image(struct json pod, const char *container);
 /* Whether the label app.kubernetes.io/name is that. */
 bool doctor_is_of(struct json pod, const char *name);
 
+/* Whether a pod of aliquot-scheduler has a kube-scheduler of its own. */
+bool doctor_has_pair(const struct doctor *d);
+
 /* The API server's clock, by what it would have made. */
 bool doctor_server_time(const struct doctor *d, time_t *ret);
 bool doctor_read_time(struct json v, time_t *ret);
