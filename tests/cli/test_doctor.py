@@ -241,6 +241,23 @@ def test_each_line(well, change, finding, words):
     assert (finding[0], "ok") not in found or finding[0] in ("scheduler",), found
 
 
+def test_a_driver_that_does_not_answer_is_one_finding(well):
+    """Also where pods and cards cannot be read."""
+    well.answers[NODES] = {"items": [node("a"), unhealthy("b", "DriverNotAnswering", "the driver is too old")]}
+    found = findings(well, 1)
+    assert ("drivers", "wrong") in found and ("nodes", "ok") in found
+    well.refuse(PODS)
+    well.refuse(GPUS)
+    assert ("drivers", "wrong") in findings(well, 1)
+
+
+def test_an_agent_that_is_not_ready_has_not_looked_for_a_driver(well):
+    well.answers |= {NODES: {"items": [node("a"), node("b", **{"nvidia.com_gpu.present": "true"})]}, GPUS: {"items": [gpu("a", "u")]},
+                     PODS: {"items": [agent("a"), not_ready("b"), scheduler()]}}
+    found = findings(well, 1)
+    assert ("agents", "wrong") in found and ("drivers", "ok") in found, found
+
+
 def test_pods_that_are_sent_to_a_kube_scheduler_that_is_there(well):
     well.answers[SHARE] = sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")
     well.answers[PODS]["items"].append(scheduler("v1.36.3"))

@@ -131,31 +131,36 @@ static struct json driver_trouble(struct json node) {
     return fails ? gpus : (struct json){0};
 }
 
-/* Of a node with an agent. */
-static bool find_driver_trouble(struct doctor *d, struct json node) {
-    struct json trouble = driver_trouble(node);
+static unsigned find_driver_troubles(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
+    unsigned n = 0;
+    struct json node;
 
-    if (json_valid(trouble))
+    while (json_next(&it, NULL, &node)) {
+        struct json trouble = driver_trouble(node);
+
+        if (!json_valid(trouble))
+            continue;
+        n++;
         doctor_find(d, DOCTOR_WRONG,
                     "look at the driver on that node by `nvidia-smi` and `dmesg`, or upgrade it",
                     "node %s: %s", doctor_name(node),
                     json_string_or(json_get(trouble, "message"), ""));
-    else if (has_gpus(node) && !has_card(d, doctor_name(node)))
-        doctor_find(d, DOCTOR_WRONG,
-                    "install the NVIDIA driver there, or name its directory by --driver-root or "
-                    "driver.root; docs/install.md, step 5",
-                    "node %s has GPUs by its labels, and its agent finds no driver",
-                    doctor_name(node));
-    else
-        return false;
-    return true;
+    }
+    return n;
+}
+
+/* An agent that is not ready has not looked for it; that is said of the agent. */
+static bool lacks_driver(const struct doctor *d, struct json node) {
+    return has_gpus(node) && !json_valid(driver_trouble(node)) && !has_card(d, doctor_name(node)) &&
+           pod_is_ready(find_agent(d, doctor_name(node)));
 }
 
 void doctor_check_drivers(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
     const struct doctor_doc *const read[] = {&d->evidence.nodes, &d->evidence.pods,
                                              &d->evidence.gpus};
-    unsigned wrong = 0, cards = 0;
+    unsigned wrong = find_driver_troubles(d), cards = 0;
     struct json node;
 
     for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
@@ -164,8 +169,15 @@ void doctor_check_drivers(struct doctor *d) {
             return;
         }
     while (json_next(&it, NULL, &node)) {
-        wrong += json_valid(find_agent(d, doctor_name(node))) && find_driver_trouble(d, node);
         cards += has_card(d, doctor_name(node));
+        if (!lacks_driver(d, node))
+            continue;
+        wrong++;
+        doctor_find(d, DOCTOR_WRONG,
+                    "install the NVIDIA driver there, or name its directory by --driver-root or "
+                    "driver.root; docs/install.md, step 5",
+                    "node %s has GPUs by its labels, and its agent finds no driver",
+                    doctor_name(node));
     }
     if (wrong == 0 && cards == 0)
         doctor_find(d, DOCTOR_UNSURE, "docs/install.md, step 5, says where an agent looks for it",
@@ -203,6 +215,7 @@ static unsigned find_events(struct doctor *d) {
     return n;
 }
 
+/* But for those of the driver, which are a check of their own. */
 static unsigned find_conditions(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.nodes.root, "items"));
     struct json node;
@@ -211,7 +224,8 @@ static unsigned find_conditions(struct doctor *d) {
     while (json_next(&it, NULL, &node)) {
         struct json gpus = json_find(JSON_PATH(node, "status", "conditions"), "type", "GPUHealthy");
 
-        if (!json_valid(gpus) || json_is_string(json_get(gpus, "status"), "True"))
+        if (!json_valid(gpus) || json_is_string(json_get(gpus, "status"), "True") ||
+            json_valid(driver_trouble(node)))
             continue;
         n++;
         doctor_find(d, DOCTOR_WRONG, "kubectl get gpus; docs/failure-modes.md", "node %s: %s",
