@@ -2,11 +2,15 @@
 """`aliquot doctor` against a kubectl that answers from files: each line with what breaks it."""
 
 import copy
+import http.server
 import json
+import subprocess
+import threading
 import time
 
 import pytest
 
+from test_chart import programs   # noqa: F401  (fixture)
 from test_inspect import Cluster
 
 EVENTS = "get events -A --field-selector=type=Warning -o json"
@@ -17,7 +21,7 @@ OWN_LEASES = "get leases -n aliquot-system -o json"
 DAEMONSETS = "get daemonsets -A -o json"
 GPUS = "get gpus.elasticgpu.io -o json"
 PENDING = "get pods -A --field-selector=status.phase=Pending -o json"
-SECRET = "get secrets aliquot-signing -n aliquot-system -o jsonpath={.metadata}"
+SECRET = "get secrets aliquot-signing -n aliquot-system"
 PUBLIC_KEY = "get configmaps aliquot-signing -n aliquot-system -o json"
 WEBHOOK = "get services aliquot-webhook -n aliquot-system -o json"
 NODES = "get nodes -o json"
@@ -113,7 +117,7 @@ def well(aliquot, tmp_path):
         DAEMONSETS: {"items": [daemonset(version)]},
         GPUS: {"items": [gpu("a", "u"), gpu("b")]},
         PENDING: {"items": []},
-        SECRET: {"name": "aliquot-signing"},
+        SECRET: "NAME              TYPE     DATA   AGE\naliquot-signing   Opaque   1      9d",
         PUBLIC_KEY: {"data": {"public.pem": KEY + "another one"}},
         OWN_LEASES: {"items": [own_lease()]},
         EVENTS: {"items": []},
@@ -316,3 +320,33 @@ def test_a_node_that_is_left_out(well):
     left = node("c", **{"nvidia.com_gpu.present": "true", "nvidia-device-enable": "disable"})
     well.answers[NODES]["items"].append(left)
     assert ("agents", "ok") in findings(well, 0)
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """An API server that knows Secrets only, and of those nothing."""
+
+    def do_GET(self):
+        self.server.asked[self.path] = self.headers["Accept"]
+        secrets = {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
+        answers = {"/api": {"kind": "APIVersions", "versions": ["v1"]}, "/apis": {"kind": "APIGroupList", "groups": []},
+                   "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [secrets]}}
+        answer = answers.get(self.path.partition("?")[0], {"kind": "Status", "status": "Failure"})
+        self.send_response(404 if answer["kind"] == "Status" else 200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_signing_key_is_not_read(programs, tmp_path):    # noqa: F811
+    """The real kubectl asks for the Secret's line of a table, in which API servers put no data."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        server.asked = {}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        call = [programs["kubectl"], f"--server=http://127.0.0.1:{server.server_port}", "--kubeconfig=/dev/null", *SECRET.split()]
+        subprocess.run(call, env={"HOME": str(tmp_path)}, timeout=60)
+        server.shutdown()
+    accepted = server.asked["/api/v1/namespaces/aliquot-system/secrets/aliquot-signing"]
+    assert accepted.startswith("application/json;as=Table;v=v1;"), accepted

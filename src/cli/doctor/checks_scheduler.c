@@ -114,7 +114,8 @@ void doctor_check_scheduler(struct doctor *d) {
 
 /* ---- whether kube-scheduler asks ---- */
 
-/* By the resources of which each request has one when it is admitted. */
+/* By the resources of which each request has one when it is admitted. None of them can be left to
+ * another plugin (dialect_leave()). */
 static bool has_carrier(struct json container) {
     static const char *const carriers[] = {RESOURCE_SLOT, RESOURCE_CORE, RESOURCE_QGPU_CORE};
     struct json limits = JSON_PATH(container, "resources", "limits");
@@ -220,7 +221,7 @@ void doctor_check_key(struct doctor *d) {
     const char *known = json_string_or(JSON_PATH(public_key->root, "data", "public.pem"), "");
     const char *key = json_string(json_get(d->evidence.status.root, "publicKey"));
 
-    if (doctor_is_missing(public_key))
+    if (doctor_is_missing(&public_key->err))
         doctor_find(d, DOCTOR_WRONG, restart,
                     "ConfigMap aliquot-signing is missing: no container with a share starts");
     else if (!json_valid(public_key->root))

@@ -23,7 +23,7 @@ struct doctor_evidence {
     struct doctor_doc version, nodes, pods, daemonsets, leases, events, gpus;
     struct doctor_doc own_leases; /* of Aliquot */
     struct doctor_doc pending;    /* pods of all namespaces of which no container has started */
-    struct doctor_doc secret;     /* metadata of the signing key's Secret */
+    struct err secret;            /* why kubectl has not found the signing key's Secret */
     struct doctor_doc public_key;
     struct doctor_doc status;  /* of a scheduler */
     struct doctor_doc share;   /* a pod with a share, as admission would have it; nothing is made */
@@ -82,8 +82,8 @@ bool doctor_has_pair(const struct doctor *d);
 bool doctor_server_time(const struct doctor *d, time_t *ret);
 bool doctor_read_time(struct json v, time_t *ret);
 
-/* Whether the API server has no such object. */
-bool doctor_is_missing(const struct doctor_doc *doc);
+/* Whether it says that the API server has no such object. */
+bool doctor_is_missing(const struct err *err);
 
 /* The checks; each finds at least one thing. */
 void doctor_check_api_server(struct doctor *d);

@@ -37,7 +37,6 @@ bool doctor_server_time(const struct doctor *d, time_t *ret) {
                             ret);
 }
 
-bool doctor_is_missing(const struct doctor_doc *doc) {
-    return !json_valid(doc->root) &&
-           (strstr(doc->err.text, "NotFound") || strstr(doc->err.text, "not found"));
+bool doctor_is_missing(const struct err *err) {
+    return strstr(err->text, "NotFound") || strstr(err->text, "not found");
 }
