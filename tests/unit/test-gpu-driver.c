@@ -25,6 +25,7 @@
 #include "gpu/driver/driver_links.h"
 #include "gpu/driver/extra_nodes.h"
 #include "gpu/driver/ldcache.h"
+#include "gpu/driver/proc_value.h"
 #include "model/driver_capability.h"
 
 static void touch(const char *dir, const char *name) {
@@ -181,6 +182,22 @@ static void nodes_of_instances(void **state) {
     assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "31", CAP "31"));
     assert_true(has_edit(&edits, GPU_EDIT_NODE, CAP "33", CAP "33"));
     (void) dir_remove(dir, NULL);
+}
+
+/* The key is all before the blanks; a value has no end but that of its line. */
+static void lines_of_the_kernel_module(void **state) {
+    static const char text[] = "a1 1\nab 2\n a 3\na\n\na \t 4 b\na 5\nlast: \t 6";
+    char value[8];
+
+    (void) state;
+    assert_true(proc_value(text, "a", value, sizeof(value)));
+    assert_string_equal(value, "4 b");
+    assert_true(proc_value(text, "last:", value, sizeof(value)));
+    assert_string_equal(value, "6");
+    assert_true(proc_value(text, "a", value, 3));
+    assert_string_equal(value, "4 ");
+    assert_false(proc_value(text, "las", value, sizeof(value)));
+    assert_false(proc_value("", "a", value, sizeof(value)));
 }
 
 static const char information[] = "Model: \t\t NVIDIA A100\nIRQ:   \t\t 125\n"
@@ -719,6 +736,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_driver),
         cmocka_unit_test(nodes_of_instances),
+        cmocka_unit_test(lines_of_the_kernel_module),
         cmocka_unit_test(numbers_of_cards),
         cmocka_unit_test(extra_nodes),
         cmocka_unit_test(another_driver_in_the_same_place),

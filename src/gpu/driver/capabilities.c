@@ -3,35 +3,26 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "gpu/driver/proc_value.h"
 
 #define CAPABILITIES "/proc/driver/nvidia/capabilities"
 #define MINORS "/proc/driver/nvidia-caps/mig-minors"
 #define FILE_MAX ((size_t) 1 << 20)
 
 int capability_number(const char *text, const char *key, uint32_t *ret) {
-    size_t len = strlen(key);
+    char digits[16];
+    uint64_t n;
 
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        char digits[16];
-        uint64_t n;
-
-        if (strncmp(line, key, len) != 0 || line[len] != ' ')
-            continue;
-        line += len + strspn(line + len, " ");
-        (void) snprintf(digits, sizeof(digits), "%.*s", (int) strcspn(line, "\n"), line);
-        if (num_parse_u64(digits, UINT32_MAX, &n) < 0)
-            return -EBADMSG;
-        *ret = (uint32_t) n;
-        return 0;
-    }
-    return -EBADMSG;
+    if (!proc_value(text, key, digits, sizeof(digits)) || num_parse_u64(digits, UINT32_MAX, &n) < 0)
+        return -EBADMSG;
+    *ret = (uint32_t) n;
+    return 0;
 }
 
 static int read_number(const char *root, const char *file, const char *key, uint32_t *ret) {

@@ -11,22 +11,9 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "gpu/device.h"
+#include "gpu/driver/proc_value.h"
 
 #define FILE_MAX ((size_t) 1 << 16)
-
-/* The value of a line "KEY:  VALUE", cut off at `size`. */
-static bool find_value(const char *text, const char *key, char *ret, size_t size) {
-    size_t len = strlen(key);
-
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (strncmp(line, key, len) != 0)
-            continue;
-        line += len + strspn(line + len, " \t");
-        (void) snprintf(ret, size, "%.*s", (int) strcspn(line, " \t\n"), line);
-        return true;
-    }
-    return false;
-}
 
 /* The module does not know the UUID of a card that no process has opened yet: only "GPU-" and
  * question marks.
@@ -35,10 +22,10 @@ int minor_parse(const char *text, const char *uuid, int32_t *ret) {
     char value[GPU_UUID_MAX];
     uint64_t n;
 
-    if (find_value(text, "GPU UUID:", value, sizeof(value)) && !strchr(value, '?') &&
+    if (proc_value(text, "GPU UUID:", value, sizeof(value)) && !strchr(value, '?') &&
         strcmp(value, uuid) != 0)
         return -ENODEV;
-    if (!find_value(text, "Device Minor:", value, sizeof(value)) ||
+    if (!proc_value(text, "Device Minor:", value, sizeof(value)) ||
         num_parse_u64(value, INT32_MAX, &n) < 0)
         return -EBADMSG;
     *ret = (int32_t) n;

@@ -10,8 +10,12 @@ struct err;
 struct gpu_device;
 
 /* Whether `device->minor` is that number: 0 or -ENODEV. `root` is what the path of /proc begins
- * with, in the agent's view. Where the module has no file for the card, a number counts that the
- * card itself has just reported. */
+ * with, in the agent's view. The module takes locks of the card for its answer, and the caller
+ * waits for them: a card that has not answered the last poll in time is not asked, its number is
+ * not known. What remains is a card that hangs since its last answer.
+ *
+ * Where the module has no file for the card, or the card no PCI address, the number counts that the
+ * card has reported. */
 int minor_check(const char *root, const struct gpu_device *device, struct err *err);
 
 /* The number in `text`, the content of such a file, of the card with that UUID. -ENODEV: it is of
