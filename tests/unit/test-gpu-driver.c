@@ -208,27 +208,66 @@ static const char information[] = "Model: \t\t NVIDIA A100\nIRQ:   \t\t 125\n"
  */
 static void numbers_of_cards(void **state) {
     static const char path[] = "/proc/driver/nvidia/gpus/0000:3b:00.0/information";
-    struct gpu_device card = {.minor = 5, .uuid = "GPU-5", .pci = "00000000:3B:00.0"},
+    static const struct {
+        const char *text; /* of the kernel module; NULL: no file */
+        int expected;
+        const char *error;
+    } rows[] = {
+        {information, 0, NULL},
+        {"GPU UUID: \t GPU-????????\nDevice Minor: \t 5\n", 0, NULL},
+        {NULL, 0, NULL},
+        {"GPU UUID: \t GPU-5\nDevice Minor: \t 4\n", -ENODEV, "numbered its cards anew"},
+        {"GPU UUID: \t GPU-4\nDevice Minor: \t 5\n", -ENODEV, "numbered its cards anew"},
+        {"GPU UUID: \t GPU-5\nDevice Minor: \t none\n", -ENODEV, "cannot be read"},
+        {"GPU UUID: \t GPU-5\n", -ENODEV, "cannot be read"},
+    };
+    struct gpu_device card = {.minor = 5, .uuid = "GPU-5", .healthy = true},
                       instance = {.kind = GPU_MIG_INSTANCE,
                                   .minor = 5,
                                   .uuid = "MIG-1",
                                   .parent = "GPU-5",
                                   .pci = "00000000:3B:00.0",
-                                  .mig = {.gi = 1}};
-    const struct {
-        const char *text; /* of the kernel module; NULL: no file */
-        bool healthy, saved;
-        int expected;
-    } rows[] = {
-        {information, false, true, 0}, /* also of a card that has not been read yet */
-        {"GPU UUID: \t GPU-????????\nDevice Minor: \t 5\n", false, true, 0},
-        {"GPU UUID: \t GPU-5\nDevice Minor: \t 4\n", true, false, -ENODEV},
-        {"GPU UUID: \t GPU-4\nDevice Minor: \t 5\n", true, false, -ENODEV},
-        {"GPU UUID: \t GPU-5\nDevice Minor: \t none\n", true, false, 0},
-        {"GPU UUID: \t GPU-5\nDevice Minor: \t none\n", false, false, -ENODEV},
-        {NULL, true, false, 0},
-        {NULL, true, true, -ENODEV},
-        {NULL, false, false, -ENODEV},
+                                  .mig = {.gi = 1},
+                                  .healthy = true};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", file[256];
+    static struct gpu_edits edits;
+    struct gpu_driver_places places;
+    const struct gpu_driver *driver = make_divided(dir, &places);
+    struct err err;
+
+    (void) state;
+    assert_int_equal(edits_of(driver, &places, &card, NULL, &edits, &err), 0); /* no address */
+    (void) snprintf(card.pci, sizeof(card.pci), "%s", instance.pci);
+    (void) snprintf(file, sizeof(file), "%s%s", dir, path);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct gpu_device *const devices[] = {&card, &instance};
+
+        (void) unlink(file);
+        if (rows[i].text)
+            put(dir, path, rows[i].text);
+        for (size_t k = 0; k < 2; k++) {
+            if (edits_of(driver, &places, devices[k], NULL, &edits, &err) != rows[i].expected ||
+                (rows[i].error && !strstr(err.text, rows[i].error)))
+                fail_msg("row %zu: %s", i, rows[i].error ? err.text : "refused");
+            assert_int_equal(edits.count > 0, rows[i].expected == 0);
+        }
+    }
+    /* Another error than that there is no file. */
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkdir(file, 0755), 0);
+    assert_int_equal(edits_of(driver, &places, &card, NULL, &edits, &err), -ENODEV);
+    assert_non_null(strstr(err.text, "cannot be read: Is a directory"));
+    (void) dir_remove(dir, NULL);
+}
+
+/* The file of a card that may hang is not opened: here a FIFO, whose reader waits for a writer. */
+static void a_card_without_an_answer_is_not_asked(void **state) {
+    static const struct gpu_device rows[] = {
+        {.healthy = false},
+        {.healthy = true, .saved = true},
+        {.healthy = true, .late = true},
+        {.healthy = true, .stale = true},
+        {.healthy = true, .released = true},
     };
     char dir[] = "/tmp/aliquot-driver-XXXXXX", file[256];
     static struct gpu_edits edits;
@@ -237,18 +276,21 @@ static void numbers_of_cards(void **state) {
     struct err err;
 
     (void) state;
+    touch(dir, "/proc/driver/nvidia/gpus/0000:3b:00.0/information");
+    (void) snprintf(file, sizeof(file), "%s/proc/driver/nvidia/gpus/0000:3b:00.0/information", dir);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkfifo(file, 0644), 0);
+    (void) alarm(10);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        (void) snprintf(file, sizeof(file), "%s%s", dir, path);
-        (void) unlink(file);
-        if (rows[i].text)
-            put(dir, path, rows[i].text);
-        card.healthy = instance.healthy = rows[i].healthy;
-        card.saved = instance.saved = rows[i].saved;
-        if (edits_of(driver, &places, &card, NULL, &edits, &err) != rows[i].expected ||
-            edits_of(driver, &places, &instance, NULL, &edits, &err) != rows[i].expected)
-            fail_msg("row %zu", i);
-        assert_int_equal(edits.count > 0, rows[i].expected == 0);
+        struct gpu_device card = rows[i];
+
+        card.minor = 5;
+        (void) snprintf(card.pci, sizeof(card.pci), "00000000:3B:00.0");
+        assert_int_equal(edits_of(driver, &places, &card, NULL, &edits, &err), -ENODEV);
+        assert_non_null(strstr(err.text, "is not known: the last poll has no answer"));
+        assert_int_equal(edits.count, 0);
     }
+    (void) alarm(0);
     (void) dir_remove(dir, NULL);
 }
 
@@ -738,6 +780,7 @@ int main(void) {
         cmocka_unit_test(nodes_of_instances),
         cmocka_unit_test(lines_of_the_kernel_module),
         cmocka_unit_test(numbers_of_cards),
+        cmocka_unit_test(a_card_without_an_answer_is_not_asked),
         cmocka_unit_test(extra_nodes),
         cmocka_unit_test(another_driver_in_the_same_place),
         cmocka_unit_test(nodes_that_are_missing),

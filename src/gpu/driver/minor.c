@@ -48,18 +48,25 @@ static int read_minor(const char *root, const struct gpu_device *device, const c
     return r < 0 ? r : minor_parse(buf_str(&text), uuid, ret);
 }
 
+static bool has_answered(const struct gpu_device *d) {
+    return d->healthy && !d->saved && !d->late && !d->stale && !d->released;
+}
+
 int minor_check(const char *root, const struct gpu_device *device, struct err *err) {
     const char *uuid = gpu_is_part(device) ? device->parent : device->uuid;
     int32_t minor = -1;
-    int r = read_minor(root, device, uuid, &minor);
+    int r;
 
-    if (r == 0 && minor == device->minor)
+    if (!has_answered(device))
+        return err_set(err, ENODEV,
+                       "the number of GPU %s is not known: the last poll has no answer of the card",
+                       uuid);
+    r = read_minor(root, device, uuid, &minor);
+    if (r == -ENOENT || (r == 0 && minor == device->minor))
         return 0;
     if (r == 0 || r == -ENODEV)
         return err_set(err, ENODEV, "the driver has numbered its cards anew since GPU %s was read",
                        uuid);
-    return device->healthy && !device->saved
-               ? 0
-               : err_set(err, ENODEV,
-                         "the number of GPU %s is not known: the card has not been read", uuid);
+    return err_set(err, ENODEV, "the driver's file with the number of GPU %s cannot be read: %s",
+                   uuid, strerror(-r));
 }
