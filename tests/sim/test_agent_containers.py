@@ -4,7 +4,9 @@ with an API server and a kubelet of the test."""
 
 import concurrent.futures
 import json
+import os
 import re
+import stat
 
 import pytest
 from sim_kit import ALIQUOT, parts, wait_until
@@ -165,7 +167,7 @@ def test_nodes_beside_the_drivers(world_of):
              "/dev/nvidia-caps-imex-channels/channel0"]
     for name in names:
         (host / name[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (host / name[1:]).touch()
+        os.mknod(host / name[1:], stat.S_IFCHR | 0o600, os.makedev(0, 0))
     world.configure(**RARELY)
     world.start()
     world.pod("held", "a100", world.uuids()[0])

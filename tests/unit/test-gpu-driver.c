@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -342,16 +343,45 @@ static void another_driver_in_the_same_place(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
-/* Each in the place of the driver's nodes, else in the host's /dev. */
-static void extra_nodes(void **state) {
+/* Device 0:0, which needs no privilege. */
+static void put_node(const char *dir, const char *name) {
+    char path[256];
+
+    touch(dir, name); /* its directories */
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mknod(path, S_IFCHR | 0600, makedev(0, 0)), 0);
+}
+
+#define DRIVER "/run/nvidia/driver"
+#define CHANNEL "/dev/nvidia-caps-imex-channels/channel0"
+
+/* Nodes are in the place of the driver's, else in the host's /dev, and the other files are the
+ * host's. */
+static const struct gpu_driver *make_extras(char *dir, struct gpu_driver_places *ret) {
     static const char *const files[] = {
-        "/dev/nvidiactl",        "/run/nvidia/driver/dev/nvidia-fs1",
-        "/dev/nvidia-fs0",       "/run/nvidia/driver/dev/nvidia-fs0",
-        "/dev/gdrdrv",           "/dev/infiniband/uverbs1",
-        "/run/udev/control",     "/dev/infiniband/uverbs0",
-        "/etc/cufile.json",      "/dev/infiniband/rdma_cm",
-        "/dev/infiniband/umad0",
-    };
+        DRIVER "/dev/nvidiactl", "/usr/lib64/libnvidia-ml.so.1", DRIVER "/run/udev/data",
+        "/run/udev/control",     DRIVER "/etc/cufile.json",      "/etc/cufile.json",
+        "/dev/nvidia-fs2",       DRIVER "/dev/gdrdrv",           "/dev/infiniband/uverbs2"};
+    static const char *const nodes[] = {DRIVER "/dev/nvidia-fs1",  "/dev/nvidia-fs0",
+                                        DRIVER "/dev/nvidia-fs0",  "/dev/gdrdrv",
+                                        "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs0",
+                                        "/dev/infiniband/rdma_cm", "/dev/infiniband/umad0"};
+    char found[512], link[256];
+
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        touch(dir, files[i]);
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+        put_node(dir, nodes[i]);
+    (void) snprintf(link, sizeof(link), "%s/dev/infiniband/uverbs3", dir);
+    assert_int_equal(symlink("uverbs0", link), 0);
+    *ret = (struct gpu_driver_places){
+        .host_root = dir, .driver_root = "", .dev_root = DRIVER, .sim_dir = "/nonexistent"};
+    return gpu_driver_find(ret, found);
+}
+
+static void extra_nodes(void **state) {
     static const struct {
         unsigned int extras;
         const char *nodes; /* in their order */
@@ -366,40 +396,60 @@ static void extra_nodes(void **state) {
          "/dev/infiniband/rdma_cm=/dev/infiniband/rdma_cm /dev/gdrdrv=/dev/gdrdrv "},
         {GPU_EXTRA_IMEX, ""},
     };
+    const unsigned int required = GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED;
     char dir[] = "/tmp/aliquot-driver-XXXXXX";
     static struct gpu_edits edits;
-    struct gpu_driver_places places = {.host_root = dir, .found_dev = "/run/nvidia/driver"};
+    struct gpu_driver_places places;
+    const struct gpu_driver *driver = make_extras(dir, &places);
     struct err err;
 
     (void) state;
-    assert_non_null(mkdtemp(dir));
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        touch(dir, files[i]);
+    assert_non_null(driver);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         _cleanup_buf_ struct buf found = BUF_INIT(4096);
 
         edits.count = 0;
-        assert_int_equal(gpu_extra_nodes(&places, rows[i].extras, &edits, &err), 0);
+        assert_int_equal(gpu_extra_nodes(driver, &places, rows[i].extras, &edits, &err), 0);
         for (size_t k = 0; k < edits.count; k++)
             buf_printf(&found, "%s=%s ", edits.list[k].host, edits.list[k].container);
         assert_string_equal(buf_str(&found), rows[i].nodes);
     }
-    assert_int_equal(
-        gpu_extra_nodes(&places, GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED, &edits, &err), -ENOENT);
+    assert_int_equal(gpu_extra_nodes(driver, &places, required, &edits, &err), -ENXIO);
     assert_non_null(strstr(err.text, "imex.required"));
-    touch(dir, "/dev/nvidia-caps-imex-channels/channel0");
-    touch(dir, "/dev/nvidia-caps-imex-channels/channel1");
+    put_node(dir, CHANNEL);
+    put_node(dir, "/dev/nvidia-caps-imex-channels/channel1");
     edits.count = 0;
-    assert_int_equal(
-        gpu_extra_nodes(&places, GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED, &edits, &err), 0);
+    assert_int_equal(gpu_extra_nodes(driver, &places, required, &edits, &err), 0);
     assert_int_equal(edits.count, 1);
-    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-caps-imex-channels/channel0",
-                         "/dev/nvidia-caps-imex-channels/channel0"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, CHANNEL, CHANNEL));
     /* Without a node of GPUDirect Storage its files are of no use. */
     places.host_root = "/nonexistent";
     edits.count = 0;
-    assert_int_equal(gpu_extra_nodes(&places, GPU_EXTRA_GDS, &edits, &err), 0);
+    assert_int_equal(gpu_extra_nodes(driver, &places, GPU_EXTRA_GDS, &edits, &err), 0);
     assert_int_equal(edits.count, 0);
+    (void) dir_remove(dir, NULL);
+}
+
+/* Its directory is at the same path on the host and here. */
+static void extra_nodes_beside_the_simulated_driver(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], host[128];
+    static struct gpu_edits edits;
+    struct gpu_driver_places places = {.host_root = "/nonexistent", .sim_dir = dir};
+    const struct gpu_driver *driver;
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    touch(dir, "/nvidiactl");
+    touch(dir, "/lib/libnvidia-ml.so.1");
+    put_node(dir, "/dev/gdrdrv");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    edits.count = 0;
+    assert_int_equal(gpu_extra_nodes(driver, &places, GPU_EXTRA_GDRCOPY, &edits, &err), 0);
+    (void) snprintf(host, sizeof(host), "%s/dev/gdrdrv", dir);
+    assert_int_equal(edits.count, 1);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, host, "/dev/gdrdrv"));
     (void) dir_remove(dir, NULL);
 }
 
@@ -782,6 +832,7 @@ int main(void) {
         cmocka_unit_test(numbers_of_cards),
         cmocka_unit_test(a_card_without_an_answer_is_not_asked),
         cmocka_unit_test(extra_nodes),
+        cmocka_unit_test(extra_nodes_beside_the_simulated_driver),
         cmocka_unit_test(another_driver_in_the_same_place),
         cmocka_unit_test(nodes_that_are_missing),
         cmocka_unit_test(driver_behind_absolute_links),

@@ -136,7 +136,7 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
                                    : share_edits(s, slot, edits, err);
 
     if (r == 0 && slot->grant.nwhole + slot->grant.ndevices > 0)
-        r = gpu_extra_nodes(&s->places, s->extras, edits, err);
+        r = gpu_extra_nodes(s->driver, &s->places, s->extras, edits, err);
     if (r < 0)
         return r;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */

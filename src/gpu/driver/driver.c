@@ -86,9 +86,9 @@ static const char *find_dev(const struct gpu_driver *d, const struct gpu_driver_
     return has_node_below(p, p->found_root, d->control) ? p->found_root : "";
 }
 
-/* Where the agent sees the host's root: the simulated driver is at the same path for both. */
-static const char *view_of(const struct gpu_driver *d, const struct gpu_driver_places *p) {
-    return d->simulated ? "" : p->host_root;
+const char *gpu_driver_view(const struct gpu_driver *driver,
+                            const struct gpu_driver_places *places) {
+    return driver->simulated ? "" : places->host_root;
 }
 
 /* Where /proc of the host is, in the agent's view. */
@@ -100,14 +100,14 @@ static bool is_here(const struct gpu_driver *d, const struct gpu_driver_places *
                     const char *host) {
     char path[512];
 
-    (void) snprintf(path, sizeof(path), "%s%s", view_of(d, p), host);
+    (void) snprintf(path, sizeof(path), "%s%s", gpu_driver_view(d, p), host);
     return access(path, F_OK) == 0;
 }
 
 /* Where the files of the driver are; `root` is kept in the caller's. */
 static struct driver_tree tree_of(const struct gpu_driver *d, const struct gpu_driver_places *p,
                                   char root[static 512]) {
-    (void) snprintf(root, 512, "%s%s", view_of(d, p), p->found_root);
+    (void) snprintf(root, 512, "%s%s", gpu_driver_view(d, p), p->found_root);
     return (struct driver_tree){.name = d->name, .root = root, .host = p->found_root};
 }
 

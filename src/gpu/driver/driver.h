@@ -39,6 +39,11 @@ const struct gpu_driver *gpu_driver_find(struct gpu_driver_places *places,
 int gpu_driver_program(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                        const char *name, char *ret, size_t size);
 
+/* Where the agent sees the host's root for paths of the driver: the simulated one is at the same
+ * path for both. */
+const char *gpu_driver_view(const struct gpu_driver *driver,
+                            const struct gpu_driver_places *places);
+
 const char *gpu_driver_name(const struct gpu_driver *driver);
 
 /* "/dev/nvidia0": the card's own node, in the host's view; of a MIG instance the one of its card.

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "gpu/driver/driver.h"
@@ -39,20 +40,32 @@ static int add(const struct row *row, const char *root, const char *name, struct
     return gpu_edits_add(edits, row->kind, host, container);
 }
 
-/* In the order of their names. Returns their number. */
-static int add_all(const struct gpu_driver_places *places, const struct row *row, const char *root,
+/* A file or link in the place of a node would keep the container from its start. */
+static bool is_there(const struct row *row, const char *dir, const char *name) {
+    char path[1024];
+    struct stat st;
+
+    (void) snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return row->kind == GPU_EDIT_MOUNT || (lstat(path, &st) == 0 && S_ISCHR(st.st_mode));
+}
+
+/* In the order of their names. `view` is where the agent sees the host's root. Returns their
+ * number. */
+static int add_all(const char *view, const struct row *row, const char *root,
                    struct gpu_edits *edits) {
     char dir[512];
     struct dirent **list;
     int found = 0, r = 0, n;
 
-    (void) snprintf(dir, sizeof(dir), "%s%s%s", places->host_root, root, row->dir);
+    (void) snprintf(dir, sizeof(dir), "%s%s%s", view, root, row->dir);
     n = scandir(dir, &list, NULL, alphasort);
     if (n < 0)
         return 0;
     for (int i = 0; i < n; i++) {
-        if (r == 0 && is_of(row, list[i]->d_name)) {
-            r = add(row, root, list[i]->d_name, edits);
+        const char *name = list[i]->d_name;
+
+        if (r == 0 && is_of(row, name) && is_there(row, dir, name)) {
+            r = add(row, root, name, edits);
             found++;
         }
         free(list[i]);
@@ -61,16 +74,20 @@ static int add_all(const struct gpu_driver_places *places, const struct row *row
     return r < 0 ? r : found;
 }
 
-static int add_row(const struct gpu_driver_places *places, const struct row *row,
-                   struct gpu_edits *edits) {
-    int n = add_all(places, row, places->found_dev, edits);
+/* What is mounted is the host's own: a driver in a container has directories of these names, too.
+ */
+static int add_row(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                   const struct row *row, struct gpu_edits *edits) {
+    int n = 0;
 
-    return n == 0 && places->found_dev[0] ? add_all(places, row, "", edits) : n;
+    if (row->kind == GPU_EDIT_NODE && places->found_dev[0])
+        n = add_all(gpu_driver_view(driver, places), row, places->found_dev, edits);
+    return n == 0 ? add_all(places->host_root, row, "", edits) : n;
 }
 
 /* The mounts of a row are of no use without its nodes, which come first. */
-int gpu_extra_nodes(const struct gpu_driver_places *places, unsigned int extras,
-                    struct gpu_edits *edits, struct err *err) {
+int gpu_extra_nodes(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                    unsigned int extras, struct gpu_edits *edits, struct err *err) {
     unsigned int found = 0;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -78,14 +95,14 @@ int gpu_extra_nodes(const struct gpu_driver_places *places, unsigned int extras,
         int n = 0;
 
         if ((extras & row->extra) && (row->kind == GPU_EDIT_NODE || (found & row->extra)))
-            n = add_row(places, row, edits);
+            n = add_row(driver, places, row, edits);
         if (n < 0)
             return err_set(err, -n, "too many device nodes");
         found |= n > 0 ? row->extra : 0;
     }
     if ((extras & GPU_EXTRA_IMEX_REQUIRED) && !(found & GPU_EXTRA_IMEX))
         return err_set(
-            err, ENOENT,
+            err, ENXIO,
             "imex.required: /dev/nvidia-caps-imex-channels/channel0 is not on this node");
     return 0;
 }
