@@ -177,7 +177,7 @@ def test_install_upgrade_rollback_uninstall(world, helm):
 
 def has_shares(directory):
     """Whether there are CDI files of shares."""
-    return any(name.startswith("elasticgpu.io-share-") for name in os.listdir(directory))
+    return os.path.isdir(directory) and any(name.startswith("elasticgpu.io-share-") for name in os.listdir(directory))
 
 
 @pytest.mark.parametrize("world", ["own"], indirect=True)
