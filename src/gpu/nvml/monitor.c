@@ -767,7 +767,7 @@ void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms) {
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     *ret = (struct gpu_monitor_status){
-        .answering = m->complete && (!stale(m) || gpu_monitor_reads_none(m)),
+        .answering = (m->complete && !stale(m)) || gpu_monitor_reads_none(m),
         .complete = m->complete,
         .pid = m->main ? gpu_child_pid(m->main->child) : 0,
         .polls = m->polls,

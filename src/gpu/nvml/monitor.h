@@ -106,7 +106,9 @@ void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
 void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms);
 
 struct gpu_monitor_status {
-    bool answering;    /* the last poll was answered, and not too long ago (MONITOR_STALE_MS) */
+    /* The last poll was answered, and not too long ago (MONITOR_STALE_MS); or all cards are
+     * released, and there is none. */
+    bool answering;
     bool complete;     /* at least one poll of the real driver was answered since the start */
     int pid;           /* of the child that reads the cards, 0: none */
     uint64_t polls;    /* answered */
