@@ -359,6 +359,30 @@ static void an_agent_before_was_ready(void **state) {
     assert_int_equal(nmade, 4);
 }
 
+/* A node that had cards before it was booted, and one that has never had any. */
+static void no_driver(void **state) {
+    struct world *w = *state;
+
+    memset(&snapshot, 0, sizeof(snapshot));
+    node_memory = 0;
+    monitor_text = "no GPU driver was found on this node";
+    find_node("{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"}}");
+    answer_all(w);
+    assert_null(strstr(node.conditions, "GPUHealthy"));
+    find_node("{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\"},\"status\":{\"conditions\":[{"
+              "\"type\":\"GPUHealthy\",\"status\":\"True\","
+              "\"message\":\"4 of 4 GPUs and instances are healthy\"}]}}");
+    while (api.callback && !strstr(api.body, "GPUHealthy"))
+        answer_write();
+    expect_write("PATCH", NODE,
+                 "\"type\":\"GPUHealthy\",\"status\":\"False\",\"reason\":\"DriverNotAnswering\","
+                 "\"message\":\"the GPU driver does not answer: no GPU driver was found on this "
+                 "node\"");
+    answer_all(w);
+    monitor_text = "";
+    node_memory = CARD;
+}
+
 /* The orders of users are at the object of the device. */
 static void orders(void **state) {
     struct world *w = *state;
@@ -440,6 +464,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(orders_over_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_of_an_instance, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_before_was_ready, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(orders, setup, teardown),
         cmocka_unit_test_setup_teardown(orders_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(end_of_an_order, setup, teardown),

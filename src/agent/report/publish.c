@@ -405,19 +405,21 @@ static uint32_t tell_health(const struct publisher *p, const struct gpu_snapshot
 }
 
 /* Whether the driver tells nothing of its cards, and why. A node without a driver is one without
- * GPUs until a card was found on it. */
+ * GPUs until a card was found on it, which the condition of an earlier boot shows. */
 static bool driver_fails(const struct publisher *p, const struct gpu_snapshot *s,
                          char ret[static MESSAGE_MAX]) {
     struct gpu_monitor_status status;
 
     gpu_monitor_status(p->report->shares->monitor, &status);
-    if (status.answering || !status.text[0] || (!p->report->shares->driver && s->ndevices == 0))
+    if (status.answering || !status.text[0] ||
+        (!p->report->shares->driver && s->ndevices == 0 && !p->health[0]))
         return false;
     (void) snprintf(ret, MESSAGE_MAX, "the GPU driver does not answer: %s", status.text);
     return true;
 }
 
-/* Without a driver and cards the condition stays as it is, or there is none. */
+/* Where the driver answers that there are no cards the condition stays as it is, or there is none.
+ */
 static bool mend_health_condition(struct publisher *p, const struct gpu_snapshot *s) {
     char message[MESSAGE_MAX];
     bool fails = driver_fails(p, s, message), well;
