@@ -26,6 +26,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "gpu/driver/driver.h"
 #include "share/compute_core.h"
@@ -451,6 +452,58 @@ static void libraries_of_earlier_agents_go(void **state) {
     assert_int_equal(access(current.dir, F_OK), 0);
 }
 
+static const char *unreadable = ""; /* statvfs() fails for it */
+
+int __real_statvfs64(const char *path, struct statvfs *ret);
+int __wrap_statvfs64(const char *path, struct statvfs *ret);
+
+int __wrap_statvfs64(const char *path, struct statvfs *ret) {
+    if (strcmp(path, unreadable) != 0)
+        return __real_statvfs64(path, ret);
+    errno = EIO;
+    return -1;
+}
+
+static char logged[1024]; /* the last warning */
+
+void __wrap_log_write(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void __wrap_log_write(enum log_level level, const char *format, ...) {
+    va_list args;
+
+    if (level != LOG_WARN)
+        return;
+    va_start(args, format);
+    (void) vsnprintf(logged, sizeof(logged), format, args);
+    va_end(args);
+}
+
+/* The agent's own directory is looked at, and the host's where it can be. */
+static void unknown_flags_of_a_mount(void **state) {
+    struct fixture *f = *state;
+    char path[512], lib[96], there[256];
+    struct library l;
+    struct err err;
+
+    logged[0] = 0;
+    install(f, "\177ELF1", &l);
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    (void) snprintf(lib, sizeof(lib), "%s/lib", f->dir);
+    unreadable = lib;
+    assert_int_equal(library_install(path, f->dir, "", true, NULL, &l, &err), -EIO);
+    assert_non_null(strstr(err.text, lib));
+    unreadable = "";
+    assert_string_equal(logged, "");
+    (void) snprintf(there, sizeof(there), "%s/host%s", f->dir, lib);
+    assert_int_equal(dir_make(there, 0755, NULL), 0);
+    there[strlen(there) - strlen(lib)] = 0;
+    assert_int_equal(library_install(path, f->dir, there, true, NULL, &l, &err), 0);
+    assert_string_equal(logged, "");
+    assert_int_equal(library_install(path, f->dir, "/nowhere", true, NULL, &l, &err), 0);
+    assert_non_null(strstr(logged, "/nowhere"));
+}
+
 /* As /run is on some distributions. */
 static void the_library_can_be_mapped(void **state) {
     struct fixture *f = *state;
@@ -569,6 +622,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shares_of_older_agents_go_on, setup, teardown),
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(libraries_of_earlier_agents_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(unknown_flags_of_a_mount, setup, teardown),
         cmocka_unit_test_setup_teardown(the_library_can_be_mapped, setup, teardown),
         cmocka_unit_test_setup_teardown(the_library_can_be_mapped_from_the_host, setup, teardown),
         cmocka_unit_test_setup_teardown(containers_may_use_the_files_under_selinux, setup,

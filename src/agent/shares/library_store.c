@@ -2,6 +2,7 @@
 #include "agent/shares/library_store.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "gpu/driver/driver.h"
 
 /* The files of a share, which are mounted over empty files of these names in the library's
@@ -133,13 +135,21 @@ static int label_files(const struct library *l, const char *selinux, struct err 
 
 /* Here, or on the host: the mount that the agent's container has of the directory has flags of its
  * own, and containers get the host's. */
-static bool is_noexec(const char *host_root, const char *path) {
-    struct statvfs here, host;
+static int is_noexec(const char *host_root, const char *path, struct err *err) {
     char on_host[640];
+    struct statvfs fs;
 
+    if (statvfs(path, &fs) < 0)
+        return err_errno(err, errno, "cannot find out how %s is mounted", path);
+    if (fs.f_flag & ST_NOEXEC || !host_root[0])
+        return (fs.f_flag & ST_NOEXEC) != 0;
     (void) snprintf(on_host, sizeof(on_host), "%s%s", host_root, path);
-    return (statvfs(path, &here) == 0 && here.f_flag & ST_NOEXEC) ||
-           (statvfs(on_host, &host) == 0 && host.f_flag & ST_NOEXEC);
+    if (statvfs(on_host, &fs) == 0)
+        return (fs.f_flag & ST_NOEXEC) != 0;
+    log_warn("cannot find out how the host has mounted %s (%s: %s): if it is noexec, containers in "
+             "a user namespace run without limits",
+             path, on_host, strerror(errno));
+    return 0;
 }
 
 static int make_executable(const char *state_dir, const char *host_root, bool may_mount,
@@ -151,8 +161,9 @@ static int make_executable(const char *state_dir, const char *host_root, bool ma
     r = dir_make(path, 0755, err);
     if (r < 0)
         return r;
-    if (!is_noexec(host_root, path))
-        return 0;
+    r = is_noexec(host_root, path, err);
+    if (r <= 0)
+        return r;
     /* runc keeps noexec in a user namespace, and from 1.2 on it starts the container; the loader
      * then leaves the library out. */
     if (!may_mount)

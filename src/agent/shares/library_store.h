@@ -31,7 +31,7 @@ struct library {
  * nothing may be executed in `state_dir`, here or below `host_root` ("" or where the host's root
  * is), <state>/lib becomes a tmpfs, or -EPERM where this process may not mount there (`may_mount`,
  * see share_dir_can_bound): in a user namespace a container could not map the library. -ENOEXEC
- * when one is no shared object. */
+ * when one is no shared object. A warning in the log: the host's directory cannot be looked at. */
 int library_install(const char *source, const char *state_dir, const char *host_root,
                     bool may_mount, const char *selinux, struct library *ret, struct err *err);
 
