@@ -350,7 +350,7 @@ static void set_defaults(struct config *c) {
         .served_elsewhere = "",
         .kmsg = "/dev/kmsg",
         .shares.compute_policy = SHARE_FIXED,
-        .labels = {.place = "node", .sys_dir = "/sys"},
+        .labels = {.sys_dir = "/sys"},
         .mig_config_file = env_or("MIG_PARTED_CONFIG_FILE", ""),
         .mig_hooks_file = env_or("MIG_PARTED_HOOKS_FILE", ""),
         .mig_label = "nvidia.com/mig.config",
@@ -409,8 +409,6 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     given_check = NULL;
     r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.shares.compute_policy, err);
     if (r == 0)
-        r = parse_labels(env_or("GFD_OUTPUT_FILE", "node"), &given.labels.place, err);
-    if (r == 0)
         r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)
         return r;
@@ -420,7 +418,11 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     }
     if (r < argc)
         return err_set(err, EINVAL, "unexpected argument '%s'; --help lists the options", argv[r]);
-    r = complete_overrides(&given, err);
+    r = given.labels.place
+            ? 0
+            : parse_labels(env_or("GFD_OUTPUT_FILE", "node"), &given.labels.place, err);
+    if (r == 0)
+        r = complete_overrides(&given, err);
     if (r < 0)
         return r;
     if (given_check) {

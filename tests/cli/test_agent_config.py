@@ -49,9 +49,9 @@ UNSERVED = {
 VARIABLES = {*SERVED, *UNJUDGED, *UNSERVED}
 
 
-def check(build, path, **environment):
+def check(build, path, *options, **environment):
     clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    return subprocess.run([build / "src/agent/aliquot-agent", "--check-config", path], env={**clean, **environment},
+    return subprocess.run([build / "src/agent/aliquot-agent", "--check-config", path, *options], env={**clean, **environment},
                           capture_output=True, text=True, timeout=30)
 
 
@@ -94,6 +94,12 @@ def test_environment(build, file):
     result = check(build, file("version: v1\n"), MIG_STRATEGY="mixd")
     assert result.returncode == 2
     assert "$MIG_STRATEGY" in result.stderr and "did you mean 'mixed'?" in result.stderr
+
+
+def test_an_option_hides_its_variable(build, file):
+    """Whatever it is."""
+    result = check(build, file("version: v1\n"), "--labels=off", GFD_OUTPUT_FILE="gfd")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_variables(build, file):
