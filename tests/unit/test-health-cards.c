@@ -25,6 +25,7 @@ static struct world {
     struct gpu_device card, other, small, big; /* small and big are instances of `card` */
     char dir[64];
     uint32_t holders; /* of each device */
+    unsigned counts;  /* of them */
     unsigned changes;
     char changed[GPU_UUID_MAX];
     enum health_state before;
@@ -35,6 +36,7 @@ static struct world {
 static uint32_t holders(const char *uuid, void *userdata) {
     (void) uuid;
     assert_ptr_equal(userdata, &w);
+    w.counts++;
     return w.holders;
 }
 
@@ -73,7 +75,9 @@ static void poll_all(void) {
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         struct gpu_device d = *all[i];
 
+        w.counts = 0;
         health_cards_judge(&w.cards, &d);
+        assert_int_equal(w.counts, 1); /* it looks at all shares of the node */
         all[i]->service = d.service;
         if (all[i]->healthy)
             memcpy(all[i]->reason, d.reason, sizeof(d.reason));

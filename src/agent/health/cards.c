@@ -69,9 +69,10 @@ struct before {
     char reason[HEALTH_TEXT_MAX];
 };
 
-/* Before a change, which decides on what the card has now: a container can have begun on it since
- * the last reading, and is no reason to reset it at once. */
-static struct before before_of(const struct health_cards *c, struct health_card *card) {
+/* A change decides on the containers that the card has now, which are counted here: one can have
+ * begun on it since the last reading, and the card is not reset below it. Its processes are those
+ * of that reading. Returns what the card was. */
+static struct before begin_change(const struct health_cards *c, struct health_card *card) {
     struct before b = {.state = card->health.state, .after_reset = card->health.after_reset};
 
     card->health.holders = c->options.holders(card->uuid, c->options.userdata);
@@ -224,6 +225,7 @@ static void take_parent(struct health_cards *c, const struct health_card *card,
 
 void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     struct health_card *card = card_of(c, d);
+    const struct before before = begin_change(c, card);
     const bool held = c->awaits_orders && !card->health.seen;
     struct health_reading reading = {.error = d->healthy ? NULL : d->reason,
                                      .needs_reset = d->needs_reset,
@@ -236,12 +238,10 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
                                      .divided = d->divided,
                                      .no_reset = d->kind != GPU_CARD || d->traits.vgpu != 0,
                                      .peer_away = peer_is_away(c, card),
-                                     .holders = c->options.holders(d->uuid, c->options.userdata),
+                                     .holders = card->health.holders,
                                      .processes = (uint32_t) d->nprocesses};
-    struct before before;
     const char *reason;
 
-    before = before_of(c, card);
     card->read_at = d->read_at;
     if (!d->saved && !d->released && !held)
         health_read(&card->health, c->options.rules, &reading, now_ms());
@@ -266,7 +266,7 @@ void health_cards_set_problem(struct health_cards *c, const char *uuid, enum hea
 
     if (!card)
         return;
-    before = before_of(c, card);
+    before = begin_change(c, card);
     health_set_problem(&card->health, c->options.rules, cause, text, now_ms());
     (void) take_change(c, card, &before);
 }
@@ -303,7 +303,7 @@ static void count_xid(struct health_card *card, uint32_t xid, bool by_log) {
 }
 
 static bool take_xid(struct health_cards *c, struct health_card *card, uint32_t xid, bool by_log) {
-    struct before before = before_of(c, card);
+    struct before before = begin_change(c, card);
 
     count_xid(card, xid, by_log);
     health_take_xid(&card->health, c->options.rules, xid, now_ms());
@@ -354,7 +354,7 @@ bool health_cards_log(struct health_cards *c, const struct kmsg_xid *x) {
 
 static bool take_order(struct health_cards *c, struct health_card *card, enum health_order order,
                        const char *origin) {
-    struct before before = before_of(c, card);
+    struct before before = begin_change(c, card);
 
     health_take_order(&card->health, c->options.rules, order, origin, now_ms());
     c->unsaved = true;
@@ -450,7 +450,7 @@ void health_cards_end(struct health_cards *c, const char *uuid, enum health_work
 
     if (!card)
         return;
-    before = before_of(c, card);
+    before = begin_change(c, card);
     card->working = false;
     health_work_done(&card->health, c->options.rules, work, error, now_ms());
     c->unsaved = true;
