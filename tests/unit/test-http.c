@@ -650,6 +650,28 @@ static void test_compressed_page(void **state) {
     assert_null(strstr(in.data, "Content-Encoding"));
 }
 
+/* Those of long pages would keep all other clients waiting. */
+static void test_length_of_compressed_pages(void **state) {
+    static const struct {
+        const char *request;
+        bool compressed;
+    } rows[] = {
+        {"HEAD /page?lines=50000 HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n", true},
+        {"HEAD /page?lines=60000 HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n", false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_close_ int fd = dial(*state);
+        _cleanup_buf_ struct buf in = BUF_INIT(0);
+
+        say(fd, rows[i].request, strlen(rows[i].request));
+        assert_int_equal(hear(fd, &in, true), 200);
+        assert_int_equal(strstr(in.data, "Content-Encoding: gzip\r\n") != NULL, rows[i].compressed);
+        if (!rows[i].compressed)
+            assert_true(strtoul(strstr(in.data, "Content-Length: ") + 16, NULL, 10) > (2 << 20));
+    }
+}
+
 static void test_format_of_metrics(void **state) {
     static const struct {
         const char *accept;
@@ -752,6 +774,7 @@ int main(void) {
         T(test_routes),
         T(test_head),
         T(test_compressed_page),
+        T(test_length_of_compressed_pages),
         T(test_format_of_metrics),
         cmocka_unit_test(test_accept_quality),
         T(test_keep_alive_and_pipelining),
