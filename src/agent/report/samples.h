@@ -75,7 +75,7 @@ struct dcgm_sample {
     struct gpu_sample gpu;          /* as in struct card_sample */
     struct gpu_errors errors;       /* of a card */
     uint64_t reserved;              /* memory that the driver keeps for itself */
-    uint32_t last_xid;              /* 0: none since the agent has started */
+    uint32_t last_xid;              /* 0: none; kept until the machine is booted */
     uint32_t licensed;              /* 0 or 1; of a vGPU */
 };
 
