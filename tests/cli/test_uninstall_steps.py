@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aliquot uninstall` against a kubectl that answers from files: what is removed, and in which order."""
 
+import argparse
+import json
 import pathlib
 
 import pytest
@@ -16,6 +18,7 @@ USERS = {"Pod": "/api/v1/pods", "Deployment": "/apis/apps/v1/deployments", "Stat
 NODES = "get nodes -o json"
 DELETE = "delete --ignore-not-found --wait=false -o name "
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+OWN_KINDS = ("elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas", "elasticgpureservations", "elasticgpus", "gpus")
 BY_LABEL = ("DaemonSet", "Deployment", "Job")
 BINDING = "get clusterrolebindings aliquot-agent -o json"
 AGENTS = "get daemonsets -n {} -l app.kubernetes.io/name=aliquot-agent -o json"
@@ -111,21 +114,86 @@ def release(cluster):
     return cluster
 
 
-def test_the_hook_may_delete_what_it_deletes(release, render):      # noqa: F811
-    """And no object that helm needs: it removes the revisions, the CRDs and the hook's rights itself."""
-    uninstall(release, *BEFORE, "--crds=delete")
-    made = render("--namespace", "gpus", "--set", "crds.keep=false")
-    by_namespace = {"": made["ClusterRole", "", "aliquot-uninstall"]["rules"]}
-    by_namespace["gpus"] = by_namespace[""] + made["Role", "gpus", "aliquot-uninstall"]["rules"]
-    gone = set(deleted(asked(release)))
-    named = {one for one in gone if "," not in one[1] and "-" != one[2][0]}
-    assert len(named) > 60
-    for namespace, kind, name in named:
-        rules = by_namespace.get(namespace, by_namespace[""])
-        assert any(kind in rule["resources"] and "delete" in rule["verbs"] and name in rule.get("resourceNames", []) for rule in rules), (
-            namespace, kind, name)
-    assert not any(kind in ("customresourcedefinitions", "namespaces", "secrets,configmaps") for _, kind, _ in gone)
+def options_of_kubectl():
+    parser = argparse.ArgumentParser()
+    for option in ("-n", "-o", "-l", "-f", "-p", "--raw", "--subresource", "--type", "--wait"):
+        parser.add_argument(option)
+    for flag in ("-A", "--all", "--ignore-not-found"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("words", nargs="+")
+    return parser
+
+
+def requests(call, labelled):
+    """(verb, namespace, resource, name) of what the call asks the API server for; name None: a list, all of it, or one that is new.
+    `labelled`: (resource, name) of what a selector finds."""
+    got = options_of_kubectl().parse_intermixed_args(call.split(" "))
+    verb, *words = got.words
+    if verb == "create":
+        yield verb, got.n, "jobs", None
+        return
+    kinds, *names = words or [got.raw.partition("?")[0].rpartition("/")[2]]
+    for kind in kinds.split(","):
+        if not names:
+            yield "list", got.n, kind, None
+        resource = kind + (f"/{got.subresource}" if got.subresource else "")
+        if names or verb != "get":
+            for name in names or [found for of, found in labelled if got.l and of == kind] or [None]:
+                yield verb, got.n, resource, name
+
+
+def allows(rules, verb, resource, name):
+    resource, _, group = resource.partition(".")
+    return any(verb in rule["verbs"] and resource in rule["resources"] and (not group or group in rule["apiGroups"])
+               and name in rule.get("resourceNames", [name]) for rule in rules)
+
+
+@pytest.fixture
+def used(release):
+    """A release with an agent and a node, and with an object of each kind that has finalizers."""
+    found, ordered = agents(), agents("--clean")
+    found["metadata"]["name"] = "aliquot-agent"
+    kept = {"metadata": {"name": "x", "namespace": "team", "finalizers": ["elasticgpu.io/x"]}}
+    release.answers |= {
+        AGENTS.format("gpus"): {"items": [found]}, "get daemonsets -n gpus aliquot-agent -o json": ordered,
+        NODES: {"items": [node(capacity={"elasticgpu.io/slot": "0"})]},
+        **{f"get {kind}.elasticgpu.io -A -o json": {"items": [kept]} for kind in OWN_KINDS}}
+    return release
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
+    """And it removes no object that helm needs: that removes the revisions, the CRDs and the hook's rights itself."""
+    made = render("--namespace", "gpus", "--set", "crds.keep=" + keep)
+    (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
+    everywhere = made["ClusterRole", "", "aliquot-uninstall"]["rules"]
+    rules = {"gpus": everywhere + made["Role", "gpus", "aliquot-uninstall"]["rules"]}
+    labelled = [(kind.lower() + "s", name) for (kind, _, name), one in made.items()
+                if one["metadata"].get("labels", {}).get("app.kubernetes.io/part-of") == "aliquot"]
+    uninstall(used, *hook["args"])
+    done = {one for call in asked(used) for one in requests(call, labelled)}
+    assert {verb for verb, *_ in done} == {"list", "get", "create", "patch", "delete"}
+    assert {("patch", None, "nodes/status", "n"), ("patch", "gpus", "daemonsets", "aliquot-agent"), ("create", "gpus", "jobs", None),
+            ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", "team", "elasticgpus.elasticgpu.io", "x")} <= done
+    assert [one for one in done if not allows(rules.get(one[1], everywhere), one[0], *one[2:])] == []
+    gone = {one[1:] for one in done if one[0] == "delete"}
+    assert len(gone) > 60
+    assert not any(kind in ("customresourcedefinitions", "namespaces") for _, kind, _ in gone)
     assert not any(name in ("aliquot-uninstall", LATER) for _, _, name in gone)
+    assert not any(call.startswith(DELETE) and "owner=helm" in call for call in asked(used))
+
+
+def test_the_job_that_stays_may_do_what_it_does(used, render):      # noqa: F811
+    made = render("--namespace", "gpus")
+    (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
+    (job,) = [json.loads(arg.removeprefix("--job=")) for arg in hook["args"] if arg.startswith("--job=")]
+    (later,) = job["spec"]["template"]["spec"]["containers"]
+    uninstall(used, *(arg for arg in later["args"] if arg != "--wait"))
+    done = {one for call in asked(used) for one in requests(call, [])}
+    assert done == {("get", None, "clusterrolebindings", "aliquot-agent"), ("list", None, "nodes", None),
+                    ("patch", None, "nodes/status", "n"), ("delete", None, "clusterroles", LATER)}
+    rules = made["ClusterRole", "", LATER]["rules"]
+    assert [one for one in done if not allows(rules, one[0], *one[2:])] == []
 
 
 def test_the_hook_leaves_a_job(release):
