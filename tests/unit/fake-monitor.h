@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The test is the driver: what the agent's monitor has to say is in `snapshot` and `polls`. */
+/* The test is the driver: what the agent's monitor has to say is in `snapshot` and `polls`. How
+ * often it was told to read the cards is in `polls_wanted`. */
 
 #include <errno.h>
 #include <stdint.h>
@@ -9,7 +10,7 @@
 #include "gpu/nvml/monitor.h"
 
 static struct gpu_snapshot snapshot;
-static uint64_t polls;
+static uint64_t polls, polls_wanted;
 static const char *monitor_text = ""; /* what is wrong with the driver */
 
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
@@ -24,6 +25,7 @@ void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *
 
 uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
     (void) m;
+    polls_wanted++;
     return 0;
 }
 

@@ -24,7 +24,7 @@
 
 /* What its operations were called with. */
 static struct {
-    unsigned prefers, allocates, prepares;
+    unsigned prefers, allocates, prepares, polls, waits;
     char allocated[BACKEND_ID_SIZE], prepared[BACKEND_ID_SIZE];
     bool companion;
     int refusal; /* of the next `allocate`; 0: none */
@@ -110,7 +110,9 @@ static enum verdict named_prepare(struct shares *s, const struct backend_ids *id
     (void) snprintf(seen.prepared, sizeof(seen.prepared), "%s", ids->ids[0]);
     (void) snprintf(seen.nonce, sizeof(seen.nonce), "%s", p->nonce);
     (void) snprintf(seen.pod_uid, sizeof(seen.pod_uid), "%s", p->pod_uid);
-    return VERDICT_GRANT;
+    seen.polls += !*p->polled;
+    *p->polled = true;
+    return seen.waits > 0 && seen.waits-- > 0 ? VERDICT_WAIT : VERDICT_GRANT;
 }
 
 static const struct backend backend_named = {
@@ -736,6 +738,11 @@ static void calls_reach_the_back_end(void **state) {
     assert_false(seen.companion); /* the share carries no instance */
     assert_true(nonce_of_cdi_name(seen.slot, nonce));
     assert_string_equal(seen.nonce, nonce);
+    seen.waits = 2; /* tries of one call, with one poll */
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 5000);
+    assert_int_equal(f->result.status, GRPC_OK);
+    assert_int_equal(seen.prepares, 4);
+    assert_int_equal(seen.polls, 2);
     uv_close((uv_handle_t *) &prestarts.wake, NULL);
 }
 

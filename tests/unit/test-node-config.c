@@ -306,6 +306,27 @@ static void notes(void **state) {
                         "containers by CDI\n");
 }
 
+/* The channels can come from the environment. */
+static void required_without_a_channel(void **state) {
+    static const char text[] = "version: v1\nimex: {required: true}\n";
+    struct config_overrides over = {0};
+    size_t channels = 0;
+
+    (void) state;
+    while (strcmp(config_variable_name(channels), "IMEX_CHANNEL_IDS") != 0)
+        channels++;
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_(node_config_freep) struct node_config *c = NULL;
+
+        over.variables[channels] = i == 0 ? NULL : "0";
+        assert_int_equal(node_config_parse(text, strlen(text), NODE, &c, NULL), 0);
+        assert_int_equal(node_config_override(c, &over, NULL), 0);
+        assert_string_equal(
+            buf_str(&c->notes),
+            i == 0 ? "imex.required has no effect here: imex.channelIDs names no channel\n" : "");
+    }
+}
+
 static void overrides(void **state) {
     static const char text[] = "version: v1\nflags: {migStrategy: single}\n"
                                "aliquot: {health: {fatalXids: [45], ignoreXids: [79]}}\n";
@@ -433,6 +454,7 @@ int main(void) {
         cmocka_unit_test(health_and_reset),
         cmocka_unit_test(without_a_file),
         cmocka_unit_test(notes),
+        cmocka_unit_test(required_without_a_channel),
         cmocka_unit_test(overrides),
         cmocka_unit_test(names_of_cards),
         cmocka_unit_test(names_of_mig_resources),

@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "fake-monitor.h"
+#include "gpu/driver/extra_nodes.h"
 #include "share/ledger.h"
 
 #define N1 "00000000000000000000000000000001"
@@ -66,6 +67,8 @@ enum verdict __wrap_grant_judge(const struct grant_world *w, const char *pod_uid
     assert_int_equal(slot_grant_make(&w->pod->pod, &a, container, ret, why), 0);
     return VERDICT_GRANT;
 }
+
+static bool polled; /* in the present call of kubelet */
 
 struct fixture {
     struct shares shares;
@@ -161,7 +164,8 @@ static int teardown(void **state) {
 
 static enum verdict give(struct fixture *f, const char *nonce, const char *uid, const char *uuid,
                          struct err *why) {
-    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+    const struct provision p = {
+        .nonce = nonce, .pod_uid = uid, .container = "main", .polled = &polled};
 
     why->text[0] = 0;
     return provision_whole(&f->shares, &p, &uuid, 1, false, why);
@@ -299,7 +303,8 @@ static void init_and_app_have_one_device(void **state) {
 
 static enum verdict give_card(struct fixture *f, const char *nonce, const char *uid, bool replica,
                               struct err *why) {
-    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+    const struct provision p = {
+        .nonce = nonce, .pod_uid = uid, .container = "main", .polled = &polled};
     const char *card = "GPU-0";
 
     return provision_whole(&f->shares, &p, &card, 1, replica, why);
@@ -333,7 +338,8 @@ static void a_whole_card_has_one_pod(void **state) {
 
 static enum verdict give_part(struct fixture *f, const char *nonce, const char *uid, uint32_t part,
                               struct err *why) {
-    const struct provision p = {.nonce = nonce, .pod_uid = uid, .container = "main"};
+    const struct provision p = {
+        .nonce = nonce, .pod_uid = uid, .container = "main", .polled = &polled};
     const struct assigned_device device = {.uuid = "GPU-0",
                                            .core = 100 / part,
                                            .memory = 80 * GIB / part,
@@ -394,17 +400,43 @@ static void a_restarted_container_waits_for_its_card(void **state) {
     (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, N1);
     assert_int_equal(unlink(path), 0);
     snapshot.devices[0].saved = true;
+    polls_wanted = 0;
+    polled = false;
     assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_WAIT);
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_WAIT);
+    assert_int_equal(polls_wanted, 1);
     assert_non_null(strstr(why.text, "the number of GPU GPU-0 is not known"));
     assert_int_not_equal(access(path, F_OK), 0);
     snapshot.devices[0].saved = false;
     (void) snprintf(node, sizeof(node), "%s/dev/nvidia0", f->dir);
     assert_int_equal(unlink(node), 0);
+    polled = false;
     assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_WAIT);
+    assert_int_equal(polls_wanted, 2);
     assert_string_equal(why.text, "/dev/nvidia0 is not on this node");
     put(f, "/dev/nvidia0", "");
     assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
     assert_int_equal(access(path, F_OK), 0);
+}
+
+/* Neither comes by waiting: kubelet has the reason at once. */
+static void a_container_is_refused_at_once(void **state) {
+    struct fixture *f = *state;
+    struct err why;
+
+    serve_shares();
+    polls_wanted = 0;
+    polled = false;
+    f->shares.extras = GPU_EXTRA_IMEX | GPU_EXTRA_IMEX_REQUIRED;
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_DENY);
+    assert_non_null(strstr(why.text, "imex.required"));
+    f->shares.extras = 0;
+    assert_int_equal(symlink("/nonexistent/cdi", f->cdi), 0);
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_DENY);
+    assert_int_equal(why.code, ENOENT);
+    assert_int_equal(polls_wanted, 0);
+    assert_int_equal(unlink(f->cdi), 0);
+    assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
 }
 
 /* The agent starts after one of a later release, which has raised the version of the record. */
@@ -530,6 +562,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(fewer_replicas_wait_for_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_waits_for_its_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_container_is_refused_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_of_a_newer_agent_is_filled_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_companion_of_a_newer_agent_is_filled_again, setup,
                                         teardown),

@@ -231,6 +231,9 @@ int node_config_override(struct node_config *c, const struct config_overrides *o
     r = config_variables_apply(c, over->variables, err);
     if (r < 0)
         return r;
+    if (c->imex_required && !c->imex)
+        buf_printf(&c->notes,
+                   "imex.required has no effect here: imex.channelIDs names no channel\n");
     c->mps_cards = over->mps_cards;
     if (c->mig_strategy == MIG_STRATEGY_SINGLE && !over->gpu_is_elsewhere)
         return err_set(err, EINVAL,

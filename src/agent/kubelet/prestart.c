@@ -52,7 +52,7 @@ struct prestart {
     size_t ncandidates;
     uint64_t began, until; /* loop time */
     uv_timer_t timer;
-    bool over;
+    bool over, polled;
     struct err why; /* what it waits for */
     struct prestart *prev, *next;
 };
@@ -150,7 +150,8 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
                                       .pod_uid = c->pod_uid,
                                       .container = c->container,
                                       .companion = c->companion,
-                                      .began = p->began};
+                                      .began = p->began,
+                                      .polled = &p->polled};
     const struct backend_ids ids = {.resource = c->resource,
                                     .devices = kubelet_devices(p->all->kubelet),
                                     .ids = p->ids,

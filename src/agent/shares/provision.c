@@ -71,6 +71,21 @@ static int add_mps(const struct shares *s, const struct slot_grant *g, struct gp
     return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
 }
 
+/* While a driver is exchanged its files are not there: that is waited for, as for its cards. */
+static int driver_edits(const struct shares *s, const struct slot_grant *g,
+                        const struct gpu_device *const *devices, size_t n, const char *shadow,
+                        struct gpu_edits *edits, struct err *err) {
+    int r;
+
+    if (!s->driver)
+        return err_set(err, ENODEV, "no GPU driver was found on this node");
+    r = gpu_driver_edits(s->driver, &s->places, devices, n, g->driver, shadow, edits, err);
+    if (r != -ENOENT)
+        return r;
+    err->code = ENODEV;
+    return -ENODEV;
+}
+
 /* What a container gets with its share, or with a slot whose share another one carries. */
 static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
                        struct err *err) {
@@ -85,11 +100,8 @@ static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edi
         if (!devices[n] || devices[n++]->divided)
             return err_set(err, ENODEV, "GPU %s is not on this node", g->devices[i].uuid);
     }
-    if (n > 0 && !s->driver)
-        return err_set(err, ENODEV, "no GPU driver was found on this node");
     if (n > 0)
-        r = gpu_driver_edits(s->driver, &s->places, devices, n, g->driver, s->library.shadow, edits,
-                             err);
+        r = driver_edits(s, g, devices, n, s->library.shadow, edits, err);
     if (r < 0)
         return r;
     slot_dir(&s->slots, slot->nonce, share);
@@ -121,9 +133,7 @@ static int whole_edits(struct shares *s, const struct slot_grant *g, struct gpu_
             return err_set(err, ENODEV, "device %s is not on this node", g->whole[n].uuid);
         n++;
     }
-    if (!s->driver)
-        return err_set(err, ENODEV, "no GPU driver was found on this node");
-    r = gpu_driver_edits(s->driver, &s->places, devices, n, g->driver, "", edits, err);
+    r = driver_edits(s, g, devices, n, "", edits, err);
     if (r < 0)
         return r;
     r = ldcache_edits(s, edits);
@@ -236,13 +246,15 @@ static enum verdict fill_share(struct shares *s, const struct provision *p,
     return newer ? mend_share(s, *ret, why) : VERDICT_GRANT; /* its files may be of another form */
 }
 
-static enum verdict finish(struct shares *s, const struct slot *slot, struct err *why) {
+static enum verdict finish(struct shares *s, const struct provision *p, const struct slot *slot,
+                           struct err *why) {
     if (write_cdi(s, slot, why) == 0)
         return VERDICT_GRANT;
-    /* While the driver is exchanged its files are not there. */
-    if (why->code != ENODEV && why->code != ENOENT)
+    if (why->code != ENODEV)
         return deny_unwritten(why);
-    (void) gpu_monitor_poll(s->monitor);
+    if (!*p->polled)
+        (void) gpu_monitor_poll(s->monitor);
+    *p->polled = true;
     return VERDICT_WAIT;
 }
 
@@ -258,7 +270,7 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
         if (v == VERDICT_GRANT)
             v = fill_share(s, p, &grant, &slot, why);
     }
-    return v == VERDICT_GRANT ? finish(s, slot, why) : v;
+    return v == VERDICT_GRANT ? finish(s, p, slot, why) : v;
 }
 
 /* ---- whole devices ---- */
@@ -338,7 +350,7 @@ enum verdict provision_whole(struct shares *s, const struct provision *p, const 
             return deny_unwritten(why);
         log_whole(slot);
     }
-    return finish(s, slot, why);
+    return finish(s, p, slot, why);
 }
 
 /* ---- replicas with a part of the card ---- */
@@ -404,5 +416,5 @@ enum verdict provision_parts(struct shares *s, const struct provision *p,
             return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
         v = fill_share(s, p, &grant, &slot, why);
     }
-    return v == VERDICT_GRANT ? finish(s, slot, why) : v;
+    return v == VERDICT_GRANT ? finish(s, p, slot, why) : v;
 }

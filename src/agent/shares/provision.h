@@ -21,6 +21,7 @@ struct provision {
     const char *container;
     bool companion; /* another slot of the container carries its share; not of whole devices */
     uint64_t began; /* loop time of the request */
+    bool *polled;   /* for this request the cards have been read once more */
 };
 
 /* VERDICT_GRANT: the slot is filled and the container can start. VERDICT_WAIT: not yet; `why` has

@@ -56,9 +56,9 @@ void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_pl
  * names of the driver's libcuda.so.1 and libnvidia-ml.so.1, which then are beside them as
  * libcuda-driver.so.1 and libnvidia-ml-driver.so.1. Optional files that are not here are left out.
  * A MIG instance comes with its card's node and both of its capability nodes. -ENOSPC when there
- * are more than GPU_EDITS_MAX, -ENOENT when a node or one of those two libraries is missing,
- * -ENODEV and -EBADMSG as gpu/driver/capabilities.h, -ENODEV as gpu/driver/minor.h; `ret` is empty
- * then. */
+ * are more than GPU_EDITS_MAX, -ENOENT when a node or one of those two libraries is missing (while
+ * a driver is exchanged: callers wait), -ENODEV and -EBADMSG as gpu/driver/capabilities.h, -ENODEV
+ * as gpu/driver/minor.h (callers wait); `ret` is empty then. */
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices, uint8_t capabilities,
                      const char *shadow, struct gpu_edits *ret, struct err *err);
