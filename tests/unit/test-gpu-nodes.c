@@ -185,7 +185,6 @@ static void a_card_without_an_answer_is_not_asked(void **state) {
     static const struct gpu_device rows[] = {
         {.healthy = false},
         {.healthy = true, .saved = true},
-        {.healthy = true, .late = true},
         {.healthy = true, .stale = true},
         {.healthy = true, .released = true},
     };
@@ -207,7 +206,7 @@ static void a_card_without_an_answer_is_not_asked(void **state) {
         card.minor = 5;
         (void) snprintf(card.pci, sizeof(card.pci), "00000000:3B:00.0");
         assert_int_equal(edits_of(driver, &places, &card, NULL, &edits, &err), -ENODEV);
-        assert_non_null(strstr(err.text, "is not known: the last poll has no answer"));
+        assert_non_null(strstr(err.text, "is not known: the card does not answer"));
         assert_int_equal(edits.count, 0);
     }
     (void) alarm(0);

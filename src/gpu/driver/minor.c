@@ -48,8 +48,9 @@ static int read_minor(const char *root, const struct gpu_device *device, const c
     return r < 0 ? r : minor_parse(buf_str(&text), uuid, ret);
 }
 
+/* A card that is always late works, and its containers are to start. */
 static bool has_answered(const struct gpu_device *d) {
-    return d->healthy && !d->saved && !d->late && !d->stale && !d->released;
+    return d->healthy && !d->saved && !d->stale && !d->released;
 }
 
 int minor_check(const char *root, const struct gpu_device *device, struct err *err) {
@@ -58,8 +59,7 @@ int minor_check(const char *root, const struct gpu_device *device, struct err *e
     int r;
 
     if (!has_answered(device))
-        return err_set(err, ENODEV,
-                       "the number of GPU %s is not known: the last poll has no answer of the card",
+        return err_set(err, ENODEV, "the number of GPU %s is not known: the card does not answer",
                        uuid);
     r = read_minor(root, device, uuid, &minor);
     if (r == -ENOENT || (r == 0 && minor == device->minor))

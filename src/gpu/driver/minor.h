@@ -11,8 +11,8 @@ struct gpu_device;
 
 /* Whether `device->minor` is that number: 0 or -ENODEV. `root` is what the path of /proc begins
  * with, in the agent's view. The module takes locks of the card for its answer, and the caller
- * waits for them: a card that has not answered the last poll in time is not asked, its number is
- * not known. What remains is a card that hangs since its last answer.
+ * waits for them: a card that does not answer is not asked, its number is not known. What remains
+ * is a card that hangs and has not been found unhealthy yet.
  *
  * Where the module has no file for the card, or the card no PCI address, the number counts that the
  * card has reported. */
