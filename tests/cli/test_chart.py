@@ -232,6 +232,10 @@ def test_what_cleans_has_few_rights_and_loses_them(render):
     roles = [made["ClusterRole", "", "aliquot-uninstall"], made["Role", "default", "aliquot-uninstall"]]
     assert set().union(*map(broad_rights, roles)) == BROAD
     assert broad_rights(made["ClusterRole", "", "aliquot-uninstall-nodes"]) == {("", "nodes", "list"), ("", "nodes/status", "patch")}
+    (later,) = [json.loads(option.removeprefix("--job=")) for option in job["spec"]["template"]["spec"]["containers"][0]["args"]
+                if option.startswith("--job=")]
+    assert later["metadata"]["name"] == "aliquot-uninstall-nodes" and later["spec"]["activeDeadlineSeconds"] == 900
+    assert later["spec"]["backoffLimit"] == 4 and later["spec"]["ttlSecondsAfterFinished"] == 60
     hooks = [one for (_, _, name), one in made.items() if name == "aliquot-uninstall"]
     assert len(hooks) == 6 and all("hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for one in hooks)
     later = [one["metadata"]["annotations"] for (_, _, name), one in made.items() if name == "aliquot-uninstall-nodes"]

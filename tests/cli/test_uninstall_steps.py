@@ -106,9 +106,27 @@ LATER = "aliquot-uninstall-nodes"
 BEFORE = ("--system=gpus", "--hook=before", '--job={"kind":"Job"}')
 
 
+OWN_JOB = "get -n gpus jobs aliquot-uninstall -o json --show-managed-fields"
+LATER_JOB = DELETE + f"-n gpus jobs {LATER}"
+OWNED = ("clusterrolebindings", "serviceaccounts", "jobs")
+NOT_BY_HELM = "made by kubectl, Argo CD or Flux, not by helm: nothing is removed"
+
+
+def made_by(manager, **notes):
+    return {"metadata": {"annotations": {"helm.sh/hook": "pre-delete", **notes}, "managedFields": [
+        {"manager": "kube-controller-manager", "subresource": "status"}, {"manager": manager}]}}
+
+
+def own(kind):
+    return (f'patch -n gpus {kind} {LATER} --type=merge -p {{"metadata":{{"ownerReferences":[{{"apiVersion":"rbac.authorization.k8s.io/v1",'
+            f'"kind":"ClusterRole","name":"{LATER}","uid":"role-uid"}}]}}}}')
+
+
 @pytest.fixture
 def release(cluster):
     """One of helm, with the role for the Job that stays."""
+    cluster.answers[OWN_JOB] = made_by("helm")
+    cluster.answers |= {own(kind): {} for kind in OWNED}
     cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
     cluster.answers |= {f"get clusterroles {LATER} -o json": {"metadata": {"uid": "role-uid"}}, "create -n gpus -f /dev/fd/3": {}}
     return cluster
@@ -118,7 +136,7 @@ def options_of_kubectl():
     parser = argparse.ArgumentParser()
     for option in ("-n", "-o", "-l", "-f", "-p", "--raw", "--subresource", "--type", "--wait"):
         parser.add_argument(option)
-    for flag in ("-A", "--all", "--ignore-not-found"):
+    for flag in ("-A", "--all", "--ignore-not-found", "--show-managed-fields"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("words", nargs="+")
     return parser
@@ -163,23 +181,28 @@ def used(release):
 
 @pytest.mark.parametrize("keep", ["true", "false"])
 def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
-    """And it removes no object that helm needs: that removes the revisions, the CRDs and the hook's rights itself."""
+    """And it removes no object that helm needs: that removes the revisions, the CRDs and the hook's rights itself. With a Job of an
+    earlier call, and with an error at the end, after which the rights of the Job that stays go, too."""
     made = render("--namespace", "gpus", "--set", "crds.keep=" + keep)
     (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
     everywhere = made["ClusterRole", "", "aliquot-uninstall"]["rules"]
     rules = {"gpus": everywhere + made["Role", "gpus", "aliquot-uninstall"]["rules"]}
     labelled = [(kind.lower() + "s", name) for (kind, _, name), one in made.items()
                 if one["metadata"].get("labels", {}).get("app.kubernetes.io/part-of") == "aliquot"]
-    uninstall(used, *hook["args"])
+    used.answers[LATER_JOB] = f"jobs/{LATER}"
+    del used.answers[own("jobs")]
+    uninstall(used, *hook["args"], status=1)
     done = {one for call in asked(used) for one in requests(call, labelled)}
     assert {verb for verb, *_ in done} == {"list", "get", "create", "patch", "delete"}
     assert {("patch", None, "nodes/status", "n"), ("patch", "gpus", "daemonsets", "aliquot-agent"), ("create", "gpus", "jobs", None),
+            ("get", "gpus", "jobs", "aliquot-uninstall"), ("get", "gpus", "jobs", LATER),
             ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", "team", "elasticgpus.elasticgpu.io", "x")} <= done
     assert [one for one in done if not allows(rules.get(one[1], everywhere), one[0], *one[2:])] == []
     gone = {one[1:] for one in done if one[0] == "delete"}
     assert len(gone) > 60
     assert not any(kind in ("customresourcedefinitions", "namespaces") for _, kind, _ in gone)
-    assert not any(name in ("aliquot-uninstall", LATER) for _, _, name in gone)
+    assert not any(name == "aliquot-uninstall" for _, _, name in gone)
+    assert {kind for _, kind, name in gone if name == LATER} == {"jobs", "clusterrolebindings", "serviceaccounts", "clusterroles"}
     assert not any(call.startswith(DELETE) and "owner=helm" in call for call in asked(used))
 
 
@@ -202,17 +225,58 @@ def test_the_hook_leaves_a_job(release):
     assert f"Job {LATER} in gpus removes what kubelet writes again" in told
     calls = asked(release)
     assert calls[-4].startswith("create -n gpus -f /dev/fd/")
-    for kind, call in zip(("clusterrolebindings", "serviceaccounts", "jobs"), calls[-3:]):
-        assert call.startswith(f"patch -n gpus {kind} {LATER} --type=merge -p ") and '"uid":"role-uid"' in call, call
-    del release.answers[f"get clusterroles {LATER} -o json"]
-    assert f"no ClusterRole {LATER} for the Job" in uninstall(release, *BEFORE, status=1)
+    assert calls[-3:] == [own(kind) for kind in OWNED]
+    assert calls.index(LATER_JOB) < calls.index(f"get clusterroles {LATER} -o json")
 
 
-def test_the_hook_of_no_release(cluster):
-    """`kubectl apply` of all that `helm template` makes has created the Job."""
-    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"name": "aliquot-agent"}}
-    assert "helm does not remove them: nothing is removed" in uninstall(cluster, *BEFORE)
-    assert asked(cluster) == ["get clusterroles aliquot-agent -o json"]
+@pytest.mark.parametrize("gone", [f"get clusterroles {LATER} -o json", *map(own, OWNED)])
+def test_the_hook_leaves_nothing_after_an_error(release, gone):
+    """What is gone cannot be owned, or be the owner: an earlier call's, for example, is on its way out."""
+    del release.answers[gone]
+    said = uninstall(release, *BEFORE, status=1)
+    assert f"Job {LATER} in gpus removes" not in said
+    assert f"no ClusterRole {LATER} for the Job" in said or "(NotFound)" in said
+    assert asked(release)[-4:] == [DELETE + f"-n gpus {kind} {LATER}" for kind in (
+        "jobs", "clusterrolebindings", "serviceaccounts", "clusterroles")]
+
+
+def test_the_job_of_an_earlier_call_does_not_end(release):
+    """It is waited for as long as pods are."""
+    release.answers |= {LATER_JOB: f"jobs/{LATER}", f"get -n gpus jobs {LATER} -o json": {"metadata": {}}}
+    assert f"Job {LATER} of an earlier call is still there" in uninstall(release, *BEFORE, "--timeout=0", status=1)
+    assert not any(call.startswith("create ") for call in asked(release))
+
+
+def test_the_hook_of_no_release(release):
+    """By what makes no Job of itself that is known, as `helm template | kubectl create` with another client."""
+    release.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"name": "aliquot-agent"}}
+    assert "helm does not remove them: nothing is removed" in uninstall(release, *BEFORE)
+    assert asked(release) == [OWN_JOB, "get clusterroles aliquot-agent -o json"]
+
+
+@pytest.mark.parametrize("job", [
+    made_by("kubectl"), made_by("kubectl-client-side-apply"), made_by("kubectl-create"), made_by("argocd-controller"),
+    made_by("kustomize-controller"), made_by("mine", **{"kubectl.kubernetes.io/last-applied-configuration": "{}"})])
+def test_the_hook_is_applied_over_a_release(release, job):
+    """Whose marks its objects still have, or which an earlier call has begun to remove."""
+    release.answers[OWN_JOB] = job
+    assert NOT_BY_HELM in uninstall(release, *BEFORE)
+    del release.answers["get clusterroles aliquot-agent -o json"]
+    assert NOT_BY_HELM in uninstall(release, *BEFORE)
+    assert not [call for call in asked(release) if not call.startswith("get ")]
+
+
+@pytest.mark.parametrize("manager", ["helm", "helm-controller", "terraform-provider-helm_v3", "my-kubectl"])
+def test_the_hook_of_any_program_with_helm_in_it(release, manager):
+    release.answers[OWN_JOB] = made_by(manager)
+    assert f"Job {LATER} in gpus removes" in uninstall(release, *BEFORE)
+
+
+def test_what_has_made_the_hook_is_not_known(release):
+    del release.answers[OWN_JOB]
+    assert "no Job aliquot-uninstall in gpus that says what has made it" in uninstall(release, *BEFORE, status=1)
+    assert "--hook=before needs --system" in uninstall(release, "--hook=before", status=1)
+    assert asked(release) == [OWN_JOB]
 
 
 def test_the_job_that_stays_ends_with_an_installation(cluster):

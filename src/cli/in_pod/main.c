@@ -29,7 +29,7 @@
 static const char *arg_namespace = "default", *arg_selector, *arg_fields, *arg_output;
 static const char *arg_address, *arg_image, *arg_restart, *arg_dry_run, *arg_overrides;
 static const char *arg_raw, *arg_file, *arg_type, *arg_patch, *arg_subresource, *arg_wait;
-static bool arg_everywhere, arg_all, arg_ignore;
+static bool arg_everywhere, arg_all, arg_ignore, arg_managed;
 
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "the namespace", opt_string, &arg_namespace},
@@ -38,6 +38,7 @@ static const struct opt options[] = {
     {"field-selector", 0, "SELECTOR", "objects with these fields", opt_string, &arg_fields},
     {"output", 'o', "json|name", "taken; `get` prints JSON, `delete` names", opt_string,
      &arg_output},
+    {"show-managed-fields", 0, NULL, "taken: `get` prints all fields", opt_flag, &arg_managed},
     {"raw", 0, "PATH", "what the API server has there", opt_string, &arg_raw},
     {"filename", 'f', "FILE", "the object to create, as JSON", opt_string, &arg_file},
     {"type", 0, "merge|strategic", "of the patch", opt_string, &arg_type},

@@ -127,12 +127,16 @@ static int remove_installation(struct removal *r, struct err *err) {
     int e = 0;
 
     if (r->caller == REMOVAL_BY_HELM)
-        e = removal_is_of_helm(&begin, err);
+        e = removal_is_of_helm(r, &begin, err);
     if (e < 0 || !begin)
         return e;
     if (r->caller != REMOVAL_AFTERWARDS)
         e = removal_locate(r, err);
-    return e < 0 ? e : take_steps(r, err);
+    if (e >= 0)
+        e = take_steps(r, err);
+    if (e < 0 && r->caller == REMOVAL_BY_HELM)
+        removal_leave_nothing(r);
+    return e;
 }
 
 int cmd_uninstall(int argc, char **argv) {

@@ -81,9 +81,9 @@ int removal_locate(struct removal *r, struct err *err);
 /* 1: Aliquot is installed (again): its agents' binding is there. */
 int removal_is_installed(struct err *err);
 
-/* Whether the objects that helm is about to remove are a release's. Templates that were applied by
- * other means have the Job of the hook among them, which must do nothing then; that is said. */
-int removal_is_of_helm(bool *ret, struct err *err);
+/* Whether helm is about to remove a release. Templates that were applied by other means, also over
+ * a release, have the Job of the hook among them, which must do nothing then; that is said. */
+int removal_is_of_helm(const struct removal *r, bool *ret, struct err *err);
 
 /* The steps, in their order. More than 0: something is left, which has been said, and the other
  * steps are still to be done. */
@@ -101,4 +101,9 @@ int removal_of_namespace(const struct removal *r, struct err *err);
 int removal_of_location(const struct removal *r, struct err *err);
 int removal_of_node_entries(const struct removal *r, struct err *err);
 int removal_leave_job(const struct removal *r, struct err *err);
+
+/* In place of that step, after an error: helm has made the rights of the Job already. What cannot
+ * be removed is said. */
+void removal_leave_nothing(const struct removal *r);
+/* The last step of that Job. */
 int removal_of_last_rights(const struct removal *r, struct err *err);
