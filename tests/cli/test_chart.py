@@ -216,7 +216,7 @@ BROAD = {("", "pods", "list"), ("", "nodes", "list"), ("", "nodes/status", "patc
          *(("apps", kind, "list") for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")),
          *(("batch", kind, "list") for kind in ("jobs", "cronjobs")),
          *(("elasticgpu.io", kind, verb) for kind in ("elasticgpuclaims", "elasticgpus") for verb in ("list", "patch")),
-         *(("elasticgpu.io", "gpus", verb) for verb in ("list", "delete"))}
+         *(("elasticgpu.io", "gpus", verb) for verb in ("list", "deletecollection"))}
 
 
 def broad_rights(role):

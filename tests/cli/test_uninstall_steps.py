@@ -144,15 +144,17 @@ def options_of_kubectl():
 
 def requests(call, labelled):
     """(verb, namespace, resource, name) of what the call asks the API server for; name None: a list, all of it, or one that is new.
-    `labelled`: (resource, name) of what a selector finds."""
+    `labelled`: (resource, name) of what a selector finds. As aliquot-kubectl does it."""
     got = options_of_kubectl().parse_intermixed_args(call.split(" "))
     verb, *words = got.words
     if verb == "create":
         yield verb, got.n, "jobs", None
         return
     kinds, *names = words or [got.raw.partition("?")[0].rpartition("/")[2]]
+    if got.all:
+        verb = "deletecollection"
     for kind in kinds.split(","):
-        if not names:
+        if not names and not got.all:
             yield "list", got.n, kind, None
         resource = kind + (f"/{got.subresource}" if got.subresource else "")
         if names or verb != "get":
@@ -193,7 +195,7 @@ def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
     del used.answers[own("jobs")]
     uninstall(used, *hook["args"], status=1)
     done = {one for call in asked(used) for one in requests(call, labelled)}
-    assert {verb for verb, *_ in done} == {"list", "get", "create", "patch", "delete"}
+    assert {verb for verb, *_ in done} == {"list", "get", "create", "patch", "delete", "deletecollection"}
     assert {("patch", None, "nodes/status", "n"), ("patch", "gpus", "daemonsets", "aliquot-agent"), ("create", "gpus", "jobs", None),
             ("get", "gpus", "jobs", "aliquot-uninstall"), ("get", "gpus", "jobs", LATER),
             ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", "team", "elasticgpus.elasticgpu.io", "x")} <= done

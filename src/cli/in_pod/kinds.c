@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/in_pod/kinds.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -45,11 +46,13 @@ static const struct kind kinds[] = {
     {"gpus.elasticgpu.io", OWN, true},
 };
 
-const struct kind *kind_find(const char *name, size_t len) {
+int kind_find(const char *name, size_t len, const struct kind **ret, struct err *err) {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strncmp(kinds[i].name, name, len) == 0 && kinds[i].name[len] == '\0')
-            return &kinds[i];
-    return NULL;
+        if (strncmp(kinds[i].name, name, len) == 0 && kinds[i].name[len] == '\0') {
+            *ret = &kinds[i];
+            return 0;
+        }
+    return err_set(err, EINVAL, "no kind %.*s is known to aliquot-kubectl", (int) len, name);
 }
 
 const char *kind_name(const struct kind *kind) {

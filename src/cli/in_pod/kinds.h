@@ -8,9 +8,8 @@
 
 struct kind;
 
-/* By the name that kubectl takes, of `len` bytes: "nodes", "gpus.elasticgpu.io"; NULL: not known.
- */
-const struct kind *kind_find(const char *name, size_t len);
+/* By the name that kubectl takes, of `len` bytes: "nodes", "gpus.elasticgpu.io". */
+int kind_find(const char *name, size_t len, const struct kind **ret, struct err *err);
 
 /* The name. */
 const char *kind_name(const struct kind *kind);

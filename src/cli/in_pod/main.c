@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "cli/args.h"
+#include "cli/in_pod/deletion.h"
 #include "cli/in_pod/kinds.h"
 #include "cli/in_pod/request.h"
 #include "kube/api/client.h"
@@ -87,12 +88,6 @@ static int show_version(struct buf *out, struct err *err) {
     return r;
 }
 
-static int find_kind(const char *name, size_t len, const struct kind **ret, struct err *err) {
-    *ret = kind_find(name, len);
-    return *ret ? 0
-                : err_set(err, EINVAL, "no kind %.*s is known to aliquot-kubectl", (int) len, name);
-}
-
 /* Of a list: NULL as its name. */
 static int get(const struct kind *kind, const char *name, struct buf *out, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
@@ -109,64 +104,18 @@ static int get(const struct kind *kind, const char *name, struct buf *out, struc
 
 /* ---- writing ---- */
 
-static int delete_one(const struct kind *kind, const char *namespace, const char *name,
-                      struct buf *out, struct err *err) {
-    _cleanup_buf_ struct buf path = BUF_INIT(PATH_LEN);
-    _cleanup_buf_ struct buf answer = BUF_INIT(0);
-    int r;
+static int delete_objects(const char *kinds, const char *const *names, int n, struct buf *out,
+                          struct err *err) {
+    const struct deletion d = {.kinds = kinds,
+                               .names = names,
+                               .n = n,
+                               .namespace = arg_namespace,
+                               .selector = arg_selector,
+                               .all = arg_all};
 
-    kind_put_path(kind, namespace, name, &path);
-    /* As kubectl: the API server's default leaves the pods of a Job. */
-    kind_put_parameter(&path, "propagationPolicy", "Background");
-    if (buf_error(&path) < 0)
-        return err_set(err, ENAMETOOLONG, "the name %s is too long", name);
-    r = request_send(&(struct request){.method = "DELETE", .path = buf_str(&path)}, &answer, err);
-    if (r == 0)
-        buf_printf(out, "%s/%s\n", kind_name(kind), name);
-    return r < 0 && strstr(err->text, "(NotFound)") ? 0 : r;
-}
-
-static int delete_listed(const struct kind *kind, struct buf *out, struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    struct json list, object;
-    struct json_iter it;
-    int r = get(kind, NULL, &text, err);
-
-    if (r == 0)
-        r = json_open(buf_str(&text), text.len, &parser, &list, err);
-    if (r < 0)
-        return r;
-    it = json_iter(json_get(list, "items"));
-    while (r == 0 && json_next(&it, NULL, &object)) {
-        struct json meta = json_get(object, "metadata");
-        const char *name = json_string(json_get(meta, "name"));
-
-        if (name)
-            r = delete_one(kind, json_string(json_get(meta, "namespace")), name, out, err);
-    }
-    return r;
-}
-
-/* Kinds with commas between, as kubectl takes them. */
-static int delete_all(const char *kinds, const char *const *names, int n, struct buf *out,
-                      struct err *err) {
-    int r = 0;
-
-    if (n == 0 && !arg_selector && !arg_all)
-        return err_set(err, EINVAL, "delete: neither names, nor -l or --all");
-    for (const char *at = kinds; r == 0 && at[0]; at += strspn(at, ",")) {
-        size_t len = strcspn(at, ",");
-        const struct kind *kind;
-
-        r = find_kind(at, len, &kind, err);
-        if (r == 0 && n == 0)
-            r = delete_listed(kind, out, err);
-        for (int i = 0; r == 0 && i < n; i++)
-            r = delete_one(kind, arg_namespace, names[i], out, err);
-        at += len;
-    }
-    return r;
+    if (arg_everywhere || arg_fields)
+        return err_set(err, EINVAL, "delete: neither -A nor --field-selector");
+    return deletion_run(&d, out, err);
 }
 
 static int patch(const struct kind *kind, const char *name, struct buf *out, struct err *err) {
@@ -206,7 +155,7 @@ static int create(struct buf *out, struct err *err) {
     (void) snprintf(plural, sizeof(plural), "%ss", json_string_or(json_get(object, "kind"), ""));
     for (char *c = plural; *c; c++)
         *c = (char) tolower((unsigned char) *c);
-    r = find_kind(plural, strlen(plural), &kind, err);
+    r = kind_find(plural, strlen(plural), &kind, err);
     if (r < 0)
         return r;
     kind_put_path(kind, arg_namespace, NULL, &path);
@@ -248,13 +197,13 @@ static int obey(const char *const *words, int n, struct buf *out, struct err *er
     if (n == 2 && strcmp(verb, "run") == 0)
         return run_pod(words[1], out, err);
     if (n >= 2 && strcmp(verb, "delete") == 0)
-        return delete_all(words[1], words + 2, n - 2, out, err);
+        return delete_objects(words[1], words + 2, n - 2, out, err);
     if ((n == 2 || n == 3) && strcmp(verb, "get") == 0) {
-        int r = find_kind(words[1], strlen(words[1]), &kind, err);
+        int r = kind_find(words[1], strlen(words[1]), &kind, err);
         return r < 0 ? r : get(kind, n == 3 ? words[2] : NULL, out, err);
     }
     if (n == 3 && strcmp(verb, "patch") == 0) {
-        int r = find_kind(words[1], strlen(words[1]), &kind, err);
+        int r = kind_find(words[1], strlen(words[1]), &kind, err);
         return r < 0 ? r : patch(kind, words[2], out, err);
     }
     return err_set(err, EINVAL,
