@@ -242,6 +242,16 @@ def test_what_cleans_has_few_rights_and_loses_them(render):
     assert len(later) == 3 and all(notes["helm.sh/hook-delete-policy"] == "before-hook-creation" for notes in later)
 
 
+def test_hooks_run_on_control_planes(render):
+    """In the mode `extender` the scheduler does. Their taints may be NoExecute, by RKE2 and k3s."""
+    made = render()
+    for name in ("aliquot-check-uninstall", "aliquot-uninstall"):
+        tolerations = made["Job", "default", name]["spec"]["template"]["spec"]["tolerations"]
+        for key in ("CriticalAddonsOnly", "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/etcd"):
+            assert {"key": key, "operator": "Exists"} in tolerations
+        assert {"operator": "Exists"} not in tolerations    # of nodes that are not reached
+
+
 # ---- the files in documents ----
 
 def block(path, begin):
