@@ -173,8 +173,10 @@ def test_by_helm_and_kubelet_takes_its_time(world, helm, before):
     before.is_again()
 
 
-# Ends helm when the hook has begun.
-KILLED = """helm uninstall "$@" & until kubectl -n %s get job aliquot-uninstall > /dev/null 2>&1; do :; done; kill -KILL $!""" % NAMESPACE
+# Ends helm when the hook has begun. The exit status is helm's.
+KILLED = """helm uninstall "$@" & until kubectl -n %s get job aliquot-uninstall > /dev/null 2>&1 || ! kill -0 $!; do :; done
+kill -KILL $!; wait $!""" % NAMESPACE
+BY_SIGKILL = 128 + 9    # as a shell says it
 
 
 @pytest.mark.foreign
@@ -183,7 +185,8 @@ def test_helm_is_killed(world, helm, before):
     """In the hook, whose Job goes on by itself; the next call completes the removal."""
     install(world, helm, "--set", "crds.keep=false")
     bind_claim(world)
-    world.cluster.on_node(["sh", "-c", KILLED, "sh", RELEASE, "--namespace", NAMESPACE])
+    done = world.cluster.on_node(["sh", "-c", KILLED, "sh", RELEASE, "--namespace", NAMESPACE], check=False)
+    assert done.returncode == BY_SIGKILL, done
     away_by_helm(world)
     forget_plugins(world)
     later_has_ended(world)
