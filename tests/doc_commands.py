@@ -77,7 +77,7 @@ RULES = [
     Rule("scripts/manifests --served-elsewhere", "here"),
     Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
-    Rule("aliquot uninstall", "by", "tests/e2e/test_uninstall.py::test_nothing_is_left", without=("--system",)),
+    Rule("aliquot uninstall", "by", "tests/e2e/test_uninstall.py::test_nothing_is_left"),
     Rule("helm install", "by", HELM, without=("--values",)),     # the files: tests/cli/test_chart.py
     Rule("helm upgrade", "by", HELM),
     Rule("helm rollback", "by", HELM),
