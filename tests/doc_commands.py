@@ -78,7 +78,7 @@ RULES = [
     Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
     Rule("aliquot uninstall", "by", "tests/e2e/test_uninstall.py::test_nothing_is_left"),
-    Rule("helm install", "by", HELM, without=("--values",)),     # the files: tests/cli/test_chart.py
+    Rule("helm install", "by", HELM),     # the files: tests/cli/test_chart.py
     Rule("helm upgrade", "by", HELM),
     Rule("helm rollback", "by", HELM),
     Rule("helm test", "by", HELM),
