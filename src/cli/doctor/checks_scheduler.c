@@ -63,7 +63,6 @@ static void find_acting(struct doctor *d) {
 
 /* ---- a kube-scheduler of its own ---- */
 
-/* The first pod with one; invalid: there is none. */
 bool doctor_has_pair(const struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
     struct json pod;
