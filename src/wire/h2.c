@@ -259,23 +259,6 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     return 0;
 }
 
-/* A request that could not leave (the peer said GOAWAY first) has no stream in nghttp2, so
- * on_stream_close never comes for it. */
-static int on_frame_not_send(nghttp2_session *session, const nghttp2_frame *frame, int error,
-                             void *user) {
-    (void) error;
-    struct h2_conn *conn = user;
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
-        return 0;
-    struct h2_stream *stream;
-    DL_SEARCH_SCALAR(conn->streams, stream, id, frame->hd.stream_id);
-    if (!stream)
-        return 0;
-    (void) nghttp2_session_set_stream_user_data(session, stream->id, NULL);
-    stream_close(stream, H2_REFUSED_STREAM, false);
-    return 0;
-}
-
 /* ---- the connection ---- */
 
 static int make_session(struct h2_conn *conn, nghttp2_session_callbacks *callbacks,
@@ -288,7 +271,6 @@ static int make_session(struct h2_conn *conn, nghttp2_session_callbacks *callbac
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
-    nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, on_frame_not_send);
     nghttp2_option_set_no_http_messaging(option, options->lenient);
     nghttp2_option_set_no_closed_streams(option, 1);
 

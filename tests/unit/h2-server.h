@@ -11,7 +11,8 @@ struct server {
     struct h2_conn *conn;
     unsigned opened, closed, wakes, most_open;
     size_t received;
-    int answer; /* of on_open */
+    uint32_t code; /* of the last stream that closed */
+    int answer;    /* of on_open */
     struct h2_stream *last;
     bool silent; /* do not answer */
 };
@@ -43,9 +44,10 @@ static inline int on_end(struct h2_stream *stream) {
 }
 
 static inline void on_close(struct h2_stream *stream, uint32_t code, bool conn_lost) {
-    (void) code, (void) conn_lost;
+    (void) conn_lost;
     struct server *server = h2_user(stream);
     server->closed++;
+    server->code = code;
     if (server->last == stream)
         server->last = NULL;
 }

@@ -33,6 +33,7 @@ static void refuses_after_goaway(void **state) {
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
     assert_true(second.closed);
     assert_int_equal(second.code, H2_REFUSED_STREAM);
+    assert_false(second.lost);
     assert_false(first.closed);
     assert_false(h2_conn_is_done(client));
 
@@ -60,6 +61,7 @@ static void resets_before_and_after_sending(void **state) {
     h2_reset(stream, H2_CANCEL);
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
     assert_true(early.closed);
+    assert_int_equal(early.code, H2_CANCEL);
     assert_int_equal(server.opened, 0);
     assert_int_equal(h2_request(client, request, 4, "x", 1, &late, &stream), 0);
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
@@ -67,6 +69,49 @@ static void resets_before_and_after_sending(void **state) {
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
     assert_true(late.closed);
     assert_int_equal(server.closed, 1);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+/* Frames that a reset leaves unsent are no requests: the code of the reset stays. */
+static void a_reset_keeps_its_code(void **state) {
+    enum { SIZE = 1 << 20 };
+    static const struct h2_field head[] = {{":status", "200"}};
+    static const uint8_t body[SIZE];
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    const uint8_t *data;
+    ssize_t n;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    /* The head of a response. */
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    h2_reset(server.last, H2_CANCEL);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(seen.status, 0);
+    assert_int_equal(server.closed, 1);
+    assert_int_equal(server.code, H2_CANCEL);
+    assert_int_equal(seen.code, H2_CANCEL);
+    /* What the receiver of a body announces. */
+    seen = (struct h2_seen) H2_SEEN_INIT;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    assert_int_equal(h2_write(server.last, body, SIZE), 0);
+    while ((n = h2_conn_pull(server.conn, &data)) > 0)
+        assert_int_equal(h2_conn_feed(client, data, (size_t) n), 0);
+    assert_int_equal(seen.body.len, SIZE);
+    h2_reset(stream, H2_CANCEL);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(seen.closed);
+    assert_int_equal(seen.code, H2_CANCEL);
+    assert_int_equal(server.code, H2_CANCEL);
+    buf_done(&seen.body);
     h2_conn_free(client);
     h2_conn_free(server.conn);
 }
@@ -142,6 +187,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_after_goaway),
         cmocka_unit_test(resets_before_and_after_sending),
+        cmocka_unit_test(a_reset_keeps_its_code),
         cmocka_unit_test(a_handlers_failure_costs_one_stream),
         cmocka_unit_test(a_reset_without_memory_ends_the_connection),
         cmocka_unit_test(a_later_reset_does_not_save_the_connection),
