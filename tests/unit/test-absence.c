@@ -59,6 +59,25 @@ static void test_unhealthy_cards_are_the_reason(void **state) {
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
 }
 
+/* A healthy card that gives no shares any more says nothing of those that do. */
+static void test_cards_of_the_past_are_no_reason(void **state) {
+    struct world *w = *state;
+    struct gpu_object second = {.name = "n-01",
+                                .node = "n",
+                                .uuid = "GPU-n-1",
+                                .index = 1,
+                                .memory = 80 * GIB,
+                                .healthy = true,
+                                .no_shares = true};
+    show_node(w, "n", 2);
+    show_gpu(w, "n", 0, false);
+    show_pod(w, "a", HALF, NULL, "");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" UNREGISTERED);
+    assert_int_equal(state_gpu_seen(w->state, &second, "{}"), 0);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
+}
+
 /* ---- what GPU objects show ---- */
 
 #define NOTHING                                                                                    \
@@ -266,6 +285,7 @@ int main(void) {
         T(test_no_pod_without_an_agent),
         T(test_no_binding_without_an_agent),
         T(test_unhealthy_cards_are_the_reason),
+        T(test_cards_of_the_past_are_no_reason),
         T(test_absence_is_shown),
         T(test_cards_without_shares),
         T(test_shares_of_an_instance),

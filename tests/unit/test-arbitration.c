@@ -278,6 +278,41 @@ static void a_launch_that_waits_is_no_work_on_the_card(void **state) {
     assert_true(t.active);
 }
 
+/* What was charged before the first step, and a charge that is taken back. */
+static void only_new_charges_are_work(void **state) {
+    struct arbitration_tenant t = {
+        .policy = SHARE_FIXED, .share_percent = 50, .usage = {.charged = 5 * SEC}};
+
+    (void) state;
+    (void) arbitration_step(&t, 1, SEC);
+    assert_int_equal(t.state.pending, 0);
+    (void) arbitration_step(&t, 1, SEC + STEP);
+    assert_false(t.active);
+    t.usage.charged -= MS;
+    (void) arbitration_step(&t, 1, SEC + 2 * STEP);
+    assert_false(t.active);
+    assert_int_equal(t.state.pending, 0);
+}
+
+/* To the nanosecond: the work of the others that ran, and their longest launch. */
+static void a_grant_counts_what_ran_of_the_others(void **state) {
+    struct arbitration_tenant t[2] = {{.policy = SHARE_FIXED, .share_percent = 50},
+                                      {.policy = SHARE_FIXED, .share_percent = 50}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){2 * MS, 0}, &now, SEC + 4 * STEP);
+    assert_int_equal(t[0].grant.others, 0);
+    assert_int_equal(t[0].grant.others_rate, 0);
+    assert_int_equal(t[0].grant.depth, 20 * MS);
+    assert_int_equal(t[1].grant.others, 3 * 2 * MS); /* the first step only begins to count */
+    assert_int_equal(t[1].grant.others_rate, RATE_WHOLE / 5);
+    run(t, 2, (const uint64_t[]){0, 3 * MS}, &now, now + STEP);
+    assert_int_equal(t[0].grant.others, 3 * MS);
+    assert_int_equal(t[1].grant.others, 3 * 2 * MS);
+    assert_int_equal(t[1].grant.others_rate, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_of_the_whole_card_are_kept_exactly),
@@ -293,6 +328,8 @@ int main(void) {
         cmocka_unit_test(guarantees_by_policy),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),
         cmocka_unit_test(a_launch_that_waits_is_no_work_on_the_card),
+        cmocka_unit_test(only_new_charges_are_work),
+        cmocka_unit_test(a_grant_counts_what_ran_of_the_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,30 @@ static void a_loan_has_a_descriptor_of_its_own(void **state) {
     ledger_release(&o);
 }
 
+/* The first slot is like all others: its memory is borrowed while its owner lives. */
+static void the_first_slot_lends_too(void **state) {
+    struct ledger_owner exports, o;
+    struct ledger_loan loan;
+    int fd;
+
+    (void) state;
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ledger_claim_exports(path, &exports), 0);
+    assert_int_equal(exports.slot, 0);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_reserve(&exports, 0, 30, 0), 0);
+    assert_int_equal(ledger_borrow(&o, NULL, &loan), 1);
+    ledger_release(&exports);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 0);
+    assert_int_equal(ledger_used(o.file, 0), 30);
+    ledger_return(&loan);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 1);
+    assert_int_equal(ledger_used(o.file, 0), 0);
+    ledger_release(&o);
+    (void) close(fd);
+}
+
 /* The sum has what the process booked, and the record of it, and its slot not yet. */
 static void what_the_dead_began_is_ended_at_a_restore(void **state) {
     struct ledger_owner restored, dead;
@@ -234,6 +258,7 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(without_address_space_nothing_is_mapped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loan_has_a_descriptor_of_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_first_slot_lends_too, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_began_is_ended_at_a_restore, setup, teardown),
         cmocka_unit_test_setup_teardown(restores_beside_a_process_that_books_succeed, setup,
                                         teardown),

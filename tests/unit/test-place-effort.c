@@ -30,6 +30,32 @@ static void test_equal_cards_are_tried_once(void **state) {
     assert_in_range(effort - plan.effort, 1, 2 * r.n * CARDS);
 }
 
+/* Two equal cards of which one container may take only one: the other container, which is placed
+ * first, gets the other card. */
+static void test_equal_cards_with_unequal_permissions(void **state) {
+    (void) state;
+    const struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    static const struct gpu_request orders[2] = {
+        {.n = 2,
+         .containers = {{.phase = CONTAINER_APP, .cards = 1, .core = 10},
+                        {.phase = CONTAINER_APP, .cards = 1, .whole = true}}},
+        {.n = 2,
+         .containers = {{.phase = CONTAINER_APP, .cards = 1, .whole = true},
+                        {.phase = CONTAINER_APP, .cards = 1, .core = 10}}}};
+    for (uint32_t small = 0; small < 2; small++)
+        for (uint32_t card = 0; card < 2; card++) {
+            uint64_t allowed[2] = {3, 3};
+            struct place_node node = {.cards = cards, .ncards = 2, .allowed = allowed};
+            static struct place_plan plan;
+            struct place_result result;
+            allowed[small] = UINT64_C(1) << card;
+            place_prepare(&orders[small], &plan);
+            assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_OK);
+            assert_int_equal(result.cards[small], 1u << card);
+            assert_int_equal(result.cards[1 - small], 2u >> card);
+        }
+}
+
 static void test_worst_case_ends(void **state) {
     (void) state;
     struct place_card cards[16];
@@ -104,6 +130,7 @@ static void test_effort_is_shared(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_cards_are_tried_once),
+        cmocka_unit_test(test_equal_cards_with_unequal_permissions),
         cmocka_unit_test(test_worst_case_ends),
         cmocka_unit_test(test_nearly_fitting_is_cheap),
         cmocka_unit_test(test_effort_is_shared),

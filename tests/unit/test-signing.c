@@ -9,6 +9,7 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 #include <errno.h>
+#include <gnutls/abstract.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,15 @@ static const char other_public[] =
     "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEUyKjJWo4J7Hi8UP5zrYyfgY9S8+Y\n"
     "G3+m1ts5WBotmeOqDrlE8cGmdMnKNJBvm06JbWGEfFFAr/VnKkmK0RcQfw==\n"
     "-----END PUBLIC KEY-----\n";
+
+static int pubkey_error; /* of the next calls; 0: none */
+
+int __real_gnutls_pubkey_init(gnutls_pubkey_t *key);
+int __wrap_gnutls_pubkey_init(gnutls_pubkey_t *key);
+
+int __wrap_gnutls_pubkey_init(gnutls_pubkey_t *key) {
+    return pubkey_error ? pubkey_error : __real_gnutls_pubkey_init(key);
+}
 
 static struct signing_key *load(void) {
     struct signing_key *key;
@@ -250,6 +260,22 @@ static void without_memory_there_is_no_key(void **state) {
     signing_verifier_free(v);
 }
 
+/* A key that cannot be named is none. */
+static void without_its_id_there_is_no_key(void **state) {
+    struct signing_key *key = NULL;
+    struct err err;
+    (void) state;
+    pubkey_error = GNUTLS_E_MEMORY_ERROR;
+    assert_int_equal(signing_key_generate(&key, &err), -ENOMEM);
+    assert_non_null(strstr(err.text, "cannot name the signing key"));
+    assert_int_equal(signing_key_load(private_pem, strlen(private_pem), &key, &err), -ENOMEM);
+    pubkey_error = GNUTLS_E_INTERNAL_ERROR;
+    assert_int_equal(signing_key_generate(&key, &err), -EIO);
+    assert_int_equal(signing_key_load(private_pem, strlen(private_pem), &key, &err), -EIO);
+    pubkey_error = 0;
+    assert_null(key);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signature_is_the_known_one),
@@ -259,6 +285,7 @@ int main(void) {
         cmocka_unit_test(long_keys_are_refused),
         cmocka_unit_test(eight_keys_are_read),
         cmocka_unit_test(without_memory_there_is_no_key),
+        cmocka_unit_test(without_its_id_there_is_no_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

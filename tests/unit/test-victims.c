@@ -208,6 +208,27 @@ static void test_budgets(void **state) {
     assert_int_equal(choice.cost.violations, 1);
 }
 
+/* One that may lose a pod more does not count as violated: among more holders than are tried in
+ * every subset, too, its pod goes and the one without a budget left stays. */
+static void test_a_budget_of_one_allows_one(void **state) {
+    (void) state;
+    struct world w = {.budgets = {1, 0}};
+    struct victims_choice choice;
+    prepare(&w, 1);
+    hold(&w, 1, 0, 40);
+    hold(&w, 1, 0, 40);
+    w.holders[0].budgets = 1;
+    w.holders[1].budgets = 2;
+    for (uint32_t i = 0; i < 11; i++)
+        hold(&w, 1, 0, 1);
+    w.of.budget = w.budgets;
+    w.of.nbudgets = 2;
+    ask(&w, 1, 30);
+    assert_true(choose(&w, &choice));
+    assert_int_equal(choice.n, 1);
+    assert_int_equal(choice.victims[0], 0);
+}
+
 static void random_case(struct world *w, uint64_t seed, uint32_t nholders, uint32_t steps) {
     *w = (struct world){.random = seed * 77 + 1};
     uint32_t ncards = 1 + draw(w, CARDS_MAX);
@@ -424,6 +445,7 @@ int main(void) {
         cmocka_unit_test(test_cheapest_goes),
         cmocka_unit_test(test_who_does_not_help_stays),
         cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_a_budget_of_one_allows_one),
         cmocka_unit_test(test_the_order_of_choices),
         cmocka_unit_test(test_against_every_subset),
         cmocka_unit_test(test_many_holders),
