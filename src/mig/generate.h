@@ -18,7 +18,7 @@ struct mig_machine_card {
 int mig_generate(const struct mig_machine_card *cards, uint32_t n, struct mig_file *ret,
                  struct err *err);
 
-/* The present division of all cards as a configuration with that name; cards that are divided alike
+/* The present division of all cards as a configuration with that name; cards with equal divisions
  * are one entry. -EINVAL: no such name is possible; -ENOMEM, -EFBIG. */
 int mig_export(const struct mig_machine_card *cards, uint32_t n, const char *name,
                struct mig_file *ret, struct err *err);

@@ -9,7 +9,7 @@
 
 enum mig_strategy {
     MIG_STRATEGY_NONE,   /* not at all: nvidia.com/gpu is of whole cards */
-    MIG_STRATEGY_SINGLE, /* as nvidia.com/gpu: all cards are in MIG mode, all instances alike */
+    MIG_STRATEGY_SINGLE, /* as nvidia.com/gpu: all cards are in MIG mode, all instances equal */
     MIG_STRATEGY_MIXED,  /* as nvidia.com/mig-PROFILE */
     MIG_STRATEGIES,
 };

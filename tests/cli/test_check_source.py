@@ -77,6 +77,17 @@ def test_a_file_names_no_persons(rules, tmp_path):
     assert list(rules.check_words()) == [f'src/a.c:2: "{person.title()}": name the component, process or object']
 
 
+def test_words_that_the_glossary_refuses_are_not_used(rules, tmp_path):
+    put(tmp_path, "docs/glossary.md", "# Glossary\n\n- **assume**: to count. *Not*: vow,\n  sworn word. *Unlike*: hold.\n"
+                                      "- **card**: a GPU.\n- **poll**: a reading. *Not*: a glance.\n")
+    put(tmp_path, "docs/a.md", "It vows\nand glances, holds the sworn\nword: a glance avowed.\n")
+    put(tmp_path, "src/a.c", '/* Not a\n * glance. */\nint vow(void) { return puts("/* a vow */"); } // vow\n')
+    assert list(rules.check_terms()) == ['docs/a.md:1: "vows": see assume in docs/glossary.md',
+                                         'docs/a.md:2: "sworn word": see assume in docs/glossary.md',
+                                         'docs/a.md:3: "a glance": see poll in docs/glossary.md',
+                                         'src/a.c:1: "a glance": see poll in docs/glossary.md']
+
+
 def test_links_between_documents_resolve(rules, tmp_path):
     put(tmp_path, "docs/b.md", "# Title\n## The `esc` policy, twice\n## The `esc` policy, twice\n")
     put(tmp_path, "a.md", "[1](docs/b.md#the-esc-policy-twice-1) [2](https://a.example/x) [3](#own)\n\n## Own\n"

@@ -209,7 +209,7 @@ static void test_shares_of_an_instance(void **state) {
     assert_non_null(strstr(w->refusal, "n has free GPU 0 MIG 2g.20gb: 28 % and 20 GiB"));
     show_pod(w, "b", "\"elasticgpu.io/gpu-core\":\"20\"", NULL, "");
     assert_string_equal(filter(w, "b", "\"elasticgpu.io/gpu-core\":\"20\"", "\"n\""), "n");
-    /* It is given out whole again, and b has what it was promised until the pod ends. */
+    /* It is given out whole again, and b keeps its allocation until the pod ends. */
     gpu.no_shares = true;
     assert_int_equal(state_gpu_seen(w->state, &gpu, "{" NOTHING "}"), 0);
     show_pod(w, "c", "\"elasticgpu.io/gpu-core\":\"1\"", NULL, "");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the agent concludes from the driver's word and the ledger's: overhead, overuse, policies,
+/* What the agent concludes from the figures of driver and ledger: overhead, overuse, policies,
  * and the end of a container. */
 
 #include <dirent.h>
@@ -52,7 +52,7 @@ static void overhead_needs_two_samples(void **state) {
     struct overhead r = {0};
 
     (void) state;
-    assert_true(sample(&r, GIB, GIB + 101 * MIB)); /* asks for another look at once */
+    assert_true(sample(&r, GIB, GIB + 101 * MIB)); /* asks for another poll at once */
     assert_true(r.bytes == 0);
     assert_false(sample(&r, GIB, GIB + 101 * MIB));
     assert_true(r.bytes == 100 * MIB); /* down to the driver's blocks */
@@ -148,7 +148,7 @@ static void a_lowered_limit_accuses_nobody(void **state) {
         assert_false(audit_memory_poll(&o, &l));
         assert_int_equal(o.state, AUDIT_MEMORY_LOWERED);
     }
-    /* One look at which less is there says nothing. */
+    /* One poll at which less is there says nothing. */
     l.driver = 0;
     assert_false(audit_memory_poll(&o, &l));
     l.driver = 6 * GIB;
@@ -245,7 +245,7 @@ static void a_dead_process_is_ending(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-/* Without a descriptor for a look at it a process is neither accused nor taken for ended. */
+/* Without a descriptor for reading it a process is neither accused nor taken for ended. */
 static void a_process_that_cannot_be_looked_at(void **state) {
     struct rlimit before, none;
     bool ending, ended;
@@ -343,7 +343,7 @@ static void look(pid_t pid) {
     assert_false(process_has_ended(pid));
 }
 
-/* What the two looks must not do. */
+/* What the two readings must not do. */
 static void read_all_threads(pid_t pid) {
     char path[300], text[1024];
     struct dirent *e;
@@ -377,8 +377,8 @@ static int64_t cost_of(void (*what)(pid_t pid), pid_t pid) {
     return least;
 }
 
-/* A tracer keeps threads that have ended in the list, as many as it likes. They neither make a look
- * at the process long, nor hide the thread that lives. */
+/* A tracer keeps threads that have ended in the list, as many as it likes. They neither make the
+ * reading of the process long, nor hide the thread that lives. */
 static void threads_that_are_kept_do_not_extend_a_look(void **state) {
     int ready[2];
     pid_t child;

@@ -544,7 +544,7 @@ static void data_of_a_row_changes(void **state) {
     assert_int_equal(offered(f, resources_count), 5);
 }
 
-/* Unique for names that begin alike, and never too long for a path. */
+/* Unique for names with a common beginning, and never too long for a path. */
 static void sockets_have_names(void **state) {
     static const char *const names[] = {
         "nvidia.com/mig-1g.10gb",

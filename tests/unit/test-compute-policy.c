@@ -196,7 +196,7 @@ static void test_the_node_says_what_pods_may(void **state) {
     assert_int_equal(t.policy, SHARE_FIXED);
 }
 
-/* Five seconds of looks, 500 ms apart. */
+/* Five seconds of polls, 500 ms apart. */
 static bool five_seconds(struct audit_compute *o, uint32_t percent, uint32_t entitled) {
     bool found = false;
 
@@ -216,7 +216,7 @@ static void test_more_time_than_there_was_to_have(void **state) {
     assert_false(five_seconds(&o, 100, UINT32_MAX));
     assert_false(o.over);
     (void) audit_compute_poll(&o, 5000000000, 0, 300000);
-    /* What it could have went up and down between the looks; it took what it was given. */
+    /* What it could have went up and down between the polls; it took what it was given. */
     for (int i = 0; i < 10; i++)
         assert_false(audit_compute_poll(&o, 500000000, 90, i % 2 ? 1000000 : 300000));
     (void) audit_compute_poll(&o, 5000000000, 0, 300000);

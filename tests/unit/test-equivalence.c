@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Verdicts are kept by node, and shared by equivalent nodes. Whatever has happened, they must
- * be what a look at the node itself would say. */
+ * be what a search of the node itself would find. */
 
 #include "scheduler-world.h"
 
@@ -241,7 +241,7 @@ static void step(struct world *w) {
     }
 }
 
-/* A verdict, the first time or from memory, against a look at the node. */
+/* A verdict, the first time or from memory, against a search of the node. */
 static void compare_all(struct world *w, const struct state_pod *pod) {
     struct gpu_request request;
     struct place_plan plan;
@@ -394,7 +394,7 @@ static enum place_reason judge(struct world *w, const char *uid, const char *nod
     return state_judge(w->state, &plan, state_node_find(w->state, node)->head, pod, &score);
 }
 
-/* What is reserved for another pod costs no pod a look at each node. */
+/* What is reserved for another pod costs no pod a search of each node. */
 static void test_a_hold_of_another_pod_costs_nothing(void **state) {
     struct world *w = *state;
     uint32_t looks = 0;

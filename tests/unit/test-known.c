@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Processes whose mappings are looked at: how many looks can be under way. The looks, the processes
- * and the ledger's file are played by this file. */
+/* Processes whose mappings are looked at: how many readings can be under way. The
+ * readings, the processes and the ledger's file are played by this file. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +72,7 @@ static struct audit *audit_new(void) {
     return a;
 }
 
-/* A look that does not end has a thread for as long. New processes take no place of such a one. */
+/* A reading that does not end has a thread for as long. New processes take no place of it. */
 static void a_pending_look_keeps_its_place(void **state) {
     static struct slot slots[MANY];
     struct audit *a = audit_new();

@@ -416,7 +416,7 @@ static void fill_node(void) {
     settle();
 }
 
-/* One search is enough for pods that are alike, and there is one pass in a second. */
+/* One search is enough for pods with equal requests, and there is one pass in a second. */
 static void test_many_alike(void **state) {
     char name[16];
     (void) state;

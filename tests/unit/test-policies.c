@@ -182,7 +182,7 @@ static void test_esc_is_deterministic(void **state) {
     assert_int_equal(one, place_model_expect(y, &pod.plan, &a.node, NULL));
     assert_int_equal(one, place_model_expect(y, &pod.plan, &b.node, NULL));
     assert_in_range(one, 0, 3000 * STRANDED_SCALE);
-    /* A short look is near, and is made good when there is time again. */
+    /* A short forecast is near, and is made good when there is time again. */
     struct place_model *z = place_model_new();
     typical(z);
     place_model_allow(z, 0);
@@ -195,7 +195,7 @@ static void test_esc_is_deterministic(void **state) {
     place_model_free(z);
 }
 
-/* Half a look at what was and a full one at what becomes of it would differ by luck alone. */
+/* Half a forecast of what was and a full one of what becomes of it would differ by luck alone. */
 static void test_esc_compares_like_with_like(void **state) {
     (void) state;
     int64_t growth[3];

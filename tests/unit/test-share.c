@@ -354,7 +354,7 @@ static void test_ledger_orphans_what_went_by_descriptor(void **state) {
     ledger_free(ledger);
 }
 
-/* A look at the driver, with so much orphaned when it begins and so much that nothing explains. */
+/* A poll of the driver, with so much orphaned when it begins and so much that nothing explains. */
 static uint64_t look(struct orphaned *o, uint64_t bytes, uint64_t rest) {
     orphaned_begin(o, bytes);
     return orphaned_end(o, rest, true);
@@ -383,7 +383,7 @@ static void test_orphaned_memory_is_credited_by_figures(void **state) {
     struct orphaned o = {0};
 
     (void) state;
-    /* Not at the first look: its figures may be older than the orphan. */
+    /* Not at the first poll: its figures may be older than the orphan. */
     assert_int_equal(look(&o, 0, 0), 0);
     assert_int_equal(look(&o, gib, 0), 0);
     assert_true(orphaned_is_new(&o));

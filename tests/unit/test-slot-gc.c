@@ -176,7 +176,7 @@ static void a_pod_that_is_there_after_all(void **state) {
     assert_false(slot_find(&f->shares.slots, NONCE)->releasing);
 }
 
-/* Locks make each look at a slot long, and bookings without an owner make the agent look. However
+/* Locks make each check of a slot long, and bookings without an owner make the agent check. However
  * often that is done, the loop loses a bounded time to it. */
 static void a_slow_ledger_rests(void **state) {
     struct fixture *f = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Memory of processes that are gone, and memory of no process at all, as the agent sees it poll by
- * poll. The driver and the look at the processes are played by this file, processes and time are
+ * poll. The driver and the scan of the processes are played by this file, processes and time are
  * real. */
 
 #include <setjmp.h>
@@ -33,7 +33,7 @@ static struct audit a;
 static struct shares shares;
 static uv_loop_t loop;
 
-static holder_scan_done scan_done; /* of the look under way; NULL: there is none */
+static holder_scan_done scan_done; /* of the scan under way; NULL: there is none */
 static char dir[64];
 
 uint64_t __wrap_uv_now(const uv_loop_t *l);
@@ -209,7 +209,7 @@ static void take_back(char name) {
         (void) uv_run(&loop, UV_RUN_ONCE);
 }
 
-/* Polls until what is not attributed is certain, and has a look at the processes find one of the
+/* Polls until what is not attributed is certain, and has a scan of the processes find one of the
  * pod that is not listed. */
 static void poll_and_find(char name) {
     struct holder h = {.pid = GONE, .how = HOLDER_SENT};
@@ -241,7 +241,7 @@ static void a_neighbour_without_a_holder_can_hold_it_too(void **state) {
     assert_int_equal(worker->charged, GIB);
     (void) give('h');
     use(2 * GIB);
-    (void) poll_after(UNATTRIBUTED_CONFIRM_MS); /* before the next look at the processes */
+    (void) poll_after(UNATTRIBUTED_CONFIRM_MS); /* before the next scan of the processes */
     assert_int_equal(worker->charged, 0);
     poll_and_find('w');
     assert_int_equal(a.audits[0].memory.bytes, 2 * GIB);

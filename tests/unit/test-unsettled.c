@@ -130,7 +130,7 @@ static void launch(struct fixture *f, struct cost *cost, uint64_t price) {
     meter_closed(&f->meter, at);
 }
 
-/* A look with a time that is older than that of the look before it. */
+/* A poll with a time that is older than that of the poll before it. */
 static void time_that_goes_back_costs_nothing(void **state) {
     struct fixture *f = *state;
     struct cost cost = {.key = 1, .ns = 50 * US};

@@ -23,7 +23,7 @@
 #define SWEEP_USUAL_NS (SWEEP_MS * 1000000u / 100)
 #define SWEEP_REST 100
 
-/* ---- the driver's word ---- */
+/* ---- the driver's figures ---- */
 
 static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
     for (uint32_t i = 0; slot && i < slot->grant.ndevices; i++)

@@ -69,7 +69,7 @@ bool driver_limit_possible(const struct shares *s);
  * its control group is not one of the second version; -ENOMEM. */
 int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err *err);
 
-/* How far it is for the container of the slot; `why` (may be NULL) receives the driver's words. */
+/* How far it is for the container of the slot; `why` (may be NULL) receives the driver's error. */
 enum driver_limit_progress driver_limit_progress(const struct shares *s, const struct slot *slot,
                                                  struct err *why);
 

@@ -118,7 +118,7 @@ void gputime_pod(struct shares *s, const struct pod_entry *e) {
     }
 }
 
-/* ---- the driver's word ---- */
+/* ---- the driver's figures ---- */
 
 /* To destroy its account does not hide a container from the driver's figures. */
 static bool is_watched(const struct slot *slot, const struct slot_device *d) {

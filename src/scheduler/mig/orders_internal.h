@@ -28,7 +28,7 @@ struct order_pod {
     bool listed;
     struct mig_pod o;
     bool failed;          /* an instance of it was not made: the others are not for it any more */
-    int refusal;          /* of order_place(), for pods that are alike */
+    int refusal;          /* of order_place(), for pods with equal requests */
     bool ordered;         /* of this pass: there is an order for it */
     uint64_t said;        /* hash of the message that it was told last */
     uint64_t passed_over; /* the first pass that had no time for it; 0: the last one had */
