@@ -8,6 +8,7 @@
 
 #include "agent/config/node_config.h"
 #include "agent/mig/source.h"
+#include "agent/report/metrics.h"
 #include "agent/shares/compute_policy.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -152,6 +153,10 @@ static int parse_labels(const char *value, void *target, struct err *err) {
     return 0;
 }
 
+static int parse_metric_names(const char *value, void *target, struct err *err) {
+    return metric_names_parse(value, target, err);
+}
+
 static int parse_scaling(const char *value, void *target, struct err *err) {
     uint32_t *ret = target;
 
@@ -188,6 +193,10 @@ static const struct opt options[] = {
      &given.shares.node_name},
     {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
      &given.listen},
+    {"metric-names", 0, "LIST",
+     "the names of metrics that /metrics has, with commas between: aliquot, dcgm, hami, "
+     "hami-legacy, gpu-manager (default " METRIC_NAMES_DEFAULT ")",
+     parse_metric_names, &given.metric_names},
     {"health", 0, "DIR", "set the mark that --probe looks at in this directory", opt_string,
      &given.health},
     {"probe", 0, "FILE", "say by the exit status whether this mark is fresh, and end", opt_string,
@@ -358,6 +367,7 @@ static void set_defaults(struct config *c) {
     for (size_t i = 0; i < CONFIG_VARIABLES; i++)
         c->overrides.variables[i] = env_or(config_variable_name(i), NULL);
     (void) compute_policies_parse("all", &c->shares.pod_policies);
+    (void) metric_names_parse(METRIC_NAMES_DEFAULT, &c->metric_names, NULL);
 }
 
 /* What takes precedence over the configuration of the node, and whether it is valid by itself. */

@@ -19,6 +19,7 @@ struct config {
     struct labeler_options labels;
     const char *kmsg;        /* the kernel's log; "" or "off": it is not read */
     const char *listen;      /* "" or "off": no HTTP */
+    uint32_t metric_names;   /* metric_names_parse() */
     const char *health;      /* directory for base/health.h; NULL: no marks */
     bool clean;              /* remove what agents have left on the node, and nothing else */
     const char *probe;       /* not NULL: only check that mark, and nothing else */

@@ -576,6 +576,7 @@ static void join_rooms(struct agent *a) {
     a->prestarts.on_granted = on_granted;
     a->prestarts.userdata = a;
     a->report.listen = a->config.listen;
+    a->report.metric_names = a->config.metric_names;
     a->report.on_node = on_node;
     a->report.on_gpu = card_dynamic_object;
     a->report.on_orders = on_orders;

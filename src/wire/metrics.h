@@ -85,6 +85,7 @@ struct vocabulary {
     size_t nmetrics;
     const struct metric_label *labels;
     size_t nlabels;
+    const char *name; /* by which it is chosen; NULL: it always is */
 };
 
 /* Initializers from the rows of a .def file:
@@ -92,12 +93,12 @@ struct vocabulary {
  *   LABEL(set, "name", member)
  *   METRIC(set, "name", type, unit, member, absent, help)
  *
- * `set` is that of a struct set_sample and of an enumerator SAMPLES_set. */
+ * `set` is that of an enumerator SAMPLES_set and of a type sample_of_set. */
 #define METRIC_ROW(set, name, type, unit, member, absent, help)                                    \
-    {SAMPLES_##set, name, PROM_##type, METRIC_##unit, METRIC_FIELD(struct set##_sample, member),   \
+    {SAMPLES_##set, name, PROM_##type, METRIC_##unit, METRIC_FIELD(sample_of_##set, member),       \
      absent,        help},
 #define METRIC_LABEL_ROW(set, name, member)                                                        \
-    {SAMPLES_##set, name, METRIC_FIELD(struct set##_sample, member)},
+    {SAMPLES_##set, name, METRIC_FIELD(sample_of_##set, member)},
 
 /* The samples of one set, in an array. */
 struct metric_samples {

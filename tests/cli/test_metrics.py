@@ -80,7 +80,7 @@ def test_documents_name_metrics_that_exist():
     assert len(known) > 80
     named = {}
     for path in {*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")} - {TOP / "docs/metrics.md"}:     # a test of its own
-        for name in re.findall(r"`((?:aliquot_(?:agent|container|gpu|scheduler)|DCGM_FI_DEV)_\w+)", path.read_text()):
+        for name in re.findall(r"`((?:aliquot_(?:agent|container|gpu|scheduler)|DCGM_FI_DEV|hami_host|hami_gpu)_\w+)", path.read_text()):
             named.setdefault(name, path.name)
     assert len(named) > 20
     assert {name: where for name, where in named.items() if name not in known} == {}

@@ -24,7 +24,8 @@ double page_sum(const char *page, const char *family);
 unsigned page_labelled(const char *page, const char *family, const char *label);
 
 /* Fails unless every metric of the vocabularies is expected and on the page with its value, and
- * nothing else is. Values of different figures of a vocabulary must differ, but for "0" and "1". */
+ * nothing else is. Values of different figures of a vocabulary must differ, but for "0" and "1".
+ * Sets can be of the same samples: figures at the same offset count as one. */
 void assert_page(const char *page, const struct vocabulary *const *vocabularies, size_t n,
                  const struct expected *expected, size_t nexpected);
 

@@ -188,6 +188,7 @@ static int setup(void **state) {
     synced = no_statm = false;
     events = NULL;
     shares.options.node_name = "node-a";
+    report.metric_names = UINT32_MAX;
     cross_check = (struct cross_check){.cpus = BUF_INIT(0), .others = BUF_INIT(0)};
     return 0;
 }

@@ -154,6 +154,7 @@ static int setup(void **state) {
     audit_start(&w->audit);
     w->prestarts.shares = &w->shares;
     w->report = (struct report){.listen = "127.0.0.1:0",
+                                .metric_names = UINT32_MAX,
                                 .kubelet_dir = w->dir,
                                 .labels = {.place = "off", .sys_dir = w->dir},
                                 .shares = &w->shares,

@@ -12,7 +12,7 @@ static const struct expected full[] = {
     {"aliquot_gpu_healthy", "1"},
     {"aliquot_gpu_memory_total_bytes", "85899345920"},
     {"aliquot_gpu_memory_used_bytes", "1073741824"},
-    {"aliquot_gpu_memory_granted_bytes", "11000"},
+    {"aliquot_gpu_memory_granted_bytes", "16106127360"},
     {"aliquot_gpu_memory_capacity_bytes", "128849018880"},
     {"aliquot_gpu_memory_physical_granted_bytes", "12000"},
     {"aliquot_gpu_memory_outside_bytes", "13000"},
@@ -113,6 +113,37 @@ static const struct expected full[] = {
     {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", "655"},
     {"DCGM_FI_DEV_THRESHOLD_SRM", "1"},
     {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", "1"},
+    {"hami_host_gpu_memory_used_bytes", "1073741824"},
+    {"hami_host_gpu_utilization_ratio", "37"},
+    {"hami_host_gpu_memory_controller_utilization_ratio", "23"},
+    {"hami_gpu_memory_limit_bytes", "128849018880"},
+    {"hami_gpu_core_limit_ratio", "100"},
+    {"hami_gpu_shared_count", "1"},
+    {"hami_gpu_core_allocated_ratio", "110"},
+    {"hami_node_gpu_memory_allocated_ratio", "0.25"},
+    {"hami_gpu_memory_allocated_bytes", "32212254720"},
+    {"hami_node_gpu_overview", "32212254720"},
+    {"hami_vgpu_memory_used_bytes", "22000"},
+    {"hami_vgpu_memory_limit_bytes", "21000"},
+    {"hami_container_device_memory_bytes", "22000"},
+    {"hami_container_device_utilization_ratio", "29"},
+    {"HostGPUMemoryUsage", "1073741824"},
+    {"HostCoreUtilization", "37"},
+    {"GPUDeviceMemoryLimit", "128849018880"},
+    {"GPUDeviceCoreLimit", "100"},
+    {"GPUDeviceSharedNum", "1"},
+    {"GPUDeviceCoreAllocated", "110"},
+    {"GPUDeviceMemoryAllocated", "32212254720"},
+    {"nodeGPUOverview", "32212254720"},
+    {"nodeGPUMemoryPercentage", "0.25"},
+    {"vGPU_device_memory_usage_in_bytes", "22000"},
+    {"vGPU_device_memory_limit_in_bytes", "21000"},
+    {"Device_memory_desc_of_container", "22000"},
+    {"Device_utilization_desc_of_container", "29"},
+    {"container_gpu_utilization", "29"},
+    {"container_gpu_memory_total", "23"},
+    {"container_request_gpu_utilization", "0.25"},
+    {"container_request_gpu_memory", "300"},
 };
 
 static uint32_t no_holders(const char *uuid, void *userdata) {
@@ -147,7 +178,7 @@ static void fill_health(void) {
 static void fill_card(void) {
     fill_health();
     shares.options.memory_scaling = 1500;
-    granted = (struct slot_total){.memory = 11000, .physical = 12000, .core = 55};
+    granted = (struct slot_total){.memory = 15ULL << 30, .physical = 12000, .core = 55};
     shares.mps = (void *) &something;
     audit.initial_pids = true;
     audit.outside[0] = 13000;
@@ -326,6 +357,7 @@ static void test_a_driver_without_figures_of_load(void **state) {
 static void test_one_walk_for_each_card(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
     (void) state;
+    assert_int_equal(metric_names_parse(METRIC_NAMES_DEFAULT, &report.metric_names, NULL), 0);
     metrics_write(&report, PROM_TEXT, &out);
     assert_int_equal(buf_error(&out), 0);
     assert_non_null(strstr(buf_str(&out), "aliquot_gpu_memory_granted_bytes{"));

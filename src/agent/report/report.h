@@ -22,7 +22,8 @@ struct publisher;
 struct waiting;
 
 struct report {
-    const char *listen; /* "" or "off": no HTTP */
+    const char *listen;    /* "" or "off": no HTTP */
+    uint32_t metric_names; /* vocabularies of /metrics, see metric_names_parse() */
     const char *kubelet_dir;
     const char *signing_namespace; /* of ConfigMap aliquot-signing */
     struct labeler_options labels;

@@ -2,6 +2,7 @@
 #include "agent/report/samples.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -304,7 +305,9 @@ static void collect_container(const struct report *report, const struct slot *sl
     const struct slot_device *d = &slot->grant.devices[at];
     struct container_sample c = {
         .of = identity_of(report, slot, at),
+        .at = at,
         .limit = slot_memory_now(&slot->grant, at),
+        .granted = d->memory,
         .physical = d->physical,
         .overhead = d->overhead.bytes,
         .core = d->core,
@@ -319,15 +322,29 @@ static void collect_container(const struct report *report, const struct slot *sl
     buf_append(&ret->policies, &policy, sizeof(policy));
 }
 
-static void collect_containers(const struct report *report, struct agent_samples *ret) {
+static void collect_slots(const struct report *report, bool releasing, struct agent_samples *ret) {
     for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
         struct slot_usage usage;
 
+        if (slot->releasing != releasing)
+            continue;
         usage_of_slot(slot, &usage);
         for (uint32_t at = 0; at < slot->grant.ndevices; at++)
             collect_container(report, slot, at, &usage, ret);
     }
+}
+
+/* HAMi's labels do not tell a pod that has ended from its successor of the same name: those that
+ * have not ended come first, and are a set of their own. */
+static void collect_containers(const struct report *report, struct agent_samples *ret) {
+    size_t running;
+
+    collect_slots(report, false, ret);
+    running = ret->containers.len / sizeof(struct container_sample);
+    collect_slots(report, true, ret);
     ret->sets[SAMPLES_container] = samples_in(&ret->containers, sizeof(struct container_sample));
+    ret->sets[SAMPLES_hami_container] = ret->sets[SAMPLES_container];
+    ret->sets[SAMPLES_hami_container].count = running;
     ret->sets[SAMPLES_policy] = samples_in(&ret->policies, sizeof(struct policy_sample));
 }
 
@@ -350,6 +367,111 @@ static void collect_cpus(const struct report *report, struct agent_samples *ret)
         buf_append(&ret->cpus, &s, sizeof(s));
     }
     ret->sets[SAMPLES_cpus] = samples_in(&ret->cpus, sizeof(struct cpus_sample));
+}
+
+/* ---- what HAMi and gpu-manager list ---- */
+
+static void add_allocated(const struct report *report, const struct gpu_device *d,
+                          struct hami_card_sample *ret) {
+    const struct slot_store *slots = &report->shares->slots;
+    bool whole = slot_whole_holder(slots, d->uuid, "") != NULL;
+    struct slot_total granted;
+
+    slot_card_use(slots, d->uuid, "", &granted, NULL);
+    ret->allocated += whole ? d->memory : granted.memory;
+    ret->core += whole ? gpu_core(d) : granted.core;
+    for (const struct slot *slot = slots->slots; slot; slot = slot->hh.next)
+        ret->containers += slot_has_device(slot, d->uuid);
+}
+
+static void collect_hami_card(const struct report *report, const struct gpu_device *card,
+                              struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    bool prefixed = strncmp(card->model, "NVIDIA", strlen("NVIDIA")) == 0;
+    struct hami_card_sample sample = {
+        .node = report->shares->options.node_name,
+        .uuid = card->uuid,
+        .index = card->index,
+        .gpu = card->sample,
+        .limit = gpu_gives_shares(card) ? shares_capacity(report->shares, card) : card->memory,
+        .core_limit = gpu_core(card),
+    };
+
+    if (!card->healthy)
+        forget_figures(&sample.gpu);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (&s->devices[i] == card || strcmp(s->devices[i].parent, card->uuid) == 0)
+            add_allocated(report, &s->devices[i], &sample);
+    sample.limit_mib = sample.limit >> 20;
+    sample.allocated_ratio =
+        sample.limit > 0 ? (double) sample.allocated / (double) sample.limit : NAN;
+    (void) snprintf(sample.host_type, sizeof(sample.host_type), "NVIDIA-%s", card->model);
+    (void) snprintf(sample.type, sizeof(sample.type), "%s%s", prefixed ? "" : "NVIDIA-",
+                    card->model);
+    buf_append(&ret->hami_cards, &sample, sizeof(sample));
+}
+
+static void collect_hami(const struct report *report, struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (!gpu_is_part(&s->devices[i]))
+            collect_hami_card(report, &s->devices[i], ret);
+    ret->sets[SAMPLES_hami_card] = samples_in(&ret->hami_cards, sizeof(struct hami_card_sample));
+    ret->sets[SAMPLES_hami_host] = ret->sets[SAMPLES_hami_bare] = ret->sets[SAMPLES_hami_card];
+    ret->sets[SAMPLES_hami_cores] = ret->sets[SAMPLES_hami_overview] = ret->sets[SAMPLES_hami_card];
+}
+
+/* The sum of two figures, one of which may not be known. */
+static uint64_t plus(uint64_t a, uint64_t b) {
+    return a == METRIC_UNKNOWN_64 || b == METRIC_UNKNOWN_64 ? METRIC_UNKNOWN_64 : a + b;
+}
+
+/* Of the n devices of a container: those of one card, or of all of them where that is NULL. */
+static void put_manager(const struct container_sample *c, size_t n, const uint32_t *card,
+                        struct buf *out) {
+    struct manager_sample sum = {.of = c->of,
+                                 .card = "total",
+                                 .memory_request = card ? METRIC_UNKNOWN_64 : 0,
+                                 .core_request = card ? NAN : 0};
+
+    if (card)
+        (void) snprintf(sum.card, sizeof(sum.card), "gpu%" PRIu32, *card);
+    for (size_t i = 0; i < n; i++) {
+        if (card && c[i].of.index != *card)
+            continue;
+        sum.percent =
+            plus(sum.percent, c[i].driver_percent == METRIC_UNKNOWN_32 ? METRIC_UNKNOWN_64
+                                                                       : c[i].driver_percent);
+        sum.memory = plus(sum.memory, c[i].driver_memory);
+        sum.memory_request = plus(sum.memory_request, c[i].granted);
+        sum.core_request += c[i].core / 100.0;
+    }
+    buf_append(out, &sum, sizeof(sum));
+}
+
+static void collect_managers(struct agent_samples *ret) {
+    const struct container_sample *c = ret->sets[SAMPLES_hami_container].first;
+    size_t count = ret->sets[SAMPLES_hami_container].count, n;
+
+    for (; count > 0; c += n, count -= n) {
+        n = 1;
+        while (n < count && c[n].at > 0)
+            n++;
+        for (size_t i = 0; i < n; i++) {
+            size_t k = 0;
+
+            while (c[k].of.index != c[i].of.index)
+                k++;
+            if (k == i) /* the first device of its card */
+                put_manager(c, n, &c[i].of.index, &ret->managers);
+        }
+        put_manager(c, n, NULL, &ret->managers);
+    }
+    ret->sets[SAMPLES_manager_core] = samples_in(&ret->managers, sizeof(struct manager_sample));
+    ret->sets[SAMPLES_manager_memory] = ret->sets[SAMPLES_manager_core];
+    ret->sets[SAMPLES_manager_core_request] = ret->sets[SAMPLES_manager_core];
+    ret->sets[SAMPLES_manager_memory_request] = ret->sets[SAMPLES_manager_core];
 }
 
 /* ---- the agent itself ---- */
@@ -432,15 +554,26 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
     ret->sets[SAMPLES_version] = METRIC_SAMPLES(&ret->version, 1);
 }
 
-int agent_samples_collect(struct report *report, struct agent_samples *ret) {
+#define BIT(set) (1u << SAMPLES_##set)
+#define HAMI_SETS                                                                                  \
+    (BIT(hami_host) | BIT(hami_bare) | BIT(hami_card) | BIT(hami_cores) | BIT(hami_overview))
+#define MANAGER_SETS                                                                               \
+    (BIT(manager_core) | BIT(manager_memory) | BIT(manager_core_request) |                         \
+     BIT(manager_memory_request))
+
+int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_samples *ret) {
     int r;
 
     ret->states = ret->xids = ret->resets = ret->containers = ret->policies = ret->cpus =
-        BUF_INIT(0);
+        ret->hami_cards = ret->managers = BUF_INIT(0);
     collect_cards(report, ret);
     collect_devices(report, ret);
     collect_states(report, ret);
     collect_containers(report, ret);
+    if ((wanted & HAMI_SETS) != 0)
+        collect_hami(report, ret);
+    if ((wanted & MANAGER_SETS) != 0)
+        collect_managers(ret);
     collect_cpus(report, ret);
     collect_plugins(report, ret);
     collect_agent(report, ret);
@@ -457,6 +590,10 @@ int agent_samples_collect(struct report *report, struct agent_samples *ret) {
         r = buf_error(&ret->containers);
     if (r == 0)
         r = buf_error(&ret->cpus);
+    if (r == 0)
+        r = buf_error(&ret->hami_cards);
+    if (r == 0)
+        r = buf_error(&ret->managers);
     return r == 0 ? buf_error(&ret->policies) : r;
 }
 
@@ -469,4 +606,6 @@ void agent_samples_done(struct agent_samples *s) {
     buf_done(&s->containers);
     buf_done(&s->policies);
     buf_done(&s->cpus);
+    buf_done(&s->hami_cards);
+    buf_done(&s->managers);
 }

@@ -15,28 +15,44 @@
 
 struct report;
 
-/* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
+/* SET(id, of, sample): the samples of one kind are struct sample_sample, one for each `of`. Sets of
+ * the same samples differ in the labels that a vocabulary gives them. */
 #define AGENT_SETS(SET)                                                                            \
-    SET(card, "GPU of the node")                                                                   \
-    SET(instance, "MIG instance of the node")                                                      \
-    SET(dcgm, "GPU or MIG instance of the node")                                                   \
-    SET(state, "GPU or MIG instance of the node, and state")                                       \
-    SET(xid, "GPU or MIG instance of the node, and XID that it has had")                           \
-    SET(reset, "GPU of the node, and result of a reset")                                           \
-    SET(container, "GPU or MIG instance of a container's share")                                   \
-    SET(policy, "GPU or MIG instance of a container's share")                                      \
-    SET(cpus, "GPU or MIG instance of a container that has CPUs for itself")                       \
-    SET(plugin, "extended resource")                                                               \
-    SET(prestart, "result of PreStartContainer")                                                   \
-    SET(agent, "agent")                                                                            \
-    SET(version, "agent")
-
+    SET(card, "GPU of the node", card)                                                             \
+    SET(instance, "MIG instance of the node", instance)                                            \
+    SET(dcgm, "GPU or MIG instance of the node", dcgm)                                             \
+    SET(state, "GPU or MIG instance of the node, and state", state)                                \
+    SET(xid, "GPU or MIG instance of the node, and XID that it has had", xid)                      \
+    SET(reset, "GPU of the node, and result of a reset", reset)                                    \
+    SET(container, "GPU or MIG instance of a container's share", container)                        \
+    SET(policy, "GPU or MIG instance of a container's share", policy)                              \
+    SET(cpus, "GPU or MIG instance of a container that has CPUs for itself", cpus)                 \
+    SET(hami_host, "GPU of the node", hami_card)                                                   \
+    SET(hami_bare, "GPU of the node", hami_card)                                                   \
+    SET(hami_card, "GPU of the node", hami_card)                                                   \
+    SET(hami_cores, "GPU of the node", hami_card)                                                  \
+    SET(hami_overview, "GPU of the node", hami_card)                                               \
+    SET(hami_container, "GPU or MIG instance of a container's share, of pods that have not ended", \
+        container)                                                                                 \
+    SET(manager_core, "GPU of a container's shares, and all of them together", manager)            \
+    SET(manager_memory, "GPU of a container's shares, and all of them together", manager)          \
+    SET(manager_core_request, "container with shares", manager)                                    \
+    SET(manager_memory_request, "container with shares", manager)                                  \
+    SET(plugin, "extended resource", plugin)                                                       \
+    SET(prestart, "result of PreStartContainer", prestart)                                         \
+    SET(agent, "agent", agent)                                                                     \
+    SET(version, "agent", version)
 enum agent_set {
-#define SAMPLES_ID(id, of) SAMPLES_##id,
+#define SAMPLES_ID(id, of, sample) SAMPLES_##id,
     AGENT_SETS(SAMPLES_ID)
 #undef SAMPLES_ID
         AGENT_SETS_COUNT
 };
+_Static_assert(AGENT_SETS_COUNT <= 32, "sets as bits");
+
+#define SAMPLES_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;
+AGENT_SETS(SAMPLES_TYPE)
+#undef SAMPLES_TYPE
 
 struct card_sample {
     const char *node, *driver_version;
@@ -89,7 +105,8 @@ struct container_identity {
 
 struct container_sample {
     struct container_identity of;
-    uint64_t limit, physical, overhead, charged;
+    uint32_t at; /* its number among the container's devices */
+    uint64_t granted, limit, physical, overhead, charged;
     uint32_t core;
     /* By its ledger. */
     uint64_t booked, refused;
@@ -104,6 +121,28 @@ struct container_sample {
     double share_error; /* a ratio */
     uint32_t wanted;    /* 0 or 1 */
     bool account_damaged;
+};
+
+/* A card as HAMi counts it. What is allocated of a divided card is allocated of its instances; a
+ * device that a container has whole is allocated whole. */
+struct hami_card_sample {
+    const char *node, *uuid;
+    char host_type[104], type[104]; /* the model by its monitor, and by its scheduler */
+    uint32_t index;
+    struct gpu_sample gpu;     /* as in struct card_sample */
+    uint64_t limit, limit_mib; /* memory that pods can have of it together */
+    uint64_t allocated;
+    double allocated_ratio;
+    uint32_t core_limit, core, containers;
+};
+
+/* A container on one card, or on all of its cards together, as gpu-manager counts it. */
+struct manager_sample {
+    struct container_identity of;
+    char card[16];            /* "gpu0", "total" */
+    uint64_t percent, memory; /* by the driver */
+    uint64_t memory_request;  /* of all cards together */
+    double core_request;      /* likewise, in cards */
 };
 
 /* Of a device and each state: whether it is that of the device. */
@@ -170,15 +209,16 @@ struct version_sample {
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
-    struct buf instances, dcgm, states, xids, resets, containers, policies,
-        cpus; /* arrays of the samples */
+    struct buf instances, dcgm, states, xids, resets, containers, policies, cpus, hami_cards,
+        managers; /* arrays of the samples */
     struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;
     struct version_sample version;
 };
 
-/* Reads everything once. The samples point into the report's objects: they are valid until the next
- * turn of the loop. -ENOMEM; call agent_samples_done() in any case. */
-int agent_samples_collect(struct report *report, struct agent_samples *ret);
+/* Reads everything once, but those of other projects' names (hami_..., manager_...) only if the set
+ * is in `wanted`, 1 << SAMPLES_set for each. The samples point into the report's objects: they are
+ * valid until the next turn of the loop. -ENOMEM; call agent_samples_done() in any case. */
+int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_samples *ret);
 void agent_samples_done(struct agent_samples *s);

@@ -15,7 +15,8 @@ static const struct metric metrics[] = {
 #include "scheduler/pages/metrics.def"
 };
 
-const struct vocabulary scheduler_vocabulary = {metrics, COUNT(metrics), labels, COUNT(labels)};
+const struct vocabulary scheduler_vocabulary = {metrics, COUNT(metrics), labels, COUNT(labels),
+                                                NULL};
 
 void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out) {
     struct scheduler_samples samples;

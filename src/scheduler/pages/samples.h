@@ -11,22 +11,25 @@
 #include "scheduler/mig/orders.h"
 #include "wire/metrics.h"
 
-/* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
+/* SET(id, of, sample): the samples of one kind are struct sample_sample, one for each `of`. */
 #define SCHEDULER_SETS(SET)                                                                        \
-    SET(verb, "verb of kube-scheduler's requests")                                                 \
-    SET(outcome, "verb and outcome")                                                               \
-    SET(stage, "stage of a pod on its way to a node")                                              \
-    SET(gpus, "state of GPUs")                                                                     \
-    SET(mig_order, "result of an order")                                                           \
-    SET(change, "change of the Lease")                                                             \
-    SET(scheduler, "replica of the scheduler")
-
+    SET(verb, "verb of kube-scheduler's requests", verb)                                           \
+    SET(outcome, "verb and outcome", outcome)                                                      \
+    SET(stage, "stage of a pod on its way to a node", stage)                                       \
+    SET(gpus, "state of GPUs", gpus)                                                               \
+    SET(mig_order, "result of an order", mig_order)                                                \
+    SET(change, "change of the Lease", change)                                                     \
+    SET(scheduler, "replica of the scheduler", scheduler)
 enum scheduler_set {
-#define SAMPLES_ID(id, of) SAMPLES_##id,
+#define SAMPLES_ID(id, of, sample) SAMPLES_##id,
     SCHEDULER_SETS(SAMPLES_ID)
 #undef SAMPLES_ID
         SCHEDULER_SETS_COUNT
 };
+
+#define SAMPLES_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;
+SCHEDULER_SETS(SAMPLES_TYPE)
+#undef SAMPLES_TYPE
 
 struct verb_sample {
     const char *verb;
