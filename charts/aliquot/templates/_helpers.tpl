@@ -148,6 +148,7 @@ type: {{ .type }}
   (list "mig-strategy" $agent.migStrategy)
   (list "mps-cards" $agent.mpsCards)
   (list "mps-dir" $agent.mpsDir)
+  (list "metric-names" (ternary "" (join "," $agent.metricNames) (eq (join "," $agent.metricNames) "aliquot,dcgm")))
 -}}
 {{- $arguments := list -}}
 {{- range $options -}}
