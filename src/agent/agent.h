@@ -14,11 +14,11 @@
 #include "agent/health/cards.h"
 #include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/prestart.h"
-#include "agent/mig/manager.h"
 #include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/shares.h"
 
+struct card_mig;
 struct dynamic_card;
 struct gpu_manager;
 struct kmsg;
@@ -32,14 +32,10 @@ struct agent {
     struct whole_rows whole_rows;
     struct health_cards health;
     struct mig_executor *mig;
-    struct mig_manager *mig_manager;
-    struct mig_node_status *mig_node;    /* NULL: not started */
-    struct mig_source *mig_source;       /* NULL: not started, or no ConfigMap is named */
-    char mig_label[MIG_CONFIG_NAME_MAX]; /* of the Node; "": it has none */
-    bool mig_node_known;                 /* the Node was read */
-    struct dynamic_card *dynamic;        /* cards that are divided by order */
-    bool dynamic_known;                  /* which ones are */
-    struct kmsg *kmsg;                   /* NULL: the kernel's log is not read */
+    struct card_mig *division;    /* NULL: not started */
+    struct dynamic_card *dynamic; /* cards that are divided by order */
+    bool dynamic_known;           /* which ones are */
+    struct kmsg *kmsg;            /* NULL: the kernel's log is not read */
     struct kubelet *kubelet;
     struct prestarts prestarts;
     struct cross_check cross_check;

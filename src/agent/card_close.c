@@ -4,6 +4,7 @@
  * ones whose MIG mode changes. The monitor and the MPS daemon close them. */
 
 #include "agent/agent.h"
+#include "agent/mig/executor.h"
 #include "gpu/nvml/monitor.h"
 
 /* With containers the driver stays in use whatever the agent does, and they would end with their

@@ -10,6 +10,7 @@
 
 #include "agent/agent.h"
 #include "agent/config/card_config.h"
+#include "agent/mig/executor.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"

@@ -5,13 +5,16 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent.h"
 #include "agent/cluster/pod_events.h"
 #include "agent/config/node_config.h"
+#include "agent/mig/manager.h"
 #include "agent/mig/node_status.h"
 #include "agent/mig/source.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -20,6 +23,14 @@
 
 #define RECORD_FILE "mig-config"
 #define CONFIGS_FILE "mig-configs.yaml" /* of the ConfigMap */
+
+struct card_mig {
+    struct mig_manager *manager;
+    struct mig_node_status *node;    /* NULL: not started */
+    struct mig_source *source;       /* NULL: not started, or no ConfigMap is named */
+    char label[MIG_CONFIG_NAME_MAX]; /* of the Node; "": it has none */
+    bool node_known;                 /* the Node was read */
+};
 
 /* ---- what the executor asks of the agent ---- */
 
@@ -104,33 +115,36 @@ static bool follows_label(const struct agent *a) {
 static const char *wanted(const struct agent *a) {
     const char *config = a->node_config->mig_config;
 
-    if (follows_label(a) && a->mig_label[0])
-        config = a->mig_label;
+    if (follows_label(a) && a->division->label[0])
+        config = a->division->label;
     return config ? config : "";
 }
 
 /* Whether the configurations are those of a ConfigMap that was not read yet. */
 static bool waits_for_source(const struct agent *a) {
-    return a->config.mig_config_map && (!a->mig_source || !mig_source_is_known(a->mig_source));
+    return a->config.mig_config_map &&
+           (!a->division->source || !mig_source_is_known(a->division->source));
 }
 
 /* Without label and configuration nothing is wanted, and before both are known nothing is decided.
  */
 static void decide(struct agent *a) {
-    if (reconfigure_is_known(a) && (!follows_label(a) || a->mig_node_known) && !waits_for_source(a))
-        mig_manager_want(a->mig_manager, wanted(a), a->node_config->mig_dynamic);
+    if (reconfigure_is_known(a) && (!follows_label(a) || a->division->node_known) &&
+        !waits_for_source(a))
+        mig_manager_want(a->division->manager, wanted(a), a->node_config->mig_dynamic);
 }
 
 void card_mig_see_node(struct agent *a, struct json node) {
     const char *label =
         json_string_or(JSON_PATH(node, "metadata", "labels", a->config.mig_label), "");
+    struct card_mig *m = a->division;
 
-    if (!a->mig_manager)
+    if (!m)
         return;
-    a->mig_node_known = true;
-    text_copy(a->mig_label, sizeof(a->mig_label), label);
-    if (a->mig_node)
-        mig_node_status_see(a->mig_node, node);
+    m->node_known = true;
+    text_copy(m->label, sizeof(m->label), label);
+    if (m->node)
+        mig_node_status_see(m->node, node);
     decide(a);
 }
 
@@ -140,7 +154,7 @@ static void on_file(void *userdata) {
     struct agent *a = userdata;
 
     decide(a);
-    mig_manager_see_file(a->mig_manager);
+    mig_manager_see_file(a->division->manager);
 }
 
 static void on_source_trouble(const char *why, void *userdata) {
@@ -159,7 +173,7 @@ static void on_source_trouble(const char *why, void *userdata) {
 static const char *no_file(void *userdata) {
     const struct agent *a = userdata;
 
-    return a->mig_source ? mig_source_missing(a->mig_source) : NULL;
+    return a->division->source ? mig_source_missing(a->division->source) : NULL;
 }
 
 /* ---- what the manager tells ---- */
@@ -225,8 +239,8 @@ static void on_status(const struct mig_status *s, void *userdata) {
                         s->reason[0] ? ": " : "", s->reason);
     if (s->state != MIG_STATE_NONE)
         tell(a, s);
-    if (a->mig_node)
-        mig_node_status_set(a->mig_node, s);
+    if (a->division->node)
+        mig_node_status_set(a->division->node, s);
 }
 
 /* ---- input ---- */
@@ -234,8 +248,8 @@ static void on_status(const struct mig_status *s, void *userdata) {
 bool card_mig_waits(const struct agent *a, const struct gpu_device *d,
                     char ret_why[static GPU_REASON_MAX]) {
     bool ends = a->mig && mig_executor_withdraws(a->mig, d->uuid);
-    bool held = a->mig_manager && d->traits.mig_capable &&
-                (mig_manager_holds(a->mig_manager) || (waits_for_source(a) && wanted(a)[0]));
+    bool held = a->division && d->traits.mig_capable &&
+                (mig_manager_holds(a->division->manager) || (waits_for_source(a) && wanted(a)[0]));
 
     if (!ends && !held)
         return false;
@@ -265,16 +279,17 @@ void card_mig_update(struct agent *a) {
         return;
     gpu_monitor_status(a->shares.monitor, &status);
     mig_executor_update(a->mig, status.polls);
-    if (a->mig_source)
-        mig_source_pass(a->mig_source, uv_now(a->loop));
+    if (a->division->source)
+        mig_source_pass(a->division->source, uv_now(a->loop));
     decide(a);
     if (status.complete)
-        mig_manager_update(a->mig_manager, hash_division(gpu_monitor_snapshot(a->shares.monitor)));
+        mig_manager_update(a->division->manager,
+                           hash_division(gpu_monitor_snapshot(a->shares.monitor)));
 }
 
 void card_mig_retry(struct agent *a) {
-    if (a->mig_manager)
-        mig_manager_retry(a->mig_manager);
+    if (a->division)
+        mig_manager_retry(a->division->manager);
 }
 
 void card_mig_allocated(const char *const *ids, size_t n, void *userdata) {
@@ -309,7 +324,8 @@ static int start_manager(struct agent *a) {
         .userdata = a};
 
     (void) snprintf(record, sizeof(record), "%s/" RECORD_FILE, a->shares.options.state_dir);
-    return mig_manager_new(a->loop, &options, &a->mig_manager);
+    a->division = calloc(1, sizeof(*a->division));
+    return a->division ? mig_manager_new(a->loop, &options, &a->division->manager) : -ENOMEM;
 }
 
 int card_mig_follow(struct agent *a, struct err *err) {
@@ -320,9 +336,9 @@ int card_mig_follow(struct agent *a, struct err *err) {
                                                .on_trouble = on_source_trouble,
                                                .userdata = a};
 
-    if (mig_node_status_new(a->client, a->shares.options.node_name, &a->mig_node) < 0)
+    if (mig_node_status_new(a->client, a->shares.options.node_name, &a->division->node) < 0)
         return err_set(err, ENOMEM, "out of memory");
-    return options.maps ? mig_source_start(a->client, &options, &a->mig_source, err) : 0;
+    return options.maps ? mig_source_start(a->client, &options, &a->division->source, err) : 0;
 }
 
 int card_mig_start(struct agent *a, struct err *err) {
@@ -349,17 +365,17 @@ int card_mig_start(struct agent *a, struct err *err) {
 }
 
 void card_mig_stop(struct agent *a, void (*on_closed)(void *userdata)) {
-    struct mig_executor *x = a->mig;
+    struct mig_executor *x = take_ptr(a->mig);
+    struct card_mig *m = take_ptr(a->division);
 
-    mig_source_stop(a->mig_source);
-    if (a->mig_node)
-        mig_node_status_stop(a->mig_node);
-    if (a->mig_manager)
-        mig_manager_close(a->mig_manager);
-    a->mig_source = NULL;
-    a->mig_node = NULL;
-    a->mig_manager = NULL;
-    a->mig = NULL;
+    if (m) {
+        mig_source_stop(m->source);
+        if (m->node)
+            mig_node_status_stop(m->node);
+        if (m->manager)
+            mig_manager_close(m->manager);
+    }
+    free(m);
     if (x)
         mig_executor_close(x, on_closed, a);
     else

@@ -9,6 +9,7 @@
 #include "agent/agent.h"
 #include "agent/config/node_config.h"
 #include "agent/health/reset.h"
+#include "agent/mig/executor.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
+#include "agent/mig/executor.h"
 #include "base/text.h"
 #include "mig/order.h"
 
