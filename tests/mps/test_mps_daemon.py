@@ -233,6 +233,27 @@ def test_a_second_daemon(world):
     world.assert_nothing_left()
 
 
+def test_an_administrator_at_the_prompt(world):
+    """NVIDIA's daemon takes one client of its control interface at a time. Its limits hold meanwhile, and new ones wait."""
+    agent = world.agent(RUN, interval_ms=100)
+    agent.wait_for("ready restarts=0")
+    pid = world.daemon()
+    log = world.card / "log/control.log"
+    prompt = subprocess.Popen([world.real], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=world.control_env())
+    try:
+        wait_until(lambda: "its limits cannot be checked" in "".join(agent.log), what="a check that was refused")
+        agent.tell("run 60 1000 2")
+        agent.wait_for("not-ready restarts=0 another program uses the control interface of the MPS daemon$")
+        refused = log.read_text().count("Accepting")
+        wait_until(lambda: log.read_text().count("Accepting") > refused + 5, what="more tries than a wrong answer has")
+    finally:
+        prompt.kill()
+        prompt.wait()
+    agent.wait_for("ready restarts=0")
+    assert world.limits() == ["60.0", "1000M"]
+    assert world.daemon() == pid
+
+
 @pytest.mark.parametrize(("fault", "reason"), [
     ("lie", "the MPS control daemon answers '' and '100.0' for its limits of 30 % and 2048M"),
     ("no-answer", "the MPS control daemon does not take its limits: no answer in time"),

@@ -20,6 +20,7 @@
 #include "gpu/nvml/compute_mode.h"
 
 #define FAILURES_MAX 3            /* of a daemon that answers, and wrongly, before it is killed */
+#define CANNOT_SEND "Cannot send command to MPS control daemon process"
 #define LOG_MAX ((off_t) 1 << 20) /* bytes of a log; a command or a client adds some 300 */
 
 struct mps_daemon {
@@ -34,6 +35,7 @@ struct mps_daemon {
      * the card is in EXCLUSIVE_PROCESS mode; `limited`: the daemon has confirmed the limits. */
     bool recorded, exclusive, limited, quit, removed;
     bool mode_lost; /* the card may have another compute mode than `exclusive` says */
+    bool busy;      /* its control interface was in use at the last command */
     struct command *command;
     uv_timer_t timer; /* next: another try, or a check of the daemon */
     bool waiting;     /* for another try */
@@ -353,6 +355,29 @@ static void start(struct mps_daemon *d) {
         (void) run(d, argv, env.list, NULL, on_started);
 }
 
+/* The daemon takes one client of its control interface at a time, for example an administrator's
+ * prompt. Every other one gets no answers. */
+static bool is_refused(const struct command_result *r) {
+    const char *answer = r->output + strspn(r->output, " \n");
+
+    return !r->late && r->signal == 0 &&
+           (!answer[0] || strncmp(answer, CANNOT_SEND, strlen(CANNOT_SEND)) == 0);
+}
+
+/* Limits that were confirmed are in force meanwhile. */
+static void await_interface(struct mps_daemon *d) {
+    static const char why[] = "another program uses the control interface of the MPS daemon";
+
+    if (!is_ready(d)) {
+        fail(d, "%s", why);
+        return;
+    }
+    if (!d->busy)
+        log_warn("MPS of GPU %s: %s: its limits cannot be checked", d->uuid, why);
+    d->busy = true;
+    (void) uv_timer_start(&d->timer, on_timer, d->options.interval_ms, 0);
+}
+
 /* A daemon that does not answer is killed; one that answers wrongly gets the limits again a few
  * times first: it may be starting. Its end starts the next one. */
 static void on_limits(const struct command_result *r, void *userdata) {
@@ -361,6 +386,11 @@ static void on_limits(const struct command_result *r, void *userdata) {
     struct err err;
 
     d->command = NULL;
+    if (is_refused(r)) {
+        await_interface(d);
+        return;
+    }
+    d->busy = false;
     if (r->status == 0 && mps_limits_check(&d->given, r->output, &err) == 0) {
         d->failures = 0;
         d->limited = memcmp(&d->given, &d->limits, sizeof(d->limits)) == 0;
