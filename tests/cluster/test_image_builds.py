@@ -15,7 +15,8 @@ from cluster import images
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r"^  version: '(.+?)'", (TOP / "meson.build").read_text(), re.M)[1]
-LIMIT = 6 * 1000 * 1000     # bytes of a compressed layer
+# Bytes of a compressed layer: without libdeflate, which compresses pages of metrics, and what that library has.
+LIMIT = 6_000_000 + 66_000
 
 
 def copy_sources(to, day):
