@@ -8,6 +8,7 @@
 
 #include "agent/agent.h"
 #include "agent/config/node_config.h"
+#include "agent/kubelet/checkpoint.h"
 #include "agent/os/kmsg.h"
 #include "agent/report/publish.h"
 #include "base/err.h"
@@ -22,6 +23,27 @@ static uint32_t holders(const char *uuid, void *userdata) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         n += health_cards_holds(&a->health, slot, uuid);
     return n;
+}
+
+/* The scheduler has chosen the cards, and kubelet the IDs: they are of the cards in proportion. */
+uint32_t card_health_held(const struct checkpoint_entry *entry, void *userdata) {
+    const struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+    uint64_t core = 0, unhealthy = 0;
+
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
+        const struct slot_grant *g = &slot->grant;
+
+        if (strcmp(g->pod_uid, entry->pod_uid) != 0 || strcmp(g->container, entry->container) != 0)
+            continue;
+        for (uint32_t i = 0; i < g->ndevices; i++) {
+            const struct gpu_device *d = gpu_find(s, g->devices[i].uuid);
+
+            core += g->devices[i].core;
+            unhealthy += d && !gpu_takes_pods(d) ? g->devices[i].core : 0;
+        }
+    }
+    return core > 0 ? (uint32_t) (entry->nids * unhealthy / core) : 0;
 }
 
 /* ---- Events ---- */

@@ -109,6 +109,13 @@ def test_a_drained_card(world, space, card):
     assert "Healthy" in order(world, "uncordon", card)
 
 
+def test_what_pods_have_of_a_cordoned_card_is_not_missing_on_the_other(world, space, card):
+    """kubelet counts the percent of all cards together."""
+    space.start(pod("held", container(core=50, memory=GiB), annotations={UUID: gpu(world, card)["spec"]["uuid"]}))
+    order(world, "cordon", card)
+    space.start(pod("whole", container(core=100, memory=GiB)))
+
+
 def test_the_reset_of_a_drained_card(world, configured, card):
     """As docs/operations.md says; the command is the simulator's."""
     configured(f"reset: {{command: {by_simulator(world, card)}}}")

@@ -66,10 +66,10 @@ static uint32_t named_number(const struct resource *r, const struct gpu_snapshot
     return n;
 }
 
-static void named_health(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
-                         const bool *held, bool *ret_sick) {
-    (void) r, (void) held;
-    for (uint32_t n = 0; n < count; n++)
+static void named_health(const struct resource *r, const struct gpu_snapshot *s,
+                         const struct backend_held *held, bool *ret_sick) {
+    (void) r;
+    for (uint32_t n = 0; n < held->count; n++)
         ret_sick[n] = !named_device(s, n)->healthy;
 }
 
@@ -175,11 +175,11 @@ static void check_health(const struct resource *r, uint32_t n) {
     bool *held = flags, *sick = flags + n;
 
     make_zoo(&zoo, true);
-    r->backend->health(r, &zoo, n, held, sick);
+    r->backend->health(r, &zoo, &(struct backend_held){.count = n, .ids = held}, sick);
     for (uint32_t i = 0; i < n; i++)
         assert_false(sick[i]);
     make_zoo(&zoo, false);
-    r->backend->health(r, &zoo, n, held, sick);
+    r->backend->health(r, &zoo, &(struct backend_held){.count = n, .ids = held}, sick);
     for (uint32_t i = 0; i < n; i++)
         assert_true(sick[i]);
 }
@@ -773,7 +773,7 @@ static void shares_of_an_instance(void **state) {
     assert_int_equal(core->backend->list(core, &s), 142);
     assert_int_equal(slots->backend->list(slots, &s), 2 * slots->per_card);
     d->healthy = false;
-    core->backend->health(core, &s, 142, held, sick);
+    core->backend->health(core, &s, &(struct backend_held){.count = 142, .ids = held}, sick);
     for (uint32_t i = 0; i < 142; i++)
         n += sick[i];
     assert_int_equal(n, 42);

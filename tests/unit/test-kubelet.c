@@ -103,7 +103,7 @@ static void ids_of_an_unhealthy_card(void **state) {
     (void) state;
     assert_int_equal(backend_shares.list(&resources[0], &snapshot), 200);
     held[199] = held[100] = true;
-    backend_shares.health(&resources[0], &snapshot, 200, held, sick);
+    backend_shares.health(&resources[0], &snapshot, &(struct backend_held){200, held, 0}, sick);
     for (size_t i = 0; i < 200; i++) {
         assert_false(held[i] && sick[i]);
         n += sick[i];
@@ -111,6 +111,22 @@ static void ids_of_an_unhealthy_card(void **state) {
     assert_int_equal(n, 100);
     assert_true(sick[98] && sick[99] && sick[198]);
     assert_false(sick[97]);
+}
+
+/* What containers have of the unhealthy card is not for others, and what the other card has is: its
+ * 100, beside the two that are held. */
+static void ids_held_of_an_unhealthy_card(void **state) {
+    static struct gpu_snapshot snapshot = {.ndevices = 2,
+                                           .devices = {{.healthy = true}, {.healthy = false}}};
+    static bool held[200], sick[200];
+    uint32_t free = 0;
+
+    (void) state;
+    held[0] = held[1] = true;
+    backend_shares.health(&resources[0], &snapshot, &(struct backend_held){200, held, 2}, sick);
+    for (size_t i = 0; i < 200; i++)
+        free += !held[i] && !sick[i];
+    assert_int_equal(free, 100);
 }
 
 /* The cards that kubelet could not be told of are told of at the next poll. */
@@ -343,6 +359,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(kubelet_does_not_listen_yet, setup, teardown),
         cmocka_unit_test_setup_teardown(no_cards_no_registration, setup, teardown),
         cmocka_unit_test(ids_of_an_unhealthy_card),
+        cmocka_unit_test(ids_held_of_an_unhealthy_card),
         cmocka_unit_test_setup_teardown(no_memory_for_the_list, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(own_socket_removed, setup, teardown),

@@ -340,7 +340,8 @@ static void expect_sick(bool a, bool b, bool c) {
     const bool held[3] = {true, true, true};
     bool sick[3] = {false, false, false};
 
-    row.resource.backend->health(&row.resource, &node, 3, held, sick);
+    row.resource.backend->health(&row.resource, &node,
+                                 &(struct backend_held){.count = 3, .ids = held}, sick);
     assert_int_equal(sick[0], a);
     assert_int_equal(sick[1], b);
     assert_int_equal(sick[2], c);

@@ -147,7 +147,8 @@ static void health(void **state) {
     (void) state;
     configure(SLICED("", "{name: gpu, replicas: 2}"));
     node.devices[0].healthy = false;
-    taken[0]->backend->health(taken[0], &node, 4, held, sick);
+    taken[0]->backend->health(taken[0], &node, &(struct backend_held){.count = 4, .ids = held},
+                              sick);
     assert_true(sick[0] && sick[1]);
     assert_false(sick[2] || sick[3]);
 }

@@ -32,6 +32,13 @@ struct backend_choice {
     size_t want; /* how many in all; at most navailable */
 };
 
+/* What containers have of a resource now. */
+struct backend_held {
+    uint32_t count;        /* of all IDs */
+    const bool *ids;       /* [i]: a container has it */
+    uint32_t of_unhealthy; /* how many of these are of shares of devices that take no pods */
+};
+
 /* What kubelet has chosen for one container. IDs can be of devices that are gone. */
 struct backend_ids {
     const struct resource *resource;
@@ -50,10 +57,10 @@ struct backend {
                char ret[static BACKEND_ID_SIZE]);
     /* The reverse of `id`: UINT32_MAX, or any number from the count on, for what is not listed. */
     uint32_t (*number)(const struct resource *r, const struct gpu_snapshot *s, const char *id);
-    /* Sets ret_sick[i] of each of the `count` IDs that is unhealthy; all are false. held[i]: a
-     * container has it. Called only while a device is unhealthy. */
-    void (*health)(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
-                   const bool *held, bool *ret_sick);
+    /* Sets ret_sick[i] of each ID that is unhealthy; all are false. Called only while a device is
+     * unhealthy. */
+    void (*health)(const struct resource *r, const struct gpu_snapshot *s,
+                   const struct backend_held *held, bool *ret_sick);
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
     /* Allocate for one container: the CDI name of its devices, made by backend_slot_name(), and its

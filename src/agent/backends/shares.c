@@ -23,15 +23,17 @@ static uint32_t list(const struct resource *r, const struct gpu_snapshot *s) {
     return n;
 }
 
-/* IDs belong to no card: for an unhealthy card the last ones that no container has. */
-static void health(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
-                   const bool *held, bool *ret_sick) {
+/* IDs belong to no card: for what is free of an unhealthy card the last ones that no container has.
+ * More would be missing for pods that the scheduler has placed on the other cards. */
+static void health(const struct resource *r, const struct gpu_snapshot *s,
+                   const struct backend_held *held, bool *ret_sick) {
     uint32_t want = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         want += gpu_takes_pods(&s->devices[i]) ? 0 : count_of(r, &s->devices[i]);
-    for (uint32_t i = count; i > 0 && want > 0; i--) {
-        if (held[i - 1])
+    want -= held->of_unhealthy < want ? held->of_unhealthy : want;
+    for (uint32_t i = held->count; i > 0 && want > 0; i--) {
+        if (held->ids[i - 1])
             continue;
         ret_sick[i - 1] = true;
         want--;

@@ -95,10 +95,9 @@ static uint32_t number(const struct resource *r, const struct gpu_snapshot *s, c
 }
 
 /* What takes out a card takes out its instances, and what takes out a device all its replicas. */
-static void health(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
-                   const bool *held, bool *ret_sick) {
-    (void) held;
-    for (uint32_t n = 0; n < count; n++) {
+static void health(const struct resource *r, const struct gpu_snapshot *s,
+                   const struct backend_held *held, bool *ret_sick) {
+    for (uint32_t n = 0; n < held->count; n++) {
         struct unit u;
 
         nth(r, s, n, &u);

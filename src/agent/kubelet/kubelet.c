@@ -48,10 +48,11 @@ static void check_plugins(struct kubelet *k);
 /* ---- IDs ---- */
 
 struct held {
+    const struct kubelet *kubelet;
     const struct resource *resource;
     const struct gpu_snapshot *devices;
     bool *ids;
-    uint32_t count;
+    uint32_t count, of_unhealthy;
 };
 
 static bool held_wanted(const char *resource, void *userdata) {
@@ -62,6 +63,7 @@ static bool held_wanted(const char *resource, void *userdata) {
 
 static void held_mark(const struct checkpoint_entry *e, void *userdata) {
     struct held *h = userdata;
+    const struct kubelet_options *options = &h->kubelet->options;
 
     for (size_t i = 0; i < e->nids; i++) {
         uint32_t n = h->resource->backend->number(h->resource, h->devices, e->ids[i]);
@@ -69,11 +71,13 @@ static void held_mark(const struct checkpoint_entry *e, void *userdata) {
         if (n < h->count)
             h->ids[n] = true;
     }
+    if (options->of_unhealthy)
+        h->of_unhealthy += options->of_unhealthy(e, options->userdata);
 }
 
 static int set_list(struct kubelet *k, struct plugin *p, const struct gpu_snapshot *s, bool sick) {
     const struct resource *r = plugin_resource(p);
-    struct held h = {.resource = r, .devices = s, .count = r->backend->list(r, s)};
+    struct held h = {.kubelet = k, .resource = r, .devices = s, .count = r->backend->list(r, s)};
     _cleanup_buf_ struct buf list = BUF_INIT(RESOURCE_MESSAGE_MAX);
     _cleanup_free_ bool *both = NULL;
     bool *unhealthy = NULL;
@@ -84,7 +88,7 @@ static int set_list(struct kubelet *k, struct plugin *p, const struct gpu_snapsh
             return -ENOMEM;
         unhealthy = both + h.count + 1;
         (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
-        r->backend->health(r, s, h.count, h.ids, unhealthy);
+        r->backend->health(r, s, &(struct backend_held){h.count, h.ids, h.of_unhealthy}, unhealthy);
     }
     message_list(r, s, h.count, unhealthy, &list);
     return buf_error(&list) < 0 ? buf_error(&list) : plugin_set_list(p, h.count, &list);
@@ -118,10 +122,11 @@ void kubelet_update(struct kubelet *k, bool known) {
     uint32_t sick = 0;
     int r;
 
-    if (k->devices == hash && !k->unsaid)
-        return;
     for (uint32_t i = 0; i < s->ndevices && known; i++)
         sick += !gpu_takes_pods(&s->devices[i]);
+    /* While a device is unhealthy the list depends on what containers have, too. */
+    if (k->devices == hash && !k->unsaid && sick == 0)
+        return;
     k->devices = hash;
     k->unsaid = false;
     for (size_t i = 0; i < k->nplugins; i++) {

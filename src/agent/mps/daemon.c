@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "gpu/nvml/compute_mode.h"
 
-#define FAILURES_MAX 3            /* of a daemon that answers, and wrongly, before it is killed */
+#define FAILURES_MAX 3 /* of a daemon that answers, and wrongly, before it is killed */
 #define CANNOT_SEND "Cannot send command to MPS control daemon process"
 #define LOG_MAX ((off_t) 1 << 20) /* bytes of a log; a command or a client adds some 300 */
 
