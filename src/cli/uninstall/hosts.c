@@ -182,8 +182,9 @@ static int name_missing(const struct removal *r, const struct pass *p, struct er
             buf_printf(&nodes, " %s", json_string_or(JSON_PATH(pod, "spec", "nodeName"), "?"));
     if (e == 0)
         removal_say("hosts",
-                    "not cleaned within %u s (--timeout):%s; there remove /run/aliquot, "
-                    "/var/lib/aliquot and /var/run/cdi/elasticgpu.io-share-*.json by hand",
+                    "not cleaned within %u s (--timeout):%s; a later call with --agent-image "
+                    "cleans them, or remove /run/aliquot, /var/lib/aliquot and "
+                    "/var/run/cdi/elasticgpu.io-share-*.json there by hand",
                     r->limit_s, buf_str(&nodes));
     return e < 0 ? e : 1;
 }
