@@ -100,7 +100,22 @@ A Lease that has not been renewed for as long is of replicas that are gone. */}}
 {{- if dig "metadata" "annotations" "elasticgpu.io/asked-by-cluster" "" $lease -}}
   {{- $renewed := toDate "2006-01-02T15:04:05.000000Z07:00" $lease.spec.renewTime -}}
   {{- if lt (sub (now | unixEpoch | int64) ($renewed | unixEpoch | int64)) 30 -}}
-    {{- fail "scheduler.mode=own: the cluster's kube-scheduler asks Aliquot: remove the extender from its configuration before, and wait 30 s" -}}
+    {{- fail "scheduler.mode=own: the cluster's kube-scheduler asks Aliquot: remove the extender from its configuration before, in the order of docs/operations.md (From one mode to the other), and wait 30 s" -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* helm takes no field away from an object that kubectl has made: the host's network of the mode `extender` would stay, or
+the kube-scheduler of the mode `own`. */}}
+{{- define "aliquot.refuseOtherMode" -}}
+{{- $made := lookup "apps/v1" "Deployment" .Release.Namespace "aliquot-scheduler" -}}
+{{- if and $made (not (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $made)) -}}
+  {{- $mode := "extender" -}}
+  {{- range $made.spec.template.spec.containers -}}
+    {{- if eq .name "kube-scheduler" -}}{{- $mode = "own" -}}{{- end -}}
+  {{- end -}}
+  {{- if ne $mode .Values.scheduler.mode -}}
+    {{- fail (printf "scheduler.mode=%s: the Deployment aliquot-scheduler that kubectl has applied is of the mode %s, and helm would leave parts of it: install with scheduler.mode=%s, or change the mode by kubectl before (docs/operations.md)" .Values.scheduler.mode $mode $mode) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
