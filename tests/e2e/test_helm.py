@@ -26,6 +26,7 @@ WAIT = "90s"
 PLACE = ["--namespace", NAMESPACE, "--wait", "--timeout", WAIT]
 CRD = "customresourcedefinition"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+PATHS = [f"/apis/apps/v1/namespaces/{NAMESPACE}/{name}" for name in ("daemonsets/aliquot-agent", "deployments/aliquot-scheduler")]
 OWN_DIRECTORY = f"{REPOSITORY}/deploy/own-scheduler"
 
 
@@ -93,6 +94,17 @@ def unharmed(space, before):
     limited(space, now, 2 * GiB)
 
 
+def apply_template(world, helm):
+    """By kubectl over the release, Jobs and all: it stays the release's, and of what uninstalls it nothing is done."""
+    version = world.api.get("/version")["gitVersion"]
+    made = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, "--kube-version", version, "--set", f"scheduler.mode={helm.mode}")
+    before = [world.api.get(path)["spec"] for path in PATHS]
+    world.cluster.kubectl("apply", "-f", "-", input=made)
+    world.cluster.kubectl("wait", "-n", NAMESPACE, "--for=condition=Complete", "job/aliquot-uninstall", f"--timeout={WAIT}")
+    assert "nothing is removed" in world.cluster.kubectl("logs", "-n", NAMESPACE, "job/aliquot-uninstall")
+    assert [world.api.get(path)["spec"] for path in PATHS] == before
+
+
 def judged_by(world):
     """The kinds of objects by which pods are judged."""
     api = "/apis/admissionregistration.k8s.io/v1/"
@@ -150,6 +162,9 @@ def test_install_upgrade_rollback_uninstall(world, helm):
         assert judged_by(world) == {"mutatingadmissionpolicies"}
         assert "first" in world.aliquot("gpus", "--system", NAMESPACE)
         doctor_finds_what_is_wrong(world)
+
+        apply_template(world, helm)
+        unharmed(space, first)
 
         begun = time.monotonic()
         helm.upgrade("--set", "admission.mode=webhook,agent.podAnnotations.example=changed")
