@@ -116,6 +116,22 @@ static void a_loan_has_a_descriptor_of_its_own(void **state) {
     assert_int_equal(held.st_ino, ledger.st_ino);
     ledger_return(&loan);
     assert_int_equal(open_descriptors(), descriptors);
+    /* A second time it closes nothing that has the number since. */
+    assert_int_equal(dup2(o.fd, loan.fd), loan.fd);
+    ledger_return(&loan);
+    assert_int_equal(close(loan.fd), 0);
+    ledger_release(&o);
+}
+
+static void a_ledger_that_is_gone_lends_nothing(void **state) {
+    struct ledger_owner o, gone;
+    struct ledger_loan loan;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    gone = o;
+    gone.path = "/none";
+    assert_int_equal(ledger_borrow(&gone, NULL, &loan), -ENOENT);
     ledger_release(&o);
 }
 
@@ -258,6 +274,7 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(without_address_space_nothing_is_mapped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loan_has_a_descriptor_of_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_ledger_that_is_gone_lends_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(the_first_slot_lends_too, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_began_is_ended_at_a_restore, setup, teardown),
         cmocka_unit_test_setup_teardown(restores_beside_a_process_that_books_succeed, setup,
