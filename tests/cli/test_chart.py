@@ -188,7 +188,7 @@ def test_older_versions_are_refused(helm):
     ("agent.onOveruse=kill", "/agent/onOveruse"), ("agent.memoryScaling=half", "/agent/memoryScaling"),
     ("agent.memoryScaling=0.5", "/agent/memoryScaling"), ("agent.metricNames={hamy}", "/agent/metricNames/0"),
     ("agent.extraArgs={verbose}", "/agent/extraArgs/0"),
-    ("nameOverride=mine", "nameOverride"), ("scheduler.takeOver={default-scheduler}", "/scheduler/takeOver/0"),
+    ("nameOverride=My_Name", "/nameOverride"), ("scheduler.takeOver={default-scheduler}", "/scheduler/takeOver/0"),
     ("dialects.servedElsewhere={nvidia.com/none}", "nvidia.com/none is no resource that Aliquot serves"),
     ("dialects.servedElsewhere={elasticgpu.io/gpu-core}", "elasticgpu.io/gpu-core cannot be left to others"),
 ])
@@ -327,6 +327,9 @@ def in_hooks(place, wanted):
 # A value other than the default, and the objects that then differ: at this place they have what they have without the value
 # in no case.
 EFFECTS = {
+    "nameOverride": ("mine", {
+        "DaemonSet mine-agent": ("metadata.name", "mine-agent"), "Deployment mine-scheduler": ("metadata.name", "mine-scheduler"),
+        "Role aliquot-uninstall": ("rules.0.resourceNames", ["mine-agent"]), AGENT: None, SCHEDULER: None}),
     "image.registry": ("example.com/team", {
         AGENT: (FIRST + "image", image("example.com/team/aliquot-agent")),
         SCHEDULER: (FIRST + "image", image("example.com/team/aliquot-scheduler")),

@@ -152,7 +152,8 @@ PLUGIN = {"metadata": {"namespace": "gpu", "name": "nvdp"}, "status": {"desiredN
 
 def agents(number):
     """Their DaemonSet, for so many nodes."""
-    return {"metadata": {"namespace": "aliquot-system", "name": "aliquot-agent"}, "status": {"desiredNumberScheduled": number}}
+    return {"metadata": {"namespace": "aliquot-system", "name": "gpus-agent", "labels": {"app.kubernetes.io/name": "aliquot-agent"}},
+            "status": {"desiredNumberScheduled": number}}
 
 
 def unhealthy(name, reason="NotHealthy", message="GPU 0: XID 79"):

@@ -128,7 +128,8 @@ def later_has_ended(world):
 
 def test_by_helm_alone(world, helm, before):
     """With the default, what users wrote stays; with crds.keep=false nothing does, though a claim is bound that is kept. Between
-    both Aliquot is installed again, before the first removal is complete: its Job does not touch what belongs to the second."""
+    both Aliquot is installed again under another name, before the first removal is complete: its Job does not touch what belongs to
+    the second."""
     install(world, helm)
     name = bind_claim(world)
     told = away_by_helm(world)
@@ -136,9 +137,11 @@ def test_by_helm_alone(world, helm, before):
     roles = world.cluster.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts", "-A", "-o", "name")
     assert [one for one in roles.split() if "aliquot-" in one and not one.endswith(LATER)] == []
     assert files(world) == before.files
-    install(world, helm, "--set", "crds.keep=false")
+    install(world, helm, "--set", "crds.keep=false,nameOverride=mine")
     later_has_ended(world)
     aliquot.wait_gpus(world.cluster, 2)
+    refused = world.cluster.on_node(["helm", "upgrade", RELEASE, CHART, *PLACE, "--reset-values"], check=False)
+    assert "DaemonSet mine-agent, which an upgrade does not rename" in refused.stderr, refused
     assert world.api.get(EGPUS + "/" + name)["status"]["phase"] == "Bound"
     away_by_helm(world)
     forget_plugins(world)

@@ -1,5 +1,10 @@
 {{- /* SPDX-License-Identifier: Apache-2.0 */}}
 
+{{- /* What the names of the DaemonSet and the Deployment begin with. */}}
+{{- define "aliquot.name" -}}
+{{- .Values.nameOverride | default "aliquot" -}}
+{{- end -}}
+
 {{- /* "policies" or "webhook". Without an API server, helm knows the groups of its libraries and no kinds, unless
 --api-versions names them: there the version says which kinds there are. */}}
 {{- define "aliquot.admission" -}}
@@ -116,6 +121,16 @@ the kube-scheduler of the mode `own`. */}}
   {{- end -}}
   {{- if ne $mode .Values.scheduler.mode -}}
     {{- fail (printf "scheduler.mode=%s: the Deployment aliquot-scheduler that kubectl has applied is of the mode %s, and helm would leave parts of it: install with scheduler.mode=%s, or change the mode by kubectl before (docs/operations.md)" .Values.scheduler.mode $mode $mode) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* helm would create the new DaemonSet before it deletes the former one: for a while a node would have two agents. */}}
+{{- define "aliquot.refuseAnotherName" -}}
+{{- $name := printf "%s-agent" (include "aliquot.name" .) -}}
+{{- range (lookup "apps/v1" "DaemonSet" .Release.Namespace "").items -}}
+  {{- if and (eq (dig "metadata" "labels" "app.kubernetes.io/name" "" .) "aliquot-agent") (ne .metadata.name $name) -}}
+    {{- fail (printf "nameOverride: the agents of this namespace are those of the DaemonSet %s, which an upgrade does not rename: leave the value as it is, or uninstall before" .metadata.name) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -65,7 +65,7 @@ static bool daemonset_selects_none(const struct doctor *d) {
     uint64_t pods;
 
     while (json_next(&it, NULL, &daemonset))
-        if (strcmp(doctor_name(daemonset), "aliquot-agent") == 0 &&
+        if (doctor_is_of(daemonset, "aliquot-agent") &&
             json_is_string(JSON_PATH(daemonset, "metadata", "namespace"), d->evidence.system))
             return json_u64(JSON_PATH(daemonset, "status", "desiredNumberScheduled"), &pods) &&
                    pods == 0;
@@ -103,7 +103,7 @@ void doctor_check_agents(struct doctor *d) {
         doctor_find(d, DOCTOR_UNSURE,
                     "the label nvidia-device-enable: disable, or the nodeSelector or affinity of "
                     "the DaemonSet, keeps it off; docs/coming-from.md",
-                    "the DaemonSet aliquot-agent selects no node");
+                    "the DaemonSet of aliquot-agent selects no node");
     else if (agents == 0 && missing == 0)
         doctor_find(d, DOCTOR_WRONG, "install Aliquot: docs/install.md",
                     "there is no agent in namespace %s", d->evidence.system);
