@@ -29,7 +29,8 @@ static const struct opt_usage usage = {
                "GPU objects and node capacity for the scheduler, metrics for people. One on each "
                "node, as root,\n"
                "with hostPID.",
-    .epilog = "HTTP: /metrics (Prometheus), /healthz (what is wrong, in words), /usage (JSON).\n"
+    .epilog = "HTTP: /metrics (Prometheus), /healthz (what is wrong, in words), /readyz\n"
+              "(without what is wrong with driver, cards and configurations), /usage (JSON).\n"
               "In a pod the API server, token and CA are found as usual; --api-server is for use "
               "outside.",
 };

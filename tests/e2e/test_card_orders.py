@@ -113,6 +113,9 @@ def test_what_pods_have_of_a_cordoned_card_is_not_missing_on_the_other(world, sp
     """kubelet counts the percent of all cards together."""
     space.start(pod("held", container(core=50, memory=GiB), annotations={UUID: gpu(world, card)["spec"]["uuid"]}))
     order(world, "cordon", card)
+    with pytest.raises(AssertionError, match="is unhealthy: cordoned"):
+        world.agent.http("/healthz")
+    assert world.agent.http("/readyz") == b"ok\n", "an upgrade of the agents goes on"
     space.start(pod("whole", container(core=100, memory=GiB)))
 
 

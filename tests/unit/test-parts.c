@@ -149,13 +149,18 @@ static void usage_of_instances(void **state) {
     assert_false(json_valid(json_get(root, "instances")));
 }
 
-/* An unhealthy instance is a problem of the node, under its own name. */
+/* An unhealthy instance is a problem of the node, under its own name, and none of the agent. */
 static void health(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
 
     snapshot.devices[2].healthy = false;
     get(*state, "/healthz", &out);
     assert_non_null(strstr(buf_str(&out), "MIG instance 1 (MIG-1) is unhealthy"));
+    assert_non_null(strstr(buf_str(&out), "is kubelet running?"));
+    buf_reset(&out);
+    get(*state, "/readyz", &out);
+    assert_null(strstr(buf_str(&out), "is unhealthy"));
+    assert_non_null(strstr(buf_str(&out), "is kubelet running?"));
 }
 
 /* The processes of instances are listed under the card, too. */

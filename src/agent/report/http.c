@@ -105,21 +105,13 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
     answer_fresh(userdata, exchange, answer_metrics);
 }
 
-/* ---- /healthz ---- */
+/* ---- /readyz, /healthz ---- */
 
-static void put_problems(struct report *report, struct buf *out) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+/* Without these the agent serves no pod. */
+static void put_connections(struct report *report, struct buf *out) {
     const struct plugin *p;
-    struct gpu_monitor_status m;
     struct plugin_stats stats;
 
-    gpu_monitor_status(report->shares->monitor, &m);
-    if (!m.answering && report->shares->driver)
-        buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
-    for (uint32_t i = 0; i < s->ndevices; i++)
-        if (!gpu_takes_pods(&s->devices[i]))
-            buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
-                       s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
     if (!kubelet_is_there(report->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
                    report->kubelet_dir);
@@ -128,20 +120,10 @@ static void put_problems(struct report *report, struct buf *out) {
         if (stats.ids > 0 && !stats.registered && kubelet_is_there(report->kubelet))
             buf_printf(out, "kubelet has not taken the plugin of %s\n", plugin_resource(p)->name);
     }
-    if (whole_rows_trouble(report->whole_rows)[0])
-        buf_printf(out, "%s\n", whole_rows_trouble(report->whole_rows));
-    if (report->mig_trouble[0])
-        buf_printf(out, "%s\n", report->mig_trouble);
-    if (report->mig_file_trouble[0])
-        buf_printf(out, "the MIG configurations do not change: %s\n", report->mig_file_trouble);
-    if (report->config_trouble[0])
-        buf_printf(out, "the configuration does not change: %s\n", report->config_trouble);
     if (!pods_synced(report->shares->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",
                    report->api_trouble[0] ? report->api_trouble
                                           : "the API server has not answered yet");
-    if (audit_trouble(report->audit)[0])
-        buf_printf(out, "%s\n", audit_trouble(report->audit));
     if (publisher_trouble(report->publisher)[0])
         buf_printf(out, "%s\n", publisher_trouble(report->publisher));
     if (!keys_verifier(report->shares->keys))
@@ -151,15 +133,53 @@ static void put_problems(struct report *report, struct buf *out) {
             report->signing_namespace);
 }
 
+/* What another agent would find as well: of the driver, of cards, of configurations. */
+static void put_troubles(struct report *report, struct buf *out) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    struct gpu_monitor_status m;
+
+    gpu_monitor_status(report->shares->monitor, &m);
+    if (!m.answering && report->shares->driver)
+        buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (!gpu_takes_pods(&s->devices[i]))
+            buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
+                       s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
+    if (whole_rows_trouble(report->whole_rows)[0])
+        buf_printf(out, "%s\n", whole_rows_trouble(report->whole_rows));
+    if (report->mig_trouble[0])
+        buf_printf(out, "%s\n", report->mig_trouble);
+    if (report->mig_file_trouble[0])
+        buf_printf(out, "the MIG configurations do not change: %s\n", report->mig_file_trouble);
+    if (report->config_trouble[0])
+        buf_printf(out, "the configuration does not change: %s\n", report->config_trouble);
+    if (audit_trouble(report->audit)[0])
+        buf_printf(out, "%s\n", audit_trouble(report->audit));
+}
+
+/* Takes the text over: what is wrong. */
+static void reply_problems(struct http_exchange *exchange, struct buf *out) {
+    bool well = out->len == 0;
+
+    if (well)
+        buf_puts(out, "ok\n");
+    http_reply(exchange, well ? 200 : 503, "text/plain; charset=utf-8", out);
+}
+
+/* For readiness probes: a card that is unhealthy would stop an upgrade of the agents. */
+static void on_readyz(struct http_exchange *exchange, void *userdata) {
+    struct buf out = BUF_INIT(ANSWER_MAX);
+
+    put_connections(userdata, &out);
+    reply_problems(exchange, &out);
+}
+
 static void on_healthz(struct http_exchange *exchange, void *userdata) {
     struct buf out = BUF_INIT(ANSWER_MAX);
-    bool well;
 
-    put_problems(userdata, &out);
-    well = out.len == 0;
-    if (well)
-        buf_puts(&out, "ok\n");
-    http_reply(exchange, well ? 200 : 503, "text/plain; charset=utf-8", &out);
+    put_connections(userdata, &out);
+    put_troubles(userdata, &out);
+    reply_problems(exchange, &out);
 }
 
 /* For liveness probes: a restart of the agent mends none of the problems above. */
@@ -355,12 +375,17 @@ static void on_usage(struct http_exchange *exchange, void *userdata) {
 static void on_index(struct http_exchange *exchange, void *userdata) {
     (void) userdata;
     http_reply_text(exchange, 200,
-                    "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /livez /usage\n");
+                    "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /readyz /livez /usage\n");
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/metrics", on_metrics}, {"GET", "/healthz", on_healthz}, {"GET", "/livez", on_livez},
-    {"GET", "/usage", on_usage},     {"GET", "/", on_index},          HTTP_ROUTE_END,
+    {"GET", "/metrics", on_metrics},
+    {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_readyz},
+    {"GET", "/livez", on_livez},
+    {"GET", "/usage", on_usage},
+    {"GET", "/", on_index},
+    HTTP_ROUTE_END,
 };
 
 int report_http_start(struct report *report, struct err *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* /metrics, /healthz, /usage. */
+/* /metrics, /healthz, /readyz, /livez, /usage. */
 
 struct err;
 struct report;
