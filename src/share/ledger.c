@@ -114,6 +114,7 @@ static int read_usage(struct ledger *ledger, void *arg, size_t unused) {
     (void) unused;
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
         ret->used[d] = ledger_used(ledger->file, d);
+        ret->peak[d] = __atomic_load_n(&ledger->file->device[d].peak, __ATOMIC_RELAXED);
         ret->refused[d] = __atomic_load_n(&ledger->file->device[d].refused, __ATOMIC_RELAXED);
         ret->operation[d] = __atomic_load_n(&ledger->file->device[d].sum.hi, __ATOMIC_RELAXED);
     }
@@ -127,6 +128,18 @@ int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret) {
     if (r == 0)
         *ret = usage;
     return r;
+}
+
+static int begin_peaks(struct ledger *ledger, void *arg, size_t unused) {
+    (void) arg, (void) unused;
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+        __atomic_store_n(&ledger->file->device[d].peak, ledger_used(ledger->file, d),
+                         __ATOMIC_RELAXED);
+    return 0;
+}
+
+void ledger_begin_peaks(struct ledger *ledger) {
+    (void) guarded(ledger, begin_peaks, NULL, 0);
 }
 
 static int read_processes(struct ledger *ledger, void *arg, size_t max) {

@@ -23,6 +23,7 @@ struct ledger;
 
 struct ledger_usage {
     uint64_t used[LEDGER_DEVICES];      /* bytes booked on each device of the share */
+    uint64_t peak[LEDGER_DEVICES];      /* the most of `used` since ledger_begin_peaks(); 0: none */
     uint64_t refused[LEDGER_DEVICES];   /* requests refused since the ledger was created */
     uint64_t operation[LEDGER_DEVICES]; /* another one after every change of `used` */
 };
@@ -47,6 +48,9 @@ struct ledger *ledger_free(struct ledger *ledger);
 /* Reads the sums without a lock. -EBADMSG when the file is damaged or truncated; `ret` is then
  * untouched. */
 int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret);
+
+/* Before a container is started: peaks begin with what is booked now. */
+void ledger_begin_peaks(struct ledger *ledger);
 
 /* Lists living processes, at most `max`; returns how many were written. -EBADMSG as above. */
 int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max);

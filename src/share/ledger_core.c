@@ -100,6 +100,14 @@ static int64_t bounded_delta(int64_t delta, uint64_t booked) {
     return delta < 0 && -(uint64_t) delta > booked ? -(int64_t) booked : delta;
 }
 
+static void note_peak(struct ledger_device *device, uint64_t used) {
+    uint64_t peak = __atomic_load_n(&device->peak, __ATOMIC_RELAXED);
+
+    while (used > peak && !__atomic_compare_exchange_n(&device->peak, &peak, used, true,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 /* Changes what the slot has, and the sum with it but for what is orphaned. */
 static int apply(const struct ledger_owner *owner, unsigned int device, int64_t delta,
                  uint64_t limit, bool orphan) {
@@ -122,6 +130,7 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
         if (word_swap(sum, &old, new)) {
             BOOKS_MUST(orphan || new.lo == old.lo + (uint64_t) delta);
             enter(cell, mine, new.hi);
+            note_peak(&file->device[device], new.lo);
             return 0;
         }
     }
@@ -267,6 +276,7 @@ int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, 
             continue;
         enter(cell, theirs, new.hi);
         __atomic_store_n(&cell->parked, 0, __ATOMIC_RELEASE);
+        note_peak(&file->device[device], new.lo);
         return 1;
     }
     return parked == 0 ? 0 : -EBADMSG;
@@ -374,8 +384,10 @@ static void change_orphaned(struct ledger_file *file, unsigned int device, int64
         help(file, device, old.hi);
         new.lo = add_delta(old.lo, delta);
         new.hi = record_next(0, LEDGER_SLOTS, number);
-        if (word_swap(sum, &old, new))
-            return;
+        if (!word_swap(sum, &old, new))
+            continue;
+        note_peak(&file->device[device], new.lo);
+        return;
     }
 }
 

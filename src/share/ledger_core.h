@@ -51,7 +51,10 @@ struct ledger_device {
     struct ledger_word sum;
     uint64_t refused; /* statistics */
     uint64_t credits; /* changes of orphaned memory alone; numbers their records */
-    uint64_t reserved[12];
+    /* Statistics: the most that `sum` has had since the container was started. 0: nothing yet, or
+     * its library is of a version before 0.2, in which the word was reserved. */
+    uint64_t peak;
+    uint64_t reserved[11];
 } __attribute__((aligned(128)));
 
 struct ledger_cell {

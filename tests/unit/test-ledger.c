@@ -268,6 +268,44 @@ static void a_process_without_a_slot_is_refused(void **state) {
     (void) close(fd);
 }
 
+static uint64_t peak_of(struct ledger *ledger, unsigned int device) {
+    struct ledger_usage usage;
+
+    assert_int_equal(ledger_snapshot(ledger, &usage), 0);
+    return usage.peak[device];
+}
+
+/* Of all processes together, also of what no process has booked; until the container is restarted.
+ */
+static void a_peak_stays_when_memory_is_given_back(void **state) {
+    struct ledger_owner one, other;
+    struct ledger *ledger;
+
+    (void) state;
+    assert_int_equal(ledger_open(path, &ledger, NULL), 0);
+    assert_int_equal(ledger_claim(path, &one), 0);
+    assert_int_equal(ledger_claim(path, &other), 0);
+    assert_int_equal(peak_of(ledger, 0), 0);
+    assert_int_equal(ledger_reserve(&one, 0, 700, 1000), 0);
+    assert_int_equal(ledger_reserve(&other, 0, 200, 1000), 0);
+    assert_int_equal(ledger_reserve(&other, 0, 200, 1000), -ENOMEM);
+    assert_int_equal(ledger_refund(&one, 0, 600), 0);
+    assert_int_equal(ledger_reserve(&one, 0, 100, 1000), 0);
+    assert_int_equal(peak_of(ledger, 0), 900);
+    assert_int_equal(ledger_charge(ledger, 0, 600), 0);
+    assert_int_equal(ledger_credit(ledger, 0, 600), 0);
+    assert_int_equal(peak_of(ledger, 0), 1000);
+    ledger_park(one.file, one.slot, 0);
+    assert_int_equal(peak_of(ledger, 1), 0);
+    ledger_begin_peaks(ledger);
+    assert_int_equal(peak_of(ledger, 0), 200);
+    assert_int_equal(ledger_unpark(one.file, one.slot, 0, one.generation, 0), 1);
+    assert_int_equal(peak_of(ledger, 0), 400);
+    ledger_release(&one);
+    ledger_release(&other);
+    (void) ledger_free(ledger);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_error_of_the_program_is_none_of_the_ledgers, setup,
@@ -283,6 +321,7 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(only_slots_with_an_owner_are_living, setup, teardown),
         cmocka_unit_test_setup_teardown(a_process_without_a_slot_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_peak_stays_when_memory_is_given_back, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,7 @@ static const struct expected full[] = {
     {"aliquot_gpu_resets_total", "4"},
     {"aliquot_container_memory_limit_bytes", "21000"},
     {"aliquot_container_memory_used_bytes", "22000"},
+    {"aliquot_container_memory_peak_bytes", "22500"},
     {"aliquot_container_memory_driver_bytes", "24117248"},
     {"aliquot_container_memory_overhead_bytes", "24000"},
     {"aliquot_container_memory_charged_bytes", "25000"},
@@ -202,6 +203,7 @@ static void fill_container(void) {
     device.bypassing = 27;
     device.memory_audit.state = AUDIT_MEMORY_OVER;
     usage.booked[0] = 22000;
+    usage.peak[0] = 22500;
     usage.refused[0] = 31;
     view = (struct arbiter_view){
         .usage = {.charged = 1500000000, .waited = 2500000000, .launches = 32},

@@ -96,6 +96,7 @@ void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
     }
     for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_CARDS_MAX; i++) {
         ret->booked[i] = u.used[i];
+        ret->peak[i] = u.peak[i];
         ret->refused[i] = u.refused[i];
     }
 }

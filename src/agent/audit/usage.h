@@ -22,6 +22,7 @@ unsigned usage_sweep_slot(struct slot *slot);
  * unreadable. */
 struct slot_usage {
     uint64_t booked[GPU_CARDS_MAX];
+    uint64_t peak[GPU_CARDS_MAX]; /* 0: not known */
     uint64_t refused[GPU_CARDS_MAX];
     bool damaged;
 };

@@ -260,6 +260,7 @@ static struct container_identity identity_of(const struct report *report, const 
 static void collect_ledger(const struct slot_usage *u, uint32_t at, struct container_sample *ret) {
     ret->ledger_damaged = u->damaged;
     ret->booked = u->damaged ? METRIC_UNKNOWN_64 : u->booked[at];
+    ret->peak = u->damaged || u->peak[at] == 0 ? METRIC_UNKNOWN_64 : u->peak[at];
     ret->refused = u->damaged ? METRIC_UNKNOWN_64 : u->refused[at];
 }
 

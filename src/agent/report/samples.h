@@ -109,7 +109,7 @@ struct container_sample {
     uint64_t granted, limit, physical, overhead, charged;
     uint32_t core;
     /* By its ledger. */
-    uint64_t booked, refused;
+    uint64_t booked, peak, refused;
     bool ledger_damaged;
     /* By the driver. */
     uint64_t driver_memory, driver_time;

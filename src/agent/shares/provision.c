@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "gpu/driver/extra_nodes.h"
 #include "kube/objects/dialect_export.h"
+#include "share/ledger.h"
 
 /* ---- what a container gets ---- */
 
@@ -221,6 +222,8 @@ static enum verdict deny_unwritten(struct err *why) {
 static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
     if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
         return deny_unwritten(why);
+    if (slot->ledger)
+        ledger_begin_peaks(slot->ledger);
     gputime_join(s);
     return VERDICT_GRANT;
 }
