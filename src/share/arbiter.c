@@ -36,6 +36,8 @@ struct seat {
     uint32_t load;                  /* what it took over the last LOAD_BEATS, ppm */
     uint64_t stepped_ns, others_ns; /* of the last step, and what others had taken by then */
     struct unsettled unsettled;
+    struct compute_launch launch; /* the last one, and what the account has been since */
+    uint64_t unsettled_ns;        /* of unsettled.charged_ns, what is in launch.charged */
 };
 
 struct card {
@@ -117,11 +119,24 @@ static bool card_grow(struct card *card) {
     return true;
 }
 
+/* The account of a share that has no launch yet is 0; what others than this version have had is
+ * not known. */
+static struct compute_launch launch_before(const struct compute *compute, uint32_t device) {
+    struct compute_usage usage = {0};
+    struct compute_launch ret;
+
+    compute_kept_launch(compute, device, &ret);
+    if (ret.at_ns == 0 && compute_read(compute, device, &usage) == 0)
+        ret.charged = usage.charged;
+    return ret;
+}
+
 static bool card_add(struct card *card, struct arbiter_member *m, uint32_t device) {
     if (card->n == card->cap && !card_grow(card))
         return false;
     memset(&card->tenants[card->n], 0, sizeof(card->tenants[0]));
-    card->seats[card->n++] = (struct seat){.member = m, .device = device};
+    card->seats[card->n++] =
+        (struct seat){.member = m, .device = device, .launch = launch_before(m->compute, device)};
     card->due = 0;
     return true;
 }
@@ -172,6 +187,16 @@ static void charge_unsettled(struct seat *seat, struct arbitration_tenant *t, ui
     t->pending_ns = seat->unsettled.pending_ns;
 }
 
+/* An account that has moved, and not by the arbiter alone: there were launches since the last step,
+ * or some of those before have been measured. */
+static void note_launches(struct seat *seat, uint64_t charged) {
+    seat->launch.charged += seat->unsettled.charged_ns - seat->unsettled_ns;
+    seat->unsettled_ns = seat->unsettled.charged_ns;
+    if (seat->launch.charged != charged)
+        seat->launch =
+            (struct compute_launch){.at_ns = clock_ns(CLOCK_REALTIME), .charged = charged};
+}
+
 static void step_card(struct arbiter *a, struct card *card, uint64_t now) {
     for (size_t i = 0; i < card->n; i++) {
         struct seat *seat = &card->seats[i];
@@ -181,16 +206,20 @@ static void step_card(struct arbiter *a, struct card *card, uint64_t now) {
         seat->damaged =
             compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;
         seat->member->gone = seat->member->gone && seat->damaged;
+        if (!seat->damaged)
+            note_launches(seat, card->tenants[i].usage.charged);
     }
     card->due = now + arbitration_step(card->tenants, card->n, now);
     for (size_t i = 0; i < card->n; i++) {
         const struct arbitration_tenant *t = &card->tenants[i];
-        const struct seat *seat = &card->seats[i];
+        struct seat *seat = &card->seats[i];
 
         if (t->changed)
             compute_grant(seat->member->compute, seat->device, &t->grant);
         if (t->unpaid_ns)
             compute_charge(seat->member->compute, seat->device, t->unpaid_ns);
+        seat->launch.charged += t->unpaid_ns;
+        compute_keep_launch(seat->member->compute, seat->device, &seat->launch);
     }
     a->stats.steps++;
 }
@@ -549,6 +578,7 @@ void arbiter_view(const struct arbiter_member *m, uint32_t device, struct arbite
             .taken = t->taken,
             .entitled = t->entitled,
             .active = t->active,
+            .launched = card->seats[t - card->tenants].launch.at_ns,
             .damaged = card->seats[t - card->tenants].damaged,
         };
     }

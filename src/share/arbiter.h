@@ -49,6 +49,7 @@ struct arbiter_view {
     struct compute_usage usage; /* as its processes have written it */
     uint32_t taken;             /* parts per million of the card, of late */
     uint32_t entitled;          /* what it would get now */
+    uint64_t launched;          /* CLOCK_REALTIME in ns of the last launch; 0: not known */
     bool active;                /* it wants the card */
     bool damaged;               /* its account cannot be read */
 };

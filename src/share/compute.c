@@ -215,6 +215,22 @@ void compute_load(struct compute *compute, unsigned int device, uint32_t ppm) {
     __atomic_store_n(&compute->grants->device[device].load, ppm + 1, __ATOMIC_RELAXED);
 }
 
+void compute_keep_launch(struct compute *compute, unsigned int device,
+                         const struct compute_launch *launch) {
+    struct grant_device *line = &compute->grants->device[device];
+
+    __atomic_store_n(&line->launched_at, launch->at_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&line->launched_charged, launch->charged, __ATOMIC_RELAXED);
+}
+
+void compute_kept_launch(const struct compute *compute, unsigned int device,
+                         struct compute_launch *ret) {
+    const struct grant_device *line = &compute->grants->device[device];
+
+    ret->at_ns = __atomic_load_n(&line->launched_at, __ATOMIC_RELAXED);
+    ret->charged = __atomic_load_n(&line->launched_charged, __ATOMIC_RELAXED);
+}
+
 void compute_beat(struct compute *compute) {
     __atomic_fetch_add(&compute->grants->beat, 1, __ATOMIC_RELEASE);
 }

@@ -70,6 +70,17 @@ void compute_grant(struct compute *compute, unsigned int device, const struct co
 /* Publishes what the container has taken of a card over the last second, ppm. */
 void compute_load(struct compute *compute, unsigned int device, uint32_t ppm);
 
+/* The last launch, as struct grant_device has it. */
+struct compute_launch {
+    uint64_t at_ns;
+    uint64_t charged;
+};
+
+void compute_keep_launch(struct compute *compute, unsigned int device,
+                         const struct compute_launch *launch);
+void compute_kept_launch(const struct compute *compute, unsigned int device,
+                         struct compute_launch *ret);
+
 /* Shows that the arbiter is at work; to be called at least every ARBITER_BEAT_NS. */
 void compute_beat(struct compute *compute);
 

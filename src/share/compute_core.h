@@ -51,7 +51,12 @@ struct grant_device {
     uint32_t neighbours;  /* how many other containers want the card now */
     uint32_t load; /* ppm of the card that it took over the last second, plus 1; 0: not known */
     uint32_t reserved0;
-    uint64_t reserved[9];
+    uint64_t reserved1;
+    /* For the arbiter that follows this one: CLOCK_REALTIME in ns of the last launch, 0: not known;
+     * and what `charged` has been since, with what the arbiter has added. */
+    uint64_t launched_at;
+    uint64_t launched_charged;
+    uint64_t reserved[6];
 };
 
 struct grants_file {

@@ -71,7 +71,7 @@ static void forget_work(struct unsettled *unsettled, struct unsettled_process *p
 
 /* Returns how much. */
 static uint64_t charge(struct unsettled_process *p, struct compute_device *account,
-                       struct compute_work *work) {
+                       struct compute_work *work, uint64_t *charged_ns) {
     uint64_t ahead = __atomic_load_n(&work->ahead, __ATOMIC_RELAXED) * 1000ull, ns;
 
     if (p->ran_ns <= ahead + p->added_ns || p->added_ns >= UNSETTLED_MAX_NS)
@@ -83,6 +83,7 @@ static uint64_t charge(struct unsettled_process *p, struct compute_device *accou
     __atomic_fetch_add(&work->added, ns, __ATOMIC_ACQUIRE);
     /* Behind the accesses to the file, either of which may end the caller's step. */
     p->added_ns += ns;
+    *charged_ns += ns;
     return ns;
 }
 
@@ -123,7 +124,7 @@ static void poll_process(struct unsettled *unsettled, struct compute_file *file,
         set_still(unsettled, p, true);
         p->ran_ns += passed / unsettled->still;
         if (dead || now_ns - p->moved_ns > UNSETTLED_NS)
-            unsettled->pending_ns += charge(p, &file->device[device], work);
+            unsettled->pending_ns += charge(p, &file->device[device], work, &unsettled->charged_ns);
     }
     if (!dead)
         return;

@@ -34,6 +34,7 @@ struct unsettled {
     uint32_t reserved;      /* of `process` */
     uint32_t next;          /* where the next step begins */
     uint32_t still;         /* processes that did not move: they share the time */
+    uint64_t charged_ns;    /* what was charged, all together */
     uint64_t pending_ns;    /* what was charged and may be taken back by processes that go on */
     uint64_t own_ns;        /* time that the container could have had the card, all together */
     uint64_t own_before_ns; /* the same, one step earlier */

@@ -23,6 +23,7 @@
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/text.h"

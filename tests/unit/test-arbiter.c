@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "share/arbiter.h"
 
@@ -317,21 +318,99 @@ static void wait_for_charge(const struct tenant *t, uint64_t ns) {
     }
 }
 
-static void test_what_the_driver_saw_is_charged(void **state) {
+static uint64_t last_launch(const struct tenant *t) {
+    struct arbiter_view view;
+
+    arbiter_view(t->member, 0, &view);
+    return view.launched;
+}
+
+/* Until the arbiter knows of a later launch than at `since`. */
+static uint64_t wait_for_launch(const struct tenant *t, uint64_t since) {
+    uint64_t start = now_ns();
+
+    while (last_launch(t) <= since) {
+        pause_ms(1);
+        assert_true(now_ns() - start < BOUND_MS * 1000000ull);
+    }
+    return last_launch(t);
+}
+
+static void wait_for_steps(uint64_t n) {
     struct arbiter_stats stats;
+
+    arbiter_stats(arbiter, &stats);
+    for (n += stats.steps; stats.steps < n; arbiter_stats(arbiter, &stats))
+        pause_ms(2);
+}
+
+static void start_again(struct tenant *t) {
+    arbiter = arbiter_stop(arbiter);
+    assert_int_equal(arbiter_start(&arbiter, NULL), 0);
+    assert_int_equal(
+        arbiter_join(arbiter, &t->limits, t->grants_path, t->compute_path, &t->member, NULL), 0);
+}
+
+static void forget_launch(const struct tenant *t) {
+    static const struct grant_device nothing;
+    off_t at = offsetof(struct grants_file, device) + offsetof(struct grant_device, launched_at);
+    int fd = open(t->grants_path, O_WRONLY | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, &nothing, 2 * sizeof(nothing.launched_at), at),
+                     2 * sizeof(nothing.launched_at));
+    (void) close(fd);
+}
+
+static void test_the_last_launch(void **state) {
+    uint64_t before = clock_ns(CLOCK_REALTIME), first, later;
     struct tenant a;
-    uint64_t steps;
+
+    (void) state;
+    tenant_join(&a, "a", SHARE_FIXED, 30);
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), 0);
+    charge(&a, 1000);
+    first = wait_for_launch(&a, 0);
+    assert_true(first >= before && first <= clock_ns(CLOCK_REALTIME));
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), first);
+    /* Known to the next arbiter. */
+    start_again(&a);
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), first);
+    charge(&a, 1000);
+    later = wait_for_launch(&a, first);
+    /* A launch without an arbiter. */
+    charge(&a, 1000);
+    start_again(&a);
+    (void) wait_for_launch(&a, later);
+    /* An arbiter of a version that does not keep it: not known. */
+    arbiter = arbiter_stop(arbiter);
+    forget_launch(&a);
+    start_again(&a);
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), 0);
+}
+
+static void test_what_the_driver_saw_is_charged(void **state) {
+    struct tenant a;
+    uint64_t launched;
 
     (void) state;
     tenant_join(&a, "a", SHARE_FIXED, 30);
     /* The first figure is where it begins. */
     arbiter_driver(a.member, 0, 1);
     charge(&a, 1000);
-    arbiter_stats(arbiter, &stats);
-    for (steps = stats.steps + 2; stats.steps < steps; arbiter_stats(arbiter, &stats))
-        pause_ms(2);
+    wait_for_steps(2);
+    launched = last_launch(&a);
     arbiter_driver(a.member, 0, 5000000001);
     wait_for_charge(&a, 4999990000);
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), launched); /* that is no launch */
+    start_again(&a);
+    wait_for_steps(2);
+    assert_int_equal(last_launch(&a), launched);
 }
 
 static void test_who_is_stopped_or_dead_is_charged(void **state) {
@@ -343,6 +422,7 @@ static void test_who_is_stopped_or_dead_is_charged(void **state) {
     __atomic_store_n(&a.accounts->work[1][0].moves, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&a.accounts->owner[1], 4711, __ATOMIC_RELEASE);
     wait_for_charge(&a, 100000000);
+    assert_int_equal(last_launch(&a), 0);
     __atomic_store_n(&a.accounts->owner[1], FUTEX_OWNER_DIED, __ATOMIC_RELEASE);
     for (int i = 0; i < BOUND_MS && __atomic_load_n(&a.accounts->owner[1], __ATOMIC_ACQUIRE); i++)
         pause_ms(1);
@@ -386,6 +466,7 @@ int main(void) {
         TEST(test_who_leaves_frees_his_part),
         TEST(test_a_truncated_account_harms_nobody_else),
         TEST(test_any_numbers_in_an_account),
+        TEST(test_the_last_launch),
         TEST(test_what_the_driver_saw_is_charged),
         TEST(test_who_is_stopped_or_dead_is_charged),
         TEST(test_an_account_without_processes),

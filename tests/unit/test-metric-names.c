@@ -107,6 +107,25 @@ static void test_containers_under_other_names(void **state) {
     assert_int_equal(page_samples(buf_str(&out), "container_request_gpu_utilization", NULL), 1);
 }
 
+static void test_time_since_the_last_launch(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    double ago;
+
+    (void) state;
+    read_nvml("none");
+    add_container();
+    slot.compute = (void *) &view;
+    view.launched = clock_ns(CLOCK_REALTIME) - 100500000000;
+    ago = page_sum(page(&out), "hami_container_last_kernel_elapsed_seconds");
+    assert_true(ago >= 100.5 && ago < 160);
+    view.launched = 0;
+    (void) page(&out);
+    assert_int_equal(
+        page_samples(buf_str(&out), "hami_container_last_kernel_elapsed_seconds", NULL), 0);
+    assert_int_equal(
+        page_samples(buf_str(&out), "aliquot_container_last_launch_timestamp_seconds", NULL), 0);
+}
+
 /* A card that a container has whole, and one without a container. */
 static void test_cards_under_other_names(void **state) {
     static const char card[] = "node=\"node-a\",device_uuid=\"GPU-fake-1\",device_index=\"1\"";
@@ -152,6 +171,7 @@ int main(int argc, char **argv) {
         T(test_chosen_names),
         T(test_each_choice_of_names),
         T(test_containers_under_other_names),
+        T(test_time_since_the_last_launch),
         T(test_cards_under_other_names),
     };
     int status;

@@ -41,6 +41,7 @@ static const struct expected full[] = {
     {"aliquot_container_gpu_seconds_total", "1.5"},
     {"aliquot_container_throttled_seconds_total", "2.5"},
     {"aliquot_container_launches_total", "32"},
+    {"aliquot_container_last_launch_timestamp_seconds", "4000000000"},
     {"aliquot_container_gpu_share_ratio", "0.25"},
     {"aliquot_container_gpu_entitled_ratio", "0.75"},
     {"aliquot_container_gpu_share_error_ratio", "-0.5"},
@@ -128,6 +129,7 @@ static const struct expected full[] = {
     {"hami_vgpu_memory_limit_bytes", "21000"},
     {"hami_container_device_memory_bytes", "22000"},
     {"hami_container_device_utilization_ratio", "29"},
+    {"hami_container_last_kernel_elapsed_seconds", "0"},
     {"HostGPUMemoryUsage", "1073741824"},
     {"HostCoreUtilization", "37"},
     {"GPUDeviceMemoryLimit", "128849018880"},
@@ -141,6 +143,7 @@ static const struct expected full[] = {
     {"vGPU_device_memory_limit_in_bytes", "21000"},
     {"Device_memory_desc_of_container", "22000"},
     {"Device_utilization_desc_of_container", "29"},
+    {"Device_last_kernel_of_container", "0"},
     {"container_gpu_utilization", "29"},
     {"container_gpu_memory_total", "23"},
     {"container_request_gpu_utilization", "0.25"},
@@ -209,6 +212,7 @@ static void fill_container(void) {
         .usage = {.charged = 1500000000, .waited = 2500000000, .launches = 32},
         .taken = RATE_WHOLE / 4,
         .entitled = RATE_WHOLE / 4 * 3,
+        .launched = 4000000000000000000, /* by a clock that was set back since */
         .active = true,
     };
 }

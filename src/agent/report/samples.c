@@ -14,6 +14,7 @@
 #include "agent/mps/mps.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
@@ -285,6 +286,13 @@ static double ratio(uint32_t ppm) {
     return (double) ppm / RATE_WHOLE;
 }
 
+/* The clock can have been set back. */
+static uint64_t since(uint64_t realtime_ns) {
+    uint64_t now = clock_ns(CLOCK_REALTIME);
+
+    return now > realtime_ns ? now - realtime_ns : 0;
+}
+
 static void collect_time(const struct slot *slot, uint32_t at, struct container_sample *ret) {
     struct arbiter_view v;
     bool read;
@@ -294,6 +302,8 @@ static void collect_time(const struct slot *slot, uint32_t at, struct container_
     ret->time_charged = read ? v.usage.charged : METRIC_UNKNOWN_64;
     ret->time_waited = read ? v.usage.waited : METRIC_UNKNOWN_64;
     ret->launches = read ? v.usage.launches : METRIC_UNKNOWN_64;
+    ret->launched = read && v.launched > 0 ? v.launched : METRIC_UNKNOWN_64;
+    ret->since_launch = read && v.launched > 0 ? since(v.launched) : METRIC_UNKNOWN_64;
     ret->taken = read ? v.taken : METRIC_UNKNOWN_32;
     ret->entitled = v.entitled;
     ret->share_error = !read ? NAN : v.active ? ratio(v.taken) - ratio(v.entitled) : 0;

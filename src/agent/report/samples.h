@@ -117,6 +117,7 @@ struct container_sample {
     uint32_t over_memory, over_time; /* 0 or 1 */
     /* By its account of GPU time. */
     uint64_t time_charged, time_waited, launches;
+    uint64_t launched, since_launch; /* Unix time of the last launch, and how long ago that was */
     uint32_t taken, entitled;
     double share_error; /* a ratio */
     uint32_t wanted;    /* 0 or 1 */
