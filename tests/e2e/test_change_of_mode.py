@@ -122,7 +122,7 @@ def small(name):
 
 def large(name):
     """There is room for one on each card."""
-    return pod(name, container(core=CORE, memory=50 * GiB))
+    return pod(name, container(core=CORE, memory=42 * GiB))
 
 
 @pytest.mark.parametrize("to_own, back", [
@@ -140,7 +140,7 @@ def test_to_an_own_kube_scheduler_and_back(world, before, space, to_own, back):
         load.until(EXTRA)
         to_own(space, before)
         load.until(len(load.names) + EXTRA)
-        kept.append(space.start(small("second")))
+        kept.append(space.start(small("second"), BOUND))
         assert placed_by(space, "second") == OWN
         for seen in kept:
             unharmed(space, seen)
@@ -148,7 +148,7 @@ def test_to_an_own_kube_scheduler_and_back(world, before, space, to_own, back):
         back(space, before)
         world.until(lambda: named(world, container(core=CORE)) == STOCK, BOUND, "pods are sent to the cluster's scheduler")
         load.until(len(load.names) + EXTRA)
-        kept.append(space.start(small("third")))
+        kept.append(space.start(small("third"), BOUND))
         assert placed_by(space, "third") == STOCK
         for seen in kept:
             unharmed(space, seen)
