@@ -368,6 +368,10 @@ static bool is_refused(const struct command_result *r) {
 static void await_interface(struct mps_daemon *d) {
     static const char why[] = "another program uses the control interface of the MPS daemon";
 
+    if (d->mode_lost) {
+        proceed(d);
+        return;
+    }
     if (!is_ready(d)) {
         fail(d, "%s", why);
         return;
