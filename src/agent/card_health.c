@@ -29,7 +29,7 @@ static uint32_t holders(const char *uuid, void *userdata) {
 uint32_t card_health_held(const struct checkpoint_entry *entry, void *userdata) {
     const struct agent *a = userdata;
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
-    uint64_t core = 0, unhealthy = 0;
+    uint32_t core = 0, sick_core = 0, devices = 0, sick = 0;
 
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
         const struct slot_grant *g = &slot->grant;
@@ -38,12 +38,17 @@ uint32_t card_health_held(const struct checkpoint_entry *entry, void *userdata) 
             continue;
         for (uint32_t i = 0; i < g->ndevices; i++) {
             const struct gpu_device *d = gpu_find(s, g->devices[i].uuid);
+            bool is_sick = d && !gpu_takes_pods(d);
 
+            devices++;
+            sick += is_sick;
             core += g->devices[i].core;
-            unhealthy += d && !gpu_takes_pods(d) ? g->devices[i].core : 0;
+            sick_core += is_sick ? g->devices[i].core : 0;
         }
     }
-    return core > 0 ? (uint32_t) (entry->nids * unhealthy / core) : 0;
+    if (core > 0)
+        return 100 * sick_core / core;
+    return devices > 0 ? 100 * sick / devices : 0; /* a share of memory only */
 }
 
 /* ---- Events ---- */

@@ -48,6 +48,7 @@ struct fixture {
     size_t prestart_ids;
     char prestart_first[32];
     unsigned checkpoints;
+    uint32_t unhealthy_percent; /* of each container's IDs */
     struct grpc_result result;
     uint8_t reply[4096];
     char text[96]; /* of `result` */
@@ -135,6 +136,11 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
     grpc_call_finish(call, GRPC_FAILED_PRECONDITION, "no share for you");
 }
 
+static uint32_t unhealthy_percent(const struct checkpoint_entry *entry, void *userdata) {
+    (void) entry;
+    return ((struct fixture *) userdata)->unhealthy_percent;
+}
+
 static void on_checkpoint(void *userdata) {
     ((struct fixture *) userdata)->checkpoints++;
 }
@@ -156,6 +162,7 @@ static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     struct kubelet_options options = {.devices = devices,
                                       .on_prestart = on_prestart,
+                                      .unhealthy_percent = unhealthy_percent,
                                       .on_checkpoint = on_checkpoint,
                                       .on_state = on_state,
                                       .on_detached = on_detached,

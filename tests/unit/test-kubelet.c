@@ -317,6 +317,62 @@ static void checkpoint_is_noticed(void **state) {
     RUN_UNTIL(f, f->checkpoints > 0);
 }
 
+static struct backend_held told; /* without its list */
+
+static void remember_held(const struct resource *r, const struct gpu_snapshot *s,
+                          const struct backend_held *held, bool *ret_sick) {
+    (void) r, (void) s, (void) ret_sick;
+    told = *held;
+}
+
+/* Both containers of the pod have the same IDs, as kubelet gives those of an init container again.
+ */
+static void write_checkpoint(struct fixture *f, const char *ids) {
+    unsigned before = f->checkpoints;
+    char path[160], text[512];
+
+    (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT_FILE, f->plugins);
+    (void) snprintf(
+        text, sizeof(text),
+        "{\"Data\":{\"PodDeviceEntries\":["
+        "{\"PodUID\":\"u\",\"ContainerName\":\"init\",\"ResourceName\":\"example.com/w\","
+        "\"DeviceIDs\":[%s],\"AllocResp\":\"\"},"
+        "{\"PodUID\":\"u\",\"ContainerName\":\"main\",\"ResourceName\":\"example.com/w\","
+        "\"DeviceIDs\":[%s],\"AllocResp\":\"\"}]}}",
+        ids, ids);
+    assert_int_equal(file_replace(path, text, strlen(text), 0600, NULL), 0);
+    RUN_UNTIL(f, f->checkpoints > before);
+}
+
+/* What containers have of an unhealthy card counts once, and anew when kubelet has written what
+ * they have. */
+static void held_of_an_unhealthy_card(void **state) {
+    static struct backend backend;
+    static struct resource row = {.name = "example.com/w",
+                                  .socket = "w",
+                                  .letter = 'w',
+                                  .per_card = CORE_PER_CARD,
+                                  .backend = &backend};
+    struct fixture *f = *state;
+
+    settle(f);
+    backend = backend_shares;
+    backend.health = remember_held;
+    assert_int_equal(kubelet_add(f->kubelet, &row), 0);
+    f->unhealthy_percent = 50;
+    write_checkpoint(f, "\"w-0001\",\"w-0002\",\"w-0003\"");
+    f->devices.devices[1].healthy = false;
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(told.count, 200);
+    assert_int_equal(told.of_unhealthy, 2); /* of three, rounded up */
+    write_checkpoint(f, "\"w-0001\"");
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(told.of_unhealthy, 1);
+    told.of_unhealthy = 7;
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(told.of_unhealthy, 7); /* nothing was written */
+}
+
 static void preferred_is_quick_and_right(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT(4096);
     /* container_requests{available: c-0003 c-0001 c-0002, must_include: c-0002, size: 2} */
@@ -372,6 +428,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(prestart_gets_sorted_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(garbage_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(checkpoint_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(held_of_an_unhealthy_card, setup, teardown),
         cmocka_unit_test(preferred_is_quick_and_right),
         cmocka_unit_test(list_size_is_computed),
     };

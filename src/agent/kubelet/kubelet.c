@@ -38,6 +38,7 @@ struct kubelet {
     uint64_t socket;  /* identity of kubelet's socket, 0: not there */
     uint64_t devices; /* hash of what kubelet should have */
     bool unsaid;      /* not yet sent by every plugin */
+    bool held_anew;   /* the checkpoint was written since */
     unsigned closing;
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -51,8 +52,8 @@ struct held {
     const struct kubelet *kubelet;
     const struct resource *resource;
     const struct gpu_snapshot *devices;
-    bool *ids;
-    uint32_t count, of_unhealthy;
+    bool *ids, *of_unhealthy; /* the latter: those of them that are of unhealthy devices */
+    uint32_t count;
 };
 
 static bool held_wanted(const char *resource, void *userdata) {
@@ -64,31 +65,46 @@ static bool held_wanted(const char *resource, void *userdata) {
 static void held_mark(const struct checkpoint_entry *e, void *userdata) {
     struct held *h = userdata;
     const struct kubelet_options *options = &h->kubelet->options;
+    uint32_t percent =
+        options->unhealthy_percent ? options->unhealthy_percent(e, options->userdata) : 0;
+    size_t unhealthy = (e->nids * percent + 99) / 100;
 
+    /* An init container's IDs are those of its pod's containers, too: each counts once. */
     for (size_t i = 0; i < e->nids; i++) {
         uint32_t n = h->resource->backend->number(h->resource, h->devices, e->ids[i]);
 
-        if (n < h->count)
-            h->ids[n] = true;
+        if (n >= h->count)
+            continue;
+        h->ids[n] = true;
+        h->of_unhealthy[n] |= i < unhealthy;
     }
-    if (options->of_unhealthy)
-        h->of_unhealthy += options->of_unhealthy(e, options->userdata);
+}
+
+static uint32_t count_true(const bool *list, uint32_t count) {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        n += list[i];
+    return n;
 }
 
 static int set_list(struct kubelet *k, struct plugin *p, const struct gpu_snapshot *s, bool sick) {
     const struct resource *r = plugin_resource(p);
     struct held h = {.kubelet = k, .resource = r, .devices = s, .count = r->backend->list(r, s)};
     _cleanup_buf_ struct buf list = BUF_INIT(RESOURCE_MESSAGE_MAX);
-    _cleanup_free_ bool *both = NULL;
+    _cleanup_free_ bool *lists = NULL;
     bool *unhealthy = NULL;
 
     if (sick) {
-        h.ids = both = calloc((size_t) h.count + 1, 2 * sizeof(bool));
-        if (!both)
+        h.ids = lists = calloc((size_t) h.count + 1, 3 * sizeof(bool));
+        if (!lists)
             return -ENOMEM;
-        unhealthy = both + h.count + 1;
+        h.of_unhealthy = h.ids + h.count;
+        unhealthy = h.of_unhealthy + h.count;
         (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
-        r->backend->health(r, s, &(struct backend_held){h.count, h.ids, h.of_unhealthy}, unhealthy);
+        r->backend->health(
+            r, s, &(struct backend_held){h.count, h.ids, count_true(h.of_unhealthy, h.count)},
+            unhealthy);
     }
     message_list(r, s, h.count, unhealthy, &list);
     return buf_error(&list) < 0 ? buf_error(&list) : plugin_set_list(p, h.count, &list);
@@ -125,10 +141,10 @@ void kubelet_update(struct kubelet *k, bool known) {
     for (uint32_t i = 0; i < s->ndevices && known; i++)
         sick += !gpu_takes_pods(&s->devices[i]);
     /* While a device is unhealthy the list depends on what containers have, too. */
-    if (k->devices == hash && !k->unsaid && sick == 0)
+    if (k->devices == hash && !k->unsaid && !(sick > 0 && k->held_anew))
         return;
     k->devices = hash;
-    k->unsaid = false;
+    k->unsaid = k->held_anew = false;
     for (size_t i = 0; i < k->nplugins; i++) {
         r = set_list(k, k->plugins[i], s, sick > 0);
         if (r >= 0)
@@ -162,10 +178,12 @@ static void on_event(uv_fs_event_t *watch, const char *name, int events, int sta
 
     (void) events;
     (void) status;
-    if (name && strcmp(name, CHECKPOINT_FILE) == 0)
+    if (name && strcmp(name, CHECKPOINT_FILE) == 0) {
+        k->held_anew = true;
         k->options.on_checkpoint(k->options.userdata);
-    else
+    } else {
         check_plugins(k);
+    }
 }
 
 static void unwatch(struct kubelet *k) {

@@ -22,8 +22,9 @@ struct kubelet_options {
     const struct gpu_snapshot *(*devices)(void *userdata);
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
-    /* How many of the entry's IDs are of shares of devices that take no pods; NULL: none is. */
-    uint32_t (*of_unhealthy)(const struct checkpoint_entry *entry, void *userdata);
+    /* How many percent of the entry's IDs are of shares of devices that take no pods, 0 to 100;
+     * NULL: none is. */
+    uint32_t (*unhealthy_percent)(const struct checkpoint_entry *entry, void *userdata);
     void (*on_allocated)(const char *const *ids, size_t nids, void *userdata); /* may be NULL */
     void (*on_checkpoint)(void *userdata); /* the checkpoint was written */
     void (*on_state)(const struct resource *r, bool registered, const char *why, void *userdata);
