@@ -110,8 +110,12 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
 /* Without these the agent serves no pod. */
 static void put_connections(struct report *report, struct buf *out) {
     const struct plugin *p;
+    struct gpu_monitor_status m;
     struct plugin_stats stats;
 
+    gpu_monitor_status(report->shares->monitor, &m);
+    if (report->shares->driver && !m.complete && !m.text[0])
+        buf_puts(out, "the GPU driver has not answered yet\n");
     if (!kubelet_is_there(report->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
                    report->kubelet_dir);
@@ -139,7 +143,7 @@ static void put_troubles(struct report *report, struct buf *out) {
     struct gpu_monitor_status m;
 
     gpu_monitor_status(report->shares->monitor, &m);
-    if (!m.answering && report->shares->driver)
+    if (!m.answering && report->shares->driver && m.text[0])
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!gpu_takes_pods(&s->devices[i]))
