@@ -252,7 +252,7 @@ def repartition(node, say):
     for number in range(len(busy)):
         node.world.until(lambda n=number: node.cluster.log(f"busy-{n}").startswith("0 "), 20, "the instance is busy")
     sockets = {PROFILE: device_plugin.find(node.world, "mig-" + PROFILE)}
-    # With an instance of OTHER on another card both have a plugin all the time. Its socket is named alike.
+    # With an instance of OTHER on another card both have a plugin all the time. Its socket has a similar name.
     node.divide({PROFILE: INSTANCES - 1, OTHER: 1}, 1)
     sockets[OTHER] = node.world.until(
         lambda: {device_plugin.find(node.world, "mig-" + OTHER)} - {sockets[PROFILE]}, 30, f"the plugin of {OTHER}").pop()

@@ -99,7 +99,8 @@ class Before:
             assert not any(found.values()), found
             return True
         self.world.until(same, SETTLED, "the API server as before", pause=0.5)
-        assert files(self.world) == self.files
+        differing = files(self.world) ^ self.files
+        assert not differing, sorted(differing)
 
 
 # ---- the command ----

@@ -94,7 +94,7 @@ void doctor_check_agents(struct doctor *d) {
         doctor_find(d, DOCTOR_WRONG,
                     json_valid(agent) ? "kubectl -n <namespace of Aliquot> logs <its pod>"
                                       : "look at the nodeSelector and the tolerations of the "
-                                        "DaemonSet aliquot-agent",
+                                        "agents' DaemonSet",
                     json_valid(agent) ? "the agent on node %s is not ready"
                                       : "node %s has GPUs and no agent",
                     doctor_name(node));

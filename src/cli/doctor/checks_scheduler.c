@@ -214,8 +214,8 @@ void doctor_check_placing(struct doctor *d) {
 /* ---- the signing key ---- */
 
 void doctor_check_key(struct doctor *d) {
-    static const char restart[] =
-        "kubectl -n <namespace of Aliquot> rollout restart deployment/aliquot-scheduler";
+    static const char restart[] = "kubectl -n <namespace of Aliquot> rollout restart deployment -l "
+                                  "app.kubernetes.io/name=aliquot-scheduler";
     const struct doctor_doc *public_key = &d->evidence.public_key;
     const char *known = json_string_or(JSON_PATH(public_key->root, "data", "public.pem"), "");
     const char *key = json_string(json_get(d->evidence.status.root, "publicKey"));
@@ -273,7 +273,7 @@ static unsigned find_agents(struct doctor *d) {
         n++;
         doctor_find(d, DOCTOR_UNSURE,
                     "complete the upgrade: kubectl -n <namespace of Aliquot> rollout status "
-                    "daemonset/aliquot-agent; docs/upgrade.md",
+                    "daemonset -l app.kubernetes.io/name=aliquot-agent; docs/upgrade.md",
                     "the agent on node %s is of image %s, aliquot-scheduler of %s",
                     json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""), tag, scheduler);
     }
