@@ -16,7 +16,8 @@ from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
 from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
-from test_upgrade import EXTRA, PAUSE
+from test_upgrade import BOUND, EXTRA, PAUSE
+from whole_cluster import AGENT_IMAGE
 from worlds import placed_by
 
 CHART = f"{REPOSITORY}/charts/aliquot"
@@ -244,7 +245,12 @@ def test_objects_of_kubectl_become_the_releases(world, helm):
             unharmed(space, seen)
             load.until(len(load.names) + EXTRA)
         all_succeed(space, load.names)
-    helm("uninstall", RELEASE, *place)
+    done = world.cluster.on_node(["helm", "uninstall", RELEASE, *place])
+    assert "a later call with --agent-image cleans them" in done.stdout + done.stderr, done     # the agent of 0.1.0 does not
+    assert os.path.exists(world.node_path("/run/aliquot"))
+    world.aliquot("uninstall", "--agent-image=" + AGENT_IMAGE)
+    assert not os.path.exists(world.node_path("/run/aliquot"))
+    world.api.wait(kube.core("namespaces"), SYSTEM, lambda seen: seen is None, BOUND, "the namespace is gone")
 
 
 def half(name, **spec):
