@@ -386,7 +386,9 @@ static void change_orphaned(struct ledger_file *file, unsigned int device, int64
         new.hi = record_next(0, LEDGER_SLOTS, number);
         if (!word_swap(sum, &old, new))
             continue;
-        note_peak(&file->device[device], new.lo);
+        /* 0 stays: a library that does not keep it may have had more. */
+        if (__atomic_load_n(&file->device[device].peak, __ATOMIC_RELAXED) != 0)
+            note_peak(&file->device[device], new.lo);
         return;
     }
 }

@@ -306,6 +306,24 @@ static void a_peak_stays_when_memory_is_given_back(void **state) {
     (void) ledger_free(ledger);
 }
 
+/* What its library does not keep is not known, whatever the agent does. */
+static void no_peak_is_made_of_orphaned_memory(void **state) {
+    struct ledger_owner o;
+    struct ledger *ledger;
+
+    (void) state;
+    assert_int_equal(ledger_open(path, &ledger, NULL), 0);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 900, 0), 0);
+    assert_int_equal(ledger_orphan(&o, 0, 600), 0);
+    o.file->device[0].peak = 0; /* as a library before 0.2 leaves it */
+    assert_int_equal(ledger_credit(ledger, 0, 100), 0);
+    assert_int_equal(ledger_charge(ledger, 0, 50), 0);
+    assert_int_equal(peak_of(ledger, 0), 0);
+    ledger_release(&o);
+    (void) ledger_free(ledger);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_error_of_the_program_is_none_of_the_ledgers, setup,
@@ -322,6 +340,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(only_slots_with_an_owner_are_living, setup, teardown),
         cmocka_unit_test_setup_teardown(a_process_without_a_slot_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_peak_stays_when_memory_is_given_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_peak_is_made_of_orphaned_memory, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
