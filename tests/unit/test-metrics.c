@@ -243,7 +243,7 @@ static void fill_agent(void) {
     prestarts.list = (void *) &something;
     prestarts.granted = 51;
     prestarts.refused = 52;
-    audit.reclaimed = 44;
+    shares.reclaimed = 44;
     audit.overuse_found = 45;
     audit.overuse_stopped = 46;
     shares.driver_limits.left = 47;

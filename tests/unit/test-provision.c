@@ -439,6 +439,32 @@ static void a_container_is_refused_at_once(void **state) {
     assert_int_equal(give_card(f, N1, "u1", false, &why), VERDICT_GRANT);
 }
 
+/* The agent has not yet found out that the one before is dead. */
+static void a_restarted_container_begins_without_a_peak(void **state) {
+    const struct provision p = {.nonce = N1, .pod_uid = "u1", .container = "main"};
+    struct fixture *f = *state;
+    struct ledger_usage usage;
+    struct ledger_owner o;
+    const struct slot *slot;
+    char path[384];
+    struct err why;
+
+    serve_shares();
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    slot_path(&f->shares.slots, N1, "ledger", path);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_reserve(&o, 0, GIB, 0), 0);
+    ledger_release(&o);
+    polls_wanted = 0;
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    slot = slot_find(&f->shares.slots, N1);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+    assert_int_equal(usage.used[0], 0);
+    assert_int_equal(usage.peak[0], 0);
+    assert_int_equal(f->shares.reclaimed, 1);
+    assert_int_equal(polls_wanted, 1);
+}
+
 /* The agent starts after one of a later release, which has raised the version of the record. */
 static struct slot *start_after_newer(struct fixture *f, bool other_ledger) {
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
@@ -562,6 +588,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(fewer_replicas_wait_for_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_gets_its_nodes_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_container_waits_for_its_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_restarted_container_begins_without_a_peak, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_container_is_refused_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_of_a_newer_agent_is_filled_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_companion_of_a_newer_agent_is_filled_again, setup,

@@ -36,7 +36,6 @@ struct audit {
     uv_timer_t sweep_timer;
     uint64_t
         outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
-    uint64_t reclaimed;   /* ledger slots given back for dead processes */
 
     uv_timer_t poll_timer; /* polls the driver again to confirm a suspicion */
     uint64_t read_polls;   /* of the monitor's status, at the last audit */

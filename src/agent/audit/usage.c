@@ -19,7 +19,6 @@
 #define SWEEP_MS 50
 /* A tenant can slow down the reading of its ledger with many locks. After a slow reading the ledger
  * is skipped for a proportional time, so that no ledger takes more than 1 % of the loop's time. */
-#define SWEEP_MAX_NS 5000000u
 #define SWEEP_USUAL_NS (SWEEP_MS * 1000000u / 100)
 #define SWEEP_REST 100
 
@@ -112,7 +111,7 @@ unsigned usage_sweep_slot(struct slot *slot) {
     if (!slot->ledger || uv_hrtime() < slot->sweep_after)
         return 0;
     start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    n = ledger_sweep_for(slot->ledger, SWEEP_MAX_NS);
+    n = ledger_sweep_for(slot->ledger, SLOT_SWEEP_MAX_NS);
     took = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
     if (took > SWEEP_USUAL_NS)
         slot->sweep_after = uv_hrtime() + SWEEP_REST * took;
@@ -130,7 +129,7 @@ void usage_sweep(struct audit *a) {
         any = any || slot->ledger;
         reclaimed += usage_sweep_slot(slot);
     }
-    a->reclaimed += reclaimed;
+    a->shares->reclaimed += reclaimed;
     /* A process died with memory: the driver's figures have changed too. */
     if (reclaimed > 0)
         (void) gpu_monitor_poll(a->shares->monitor);

@@ -546,7 +546,7 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
         .synced = pods_synced(report->shares->pods),
         .slots = HASH_COUNT(report->shares->slots.slots),
         .prestart_waiting = (uint32_t) prestart_waiting(report->prestarts),
-        .reclaimed = report->audit->reclaimed,
+        .reclaimed = report->shares->reclaimed,
         .overuse = report->audit->overuse_found,
         .overuse_stopped = report->audit->overuse_stopped,
         .driver_limits_left = report->shares->driver_limits.left,

@@ -218,12 +218,23 @@ static enum verdict deny_unwritten(struct err *why) {
     return VERDICT_DENY;
 }
 
+/* What dead processes have booked is no part of the new peak. */
+static void begin_peaks(struct shares *s, struct slot *slot) {
+    int n = ledger_sweep_for(slot->ledger, SLOT_SWEEP_MAX_NS);
+
+    if (n > 0) {
+        s->reclaimed += (uint64_t) n;
+        (void) gpu_monitor_poll(s->monitor);
+    }
+    ledger_begin_peaks(slot->ledger);
+}
+
 /* The container is restarted. */
 static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
     if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
         return deny_unwritten(why);
     if (slot->ledger)
-        ledger_begin_peaks(slot->ledger);
+        begin_peaks(s, slot);
     gputime_join(s);
     return VERDICT_GRANT;
 }

@@ -56,6 +56,7 @@ struct shares {
     struct mps *mps; /* NULL: the agent runs no MPS */
     struct arbiter *arbiter;
     uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
+    uint64_t reclaimed;       /* ledger slots given back for dead processes */
     bool closing;             /* the agent stops: no timer starts any more */
 };
 

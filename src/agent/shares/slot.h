@@ -96,6 +96,9 @@ struct slot_grant {
     struct slot_terms terms; /* not in the record: the limits file keeps them */
 };
 
+/* CPU time for one sweep of a ledger: its container can slow it down with many locks. */
+#define SLOT_SWEEP_MAX_NS 5000000u
+
 struct slot {
     char nonce[NONCE_LEN + 1];
     struct slot_grant grant;
