@@ -17,9 +17,11 @@ struct json_prune;
 
 /* `keep`: paths of members from the root, parts joined by '/', "*" for each element of an array or
  * member of an object ("Nodes/items/ * /metadata/name" without blanks), without regard to ASCII
- * case as Go's decoder does it; ends with NULL and must outlive the object. What is on the way to a
- * path stays too: objects and arrays with less in them, and scalars as they are. `out` is appended
- * to; its bound is the bound of what is kept. NULL: out of memory. */
+ * case as Go's decoder does it; ends with NULL and must outlive the object. Keys are compared as
+ * they are written: no encoder escapes a letter, and a key with such an escape ("\u0050od") is on
+ * no path. What is on the way to a path stays too: objects and arrays with less in them, and
+ * scalars as they are. `out` is appended to; its bound is the bound of what is kept. NULL: out of
+ * memory. */
 struct json_prune *json_prune_new(const char *const *keep, struct buf *out);
 struct json_prune *json_prune_free(struct json_prune *p); /* takes NULL, returns NULL */
 
