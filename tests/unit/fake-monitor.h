@@ -5,12 +5,14 @@
  * often it was told to read the cards is in `polls_wanted`. */
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/nvml/monitor.h"
 
 static struct gpu_snapshot snapshot;
 static uint64_t polls, polls_wanted;
+static bool monitor_complete;         /* the driver has answered once */
 static const char *monitor_text = ""; /* what is wrong with the driver */
 
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
@@ -20,7 +22,8 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     (void) m;
-    *ret = (struct gpu_monitor_status){.polls = polls, .text = monitor_text};
+    *ret = (struct gpu_monitor_status){
+        .complete = monitor_complete, .polls = polls, .text = monitor_text};
 }
 
 uint64_t gpu_monitor_poll(struct gpu_monitor *m) {

@@ -163,6 +163,28 @@ static void health(void **state) {
     assert_non_null(strstr(buf_str(&out), "is kubelet running?"));
 }
 
+static void expect_in(struct world *w, const char *path, const char *text, bool there) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+
+    get(w, path, &out);
+    assert_int_equal(strstr(buf_str(&out), text) != NULL, there);
+}
+
+/* A driver that has not answered yet keeps the agent from being ready; one that answers no more is
+ * a problem of the node, also before its child is ended for it. */
+static void driver_without_answer(void **state) {
+    struct world *w = *state;
+
+    w->shares.driver = (const void *) w;
+    expect_in(w, "/readyz", "the GPU driver has not answered yet", true);
+    expect_in(w, "/healthz", "the GPU driver does not answer", false);
+    monitor_complete = true;
+    expect_in(w, "/readyz", "the GPU driver", false);
+    expect_in(w, "/healthz", "the GPU driver does not answer", true);
+    monitor_complete = false;
+    w->shares.driver = NULL;
+}
+
 /* The processes of instances are listed under the card, too. */
 static void audit(void **state) {
     static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
@@ -248,6 +270,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(usage, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_of_instances, setup, teardown),
         cmocka_unit_test_setup_teardown(health, setup, teardown),
+        cmocka_unit_test_setup_teardown(driver_without_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(audit, setup, teardown),
         cmocka_unit_test_setup_teardown(audit_of_foreign_pids, setup, teardown),
         cmocka_unit_test_setup_teardown(share_of_a_divided_card, setup, teardown),

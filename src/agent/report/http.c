@@ -143,7 +143,7 @@ static void put_troubles(struct report *report, struct buf *out) {
     struct gpu_monitor_status m;
 
     gpu_monitor_status(report->shares->monitor, &m);
-    if (!m.answering && report->shares->driver && m.text[0])
+    if (!m.answering && report->shares->driver && (m.complete || m.text[0]))
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!gpu_takes_pods(&s->devices[i]))
