@@ -163,7 +163,6 @@ static struct metric_samples samples_in(const struct buf *array, size_t size) {
 static void collect_devices(const struct report *report, struct agent_samples *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
 
-    ret->instances = ret->dcgm = BUF_INIT(0);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
         const struct gpu_device *card = gpu_is_part(d) ? gpu_find(s, d->parent) : d;
@@ -572,11 +571,20 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
     (BIT(manager_core) | BIT(manager_memory) | BIT(manager_core_request) |                         \
      BIT(manager_memory_request))
 
-int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_samples *ret) {
-    int r;
+/* All arrays of samples. */
+#define LISTS(s)                                                                                   \
+    {                                                                                              \
+        &(s)->instances, &(s)->dcgm, &(s)->states, &(s)->xids, &(s)->resets, &(s)->containers,     \
+            &(s)->policies, &(s)->cpus, &(s)->hami_cards, &(s)->managers                           \
+    }
+#define LISTS_COUNT(lists) (sizeof(lists) / sizeof((lists)[0]))
 
-    ret->states = ret->xids = ret->resets = ret->containers = ret->policies = ret->cpus =
-        ret->hami_cards = ret->managers = BUF_INIT(0);
+int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_samples *ret) {
+    struct buf *const lists[] = LISTS(ret);
+    int r = 0;
+
+    for (size_t i = 0; i < LISTS_COUNT(lists); i++)
+        *lists[i] = BUF_INIT(0);
     collect_cards(report, ret);
     collect_devices(report, ret);
     collect_states(report, ret);
@@ -588,35 +596,14 @@ int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_s
     collect_cpus(report, ret);
     collect_plugins(report, ret);
     collect_agent(report, ret);
-    r = buf_error(&ret->instances);
-    if (r == 0)
-        r = buf_error(&ret->dcgm);
-    if (r == 0)
-        r = buf_error(&ret->states);
-    if (r == 0)
-        r = buf_error(&ret->xids);
-    if (r == 0)
-        r = buf_error(&ret->resets);
-    if (r == 0)
-        r = buf_error(&ret->containers);
-    if (r == 0)
-        r = buf_error(&ret->cpus);
-    if (r == 0)
-        r = buf_error(&ret->hami_cards);
-    if (r == 0)
-        r = buf_error(&ret->managers);
-    return r == 0 ? buf_error(&ret->policies) : r;
+    for (size_t i = 0; i < LISTS_COUNT(lists) && r == 0; i++)
+        r = buf_error(lists[i]);
+    return r;
 }
 
 void agent_samples_done(struct agent_samples *s) {
-    buf_done(&s->instances);
-    buf_done(&s->dcgm);
-    buf_done(&s->states);
-    buf_done(&s->xids);
-    buf_done(&s->resets);
-    buf_done(&s->containers);
-    buf_done(&s->policies);
-    buf_done(&s->cpus);
-    buf_done(&s->hami_cards);
-    buf_done(&s->managers);
+    struct buf *const lists[] = LISTS(s);
+
+    for (size_t i = 0; i < LISTS_COUNT(lists); i++)
+        buf_done(lists[i]);
 }
