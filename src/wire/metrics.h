@@ -88,6 +88,10 @@ struct vocabulary {
     const char *name; /* by which it is chosen; NULL: it always is */
 };
 
+/* An enumerator and a type for each row SET(id, of, sample) of a table of sets. */
+#define METRIC_SET_ID(id, of, sample) SAMPLES_##id,
+#define METRIC_SET_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;
+
 /* Initializers from the rows of a .def file:
  *
  *   LABEL(set, "name", member)

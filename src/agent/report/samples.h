@@ -42,17 +42,11 @@ struct report;
     SET(prestart, "result of PreStartContainer", prestart)                                         \
     SET(agent, "agent", agent)                                                                     \
     SET(version, "agent", version)
-enum agent_set {
-#define SAMPLES_ID(id, of, sample) SAMPLES_##id,
-    AGENT_SETS(SAMPLES_ID)
-#undef SAMPLES_ID
-        AGENT_SETS_COUNT
-};
+
+enum agent_set { AGENT_SETS(METRIC_SET_ID) AGENT_SETS_COUNT };
 _Static_assert(AGENT_SETS_COUNT <= 32, "sets as bits");
 
-#define SAMPLES_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;
-AGENT_SETS(SAMPLES_TYPE)
-#undef SAMPLES_TYPE
+AGENT_SETS(METRIC_SET_TYPE)
 
 struct card_sample {
     const char *node, *driver_version;

@@ -20,16 +20,10 @@
     SET(mig_order, "result of an order", mig_order)                                                \
     SET(change, "change of the Lease", change)                                                     \
     SET(scheduler, "replica of the scheduler", scheduler)
-enum scheduler_set {
-#define SAMPLES_ID(id, of, sample) SAMPLES_##id,
-    SCHEDULER_SETS(SAMPLES_ID)
-#undef SAMPLES_ID
-        SCHEDULER_SETS_COUNT
-};
 
-#define SAMPLES_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;
-SCHEDULER_SETS(SAMPLES_TYPE)
-#undef SAMPLES_TYPE
+enum scheduler_set { SCHEDULER_SETS(METRIC_SET_ID) SCHEDULER_SETS_COUNT };
+
+SCHEDULER_SETS(METRIC_SET_TYPE)
 
 struct verb_sample {
     const char *verb;
