@@ -133,7 +133,7 @@ void card_health_start(struct agent *a);
 void card_health_judge(struct gpu_device *d, void *userdata);
 void card_health_xid(const struct gpu_xid *x, void *userdata);
 /* As kubelet_options.unhealthy_percent. */
-uint32_t card_health_held(const struct checkpoint_entry *entry, void *userdata);
+uint32_t card_health_unhealthy_percent(const struct checkpoint_entry *entry, void *userdata);
 /* The monitor's option `on_probe`. */
 void card_health_probed(const char *uuid, const char *error, void *userdata);
 /* After each snapshot, and once a second: follows orders, saves the states and begins their work.

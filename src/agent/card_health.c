@@ -26,7 +26,7 @@ static uint32_t holders(const char *uuid, void *userdata) {
 }
 
 /* The scheduler has chosen the cards, and kubelet the IDs: they are of the cards in proportion. */
-uint32_t card_health_held(const struct checkpoint_entry *entry, void *userdata) {
+uint32_t card_health_unhealthy_percent(const struct checkpoint_entry *entry, void *userdata) {
     const struct agent *a = userdata;
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     uint32_t core = 0, sick_core = 0, devices = 0, sick = 0;

@@ -450,7 +450,7 @@ static int start_parts(struct agent *a, struct err *err) {
                                             .guard = a->shares.guard.file,
                                             .devices = devices,
                                             .on_prestart = on_prestart,
-                                            .unhealthy_percent = card_health_held,
+                                            .unhealthy_percent = card_health_unhealthy_percent,
                                             .on_allocated = card_mig_allocated,
                                             .on_checkpoint = on_checkpoint,
                                             .on_state = on_kubelet,
