@@ -75,3 +75,10 @@ static inline void set_up(struct server *server, struct h2_conn **ret_client,
 
 static const struct h2_field request[] = {
     {":method", "POST"}, {":scheme", "https"}, {":path", "/"}, {":authority", "x"}};
+
+/* A request with a body of one byte, which the server has seen. */
+static inline void ask(struct server *server, struct h2_conn *client, struct h2_seen *seen,
+                       struct h2_stream **ret) {
+    assert_int_equal(h2_request(client, request, 4, "x", 1, seen, ret), 0);
+    assert_int_equal(h2_pair_pump(client, server->conn), 0);
+}

@@ -22,8 +22,7 @@ static void refuses_after_goaway(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &first, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &first, &stream);
     assert_int_equal(h2_conn_goaway(server.conn, H2_NO_ERROR), 0);
     assert_int_equal(h2_request(client, request, 4, "x", 1, &second, &stream), 0);
     const uint8_t *data;
@@ -63,8 +62,7 @@ static void resets_before_and_after_sending(void **state) {
     assert_true(early.closed);
     assert_int_equal(early.code, H2_CANCEL);
     assert_int_equal(server.opened, 0);
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &late, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &late, &stream);
     h2_reset(stream, H2_CANCEL);
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
     assert_true(late.closed);
@@ -88,8 +86,7 @@ static void a_reset_keeps_its_code(void **state) {
     set_up(&server, &client, 0);
     server.silent = true;
     /* The head of a response. */
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     h2_reset(server.last, H2_CANCEL);
     assert_int_equal(h2_pair_pump(client, server.conn), 0);
@@ -99,8 +96,7 @@ static void a_reset_keeps_its_code(void **state) {
     assert_int_equal(seen.code, H2_CANCEL);
     /* What the receiver of a body announces. */
     seen = (struct h2_seen) H2_SEEN_INIT;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     assert_int_equal(h2_write(server.last, body, SIZE), 0);
     while ((n = h2_conn_pull(server.conn, &data)) > 0)
@@ -124,13 +120,11 @@ static void a_handlers_failure_costs_one_stream(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.answer = -ENOMEM;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &bad, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &bad, &stream);
     assert_true(bad.closed);
     assert_int_equal(bad.code, H2_INTERNAL_ERROR);
     server.answer = 0;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &good, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &good, &stream);
     assert_true(good.closed);
     assert_int_equal(good.code, H2_NO_ERROR);
     buf_done(&good.body);
@@ -147,8 +141,7 @@ static void a_reset_without_memory_ends_the_connection(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     fail_malloc_at(1);
     h2_reset(server.last, H2_CANCEL);
     assert_true(fail_malloc_end());
@@ -169,11 +162,9 @@ static void a_later_reset_does_not_save_the_connection(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[0], &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen[0], &stream);
     first = server.last;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[1], &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen[1], &stream);
     fail_malloc_at(1);
     h2_reset(first, H2_CANCEL);
     assert_true(fail_malloc_end());

@@ -81,8 +81,7 @@ static void messages_without_memory_are_refused(void **state) {
         assert_null(stream);
         assert_false(h2_conn_has_streams(client));
     }
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     fail_malloc_at(1);
     assert_int_equal(h2_finish(server.last, trailers, 1), -ENOMEM);
     assert_true(fail_malloc_end());
@@ -111,8 +110,7 @@ static void a_body_written_in_parts_arrives_in_order(void **state) {
         body[i] = (uint8_t) (i * 7 + i / 256);
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     for (size_t i = 0; i < PARTS; i++) {
         assert_int_equal(h2_write(server.last, body + i * PART, PART), 0);
@@ -186,11 +184,9 @@ static void everything_to_send_wakes(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[0], &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen[0], &stream);
     first = server.last;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[1], &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen[1], &stream);
     assert_int_equal(server.wakes, 0);
     assert_int_equal(h2_respond(first, head, 1, true), 0);
     assert_int_equal(server.wakes, ++wakes);
@@ -375,8 +371,7 @@ static void a_body_without_memory_ends_its_stream(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     fail_malloc_at(1);
     assert_int_equal(h2_write(server.last, "abc", 3), -ENOMEM);
@@ -400,8 +395,7 @@ static void wakes_once_per_cork(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     h2_conn_cork(server.conn);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     assert_int_equal(h2_write(server.last, "abc", 3), 0);
@@ -444,8 +438,7 @@ static void refuses_too_many_fields(void **state) {
     assert_int_equal(h2_request(client, many, 100, "x", 1, &seen, &stream), -E2BIG);
     assert_null(stream);
     assert_false(h2_conn_has_streams(client));
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, many, 100, true), -E2BIG);
     assert_int_equal(h2_finish(server.last, many, 100), -E2BIG);
     h2_conn_free(client);
@@ -467,8 +460,7 @@ static void announces_its_windows(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &seen, &stream);
     assert_int_equal(h2_respond(server.last, head, 1, true), 0);
     assert_int_equal(h2_write(server.last, body, SIZE), 0);
     while ((n = h2_conn_pull(server.conn, &bytes)) > 0)
@@ -528,8 +520,7 @@ static void tells_streams_of_a_lost_connection(void **state) {
     (void) state;
     set_up(&server, &client, 0);
     server.silent = true;
-    assert_int_equal(h2_request(client, request, 4, "x", 1, &sent, &stream), 0);
-    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    ask(&server, client, &sent, &stream);
     assert_int_equal(h2_request(client, request, 4, "x", 1, &queued, &stream), 0);
     h2_conn_free(client);
     assert_true(sent.closed && sent.lost);
