@@ -126,3 +126,22 @@ run.without_leftovers(main)
         assert runner.wait(10) == status
     assert select.select([grandchild], [], [], 10)[0]
     os.close(grandchild)
+
+
+def test_two_runs_are_compared(tmp_path):
+    """By case: one that is gone, and a module that is new, are apart from what both have."""
+    def write(name, cases):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pytest-other.xml").write_text("<testsuites><testsuite>" + "".join(
+            f'<testcase classname="{module}" name="{case}" time="{seconds}"/>' for module, case, seconds in cases)
+            + "</testsuite></testsuites>")
+        return str(tmp_path / name)
+    before = write("before", [("old", "kept", 20), ("old", "gone", 3.5)])
+    after = write("after", [("old", "kept", 9), ("new", "added", 4)])
+    lines = subprocess.run([TESTS / "times.py", before, after], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    assert f"{before}: 2 cases, 24 s, the slowest 30 of them 24 s" in lines
+    assert f"{after}: 2 cases, 13 s, the slowest 30 of them 13 s" in lines
+    assert f"{after}, modules that {before} has: 1 cases, 9 s, the slowest 30 of them 9 s" in lines
+    words = [line.split() for line in lines]
+    for row in (["3.5", "-", "old::gone"], ["23.5", "9.0", "old"], ["-", "4.0", "new"], ["20.0", "9.0", "old::kept"]):
+        assert row in words, row
