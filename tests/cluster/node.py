@@ -5,7 +5,7 @@ That of the first node is the cluster's. A second node is one of its processes: 
 which the first has, made from the machine's mounts, and its PIDs and its network end with the cluster's.
 
 Everything that a Kubernetes node writes to lies on mounts of this namespace: /run and the data directories
-are a tmpfs, /etc and /var/lib an overlay on it. The machine underneath is read, never written.
+are a tmpfs, /etc, /opt and /var/lib an overlay on it. The machine underneath is read, never written.
 
 Requests come over a Unix socket, one JSON object per connection and one JSON answer:
     {"op": "spawn", "name": N, "argv": [...], "env": {...}, "notify": bool, "machine": bool}
@@ -66,7 +66,7 @@ def _set_up_mounts(config):
     private = os.path.join(config["state"], "private")
     os.mkdir(private)
     linux.mount("tmpfs", private, "tmpfs", data="mode=755")
-    for path in ("/etc", "/var/lib", "/var/log"):
+    for path in ("/etc", "/opt", "/var/lib", "/var/log"):
         upper, work = (os.path.join(private, path.strip("/").replace("/", "-") + "-" + k)
                        for k in ("upper", "work"))
         os.mkdir(upper, 0o755)
