@@ -30,7 +30,8 @@ static const struct opt_usage usage = {
                "node, as root,\n"
                "with hostPID.",
     .epilog = "HTTP: /metrics (Prometheus), /healthz (what is wrong, in words), /readyz\n"
-              "(without what is wrong with driver, cards and configurations), /usage (JSON).\n"
+              "(without what is wrong with driver, cards and configurations), /usage and\n"
+              "/history (JSON).\n"
               "In a pod the API server, token and CA are found as usual; --api-server is for use "
               "outside.",
 };

@@ -23,6 +23,7 @@
 #include "agent/os/selinux.h"
 #include "agent/report/http.h"
 #include "agent/report/publish.h"
+#include "agent/report/recorder.h"
 #include "agent/shares/cdi.h"
 #include "agent/shares/driver_limit_hook.h"
 #include "agent/shares/gputime.h"
@@ -495,6 +496,7 @@ static int start_parts(struct agent *a, struct err *err) {
     a->report.kubelet = a->cross_check.kubelet = a->kubelet;
     if (r < 0)
         return r;
+    recorder_start(&a->report);
     card_reset_work(a); /* no child has started yet */
     cross_check_start(&a->cross_check, a->loop, a->config.kubelet_dir);
     on_snapshot(a);
@@ -533,6 +535,7 @@ static void stop(struct agent *a) {
     cross_check_stop(&a->cross_check);
     driver_limit_stop(&a->shares);
     report_http_stop(&a->report);
+    recorder_stop(&a->report);
     publisher_stop(a->report.publisher, on_closed, a);
     pods_stop(a->shares.pods);
     keys_stop(a->shares.keys);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of what a container has done before, and the agent's restart."""
 
+import json
 import time
 
 from kit import START, GiB, container, is_running, pod
@@ -71,3 +72,37 @@ def test_the_last_launch(world, space):
     space.wait("once", lambda seen: is_running(seen) and seen["status"]["containerStatuses"][0]["restartCount"] == 1)
     world.until(lambda: "ended" in space.logs("once", "main"), START, "the end of the program")
     assert launched("once") == first
+
+
+STEP = 10   # seconds
+
+
+def hour(world, space, name):
+    """What /history has of a pod with one share; None: nothing yet."""
+    page = json.loads(world.agent.http(f"/history?namespace={space.name}&pod={name}"))
+    assert page["stepMs"] == STEP * 1000 and all(entry["pod"] == name for entry in page["containers"])
+    return page["containers"][0] if page["containers"] else None
+
+
+def test_the_last_hour(world, space):
+    """Steps of 10 s with what a container used; a restart of the agent loses none but those in which there was no agent."""
+    spin = container(core=20, memory=6 * GiB, argv=["sh", "-c", "gpu-spin 1000000"])
+    space.start_all([pod("busy", spin), pod("idle", container(core=20, memory=GiB))])
+
+    def busy_steps():
+        """Those in which it took GPU time from begin to end, newest last."""
+        entry = hour(world, space, "busy")
+        return [] if entry is None else [ms for ms in entry["gpuTimeMs"] if ms]
+    world.until(lambda: len(busy_steps()) >= 1, 4 * STEP, "a whole step")
+    before = hour(world, space, "busy")
+    restart_agent(world)
+    world.until(lambda: len(hour(world, space, "busy")["gpuTimeMs"]) > len(before["gpuTimeMs"]), 2 * STEP, "a step after the restart")
+    after = hour(world, space, "busy")
+    for key in ("gpuTimeMs", "gpuEntitledMs", "throttledMs", "memoryUsed"):
+        assert after[key][:len(before[key])] == before[key]
+        assert len(after[key]) == len(after["memoryUsed"]) <= len(before[key]) + 2
+    assert after["agoMs"] < STEP * 1000 and after["memoryUnit"] <= 6 * GiB / 32767
+    assert 0 < after["memoryUsed"][-1] <= 6 * GiB
+    assert all(0.1 * STEP * 1000 <= ms <= 1.1 * STEP * 1000 for ms in before["gpuTimeMs"] if ms)
+    idle = hour(world, space, "idle")
+    assert not any(idle["memoryUsed"]) and not any(idle["gpuTimeMs"])

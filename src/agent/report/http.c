@@ -9,6 +9,7 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/usage.h"
 #include "agent/cluster/keys.h"
+#include "agent/report/history_page.h"
 #include "agent/report/http.h"
 #include "agent/report/metrics.h"
 #include "agent/report/publish.h"
@@ -376,20 +377,29 @@ static void on_usage(struct http_exchange *exchange, void *userdata) {
     answer_fresh(userdata, exchange, answer_usage);
 }
 
+/* ---- /history ---- */
+
+static void on_history(struct http_exchange *exchange, void *userdata) {
+    struct buf out = BUF_INIT(ANSWER_MAX);
+
+    history_page_write(userdata, http_query(exchange, "namespace"), http_query(exchange, "pod"),
+                       &out);
+    http_compress(exchange);
+    http_reply(exchange, 200, "application/json", &out);
+}
+
 static void on_index(struct http_exchange *exchange, void *userdata) {
     (void) userdata;
     http_reply_text(exchange, 200,
-                    "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /readyz /livez /usage\n");
+                    "aliquot-agent " ALIQUOT_VERSION
+                    "\n/metrics /healthz /readyz /livez /usage /history\n");
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/metrics", on_metrics},
-    {"GET", "/healthz", on_healthz},
-    {"GET", "/readyz", on_readyz},
-    {"GET", "/livez", on_livez},
-    {"GET", "/usage", on_usage},
-    {"GET", "/", on_index},
-    HTTP_ROUTE_END,
+    {"GET", "/metrics", on_metrics}, {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_readyz},   {"GET", "/livez", on_livez},
+    {"GET", "/usage", on_usage},     {"GET", "/history", on_history},
+    {"GET", "/", on_index},          HTTP_ROUTE_END,
 };
 
 int report_http_start(struct report *report, struct err *err) {

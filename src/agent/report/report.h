@@ -11,6 +11,7 @@
 #include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
+#include "agent/report/history.h"
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
@@ -37,6 +38,8 @@ struct report {
     struct kube_client *client;
     struct publisher *publisher;
     struct http_server *http;
+    struct history history;
+    uv_timer_t recorder;     /* of `history` */
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
     void (*on_node)(struct json node, void *userdata); /* it was read; NULL: not called */
     void (*on_gpu)(struct json gpu, void *userdata);   /* a GPU object of this node; the same */
