@@ -34,12 +34,12 @@ test-arm64:  ## a cross-build for arm64; its unit tests, those of the simulator 
 	@scripts/setup $(FOR_ARM64) patchelf rpm
 	@python3 tests/arm64.py --build $(BUILD)-arm64
 
-test-crio:  ## the end-to-end test with CRI-O in place of containerd
-	@scripts/setup conmon skopeo
+test-crio:  ## the end-to-end test with CRI-O in place of containerd, with runc and with crun
+	@scripts/setup conmon crun skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign --only test_crio
 
 test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
-	@scripts/setup conmon libseccomp-dev patchelf rpm skopeo
+	@scripts/setup conmon crun libseccomp-dev patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own)

@@ -29,7 +29,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 SCHEDULER_CONFIGURATION = os.path.join(REPOSITORY, "deploy", "base", "kube-scheduler-configuration.yaml")
 NEEDED = {"runc": "runc", "ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "openssl": "openssl",
           "gcc": "gcc", "mount": "mount"}
-NEEDED_BY_CRIO = {"conmon": "conmon", "skopeo": "skopeo"}
+NEEDED_BY_CRIO = {"conmon": "conmon", "crun": "crun", "skopeo": "skopeo"}
 
 
 def base_directory():
@@ -73,10 +73,10 @@ class Cluster(Machine):
     """One cluster by name. up() starts it; it ends with down(), with this process, or stays after keep()."""
 
     def __init__(self, name="aliquot", say=None, shipped_intervals=False, runtime="containerd", stock_scheduler=False,
-                 second_node=False, new_runc=False):
+                 second_node=False, new_runc=False, oci_runtime="runc"):
         """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md). runtime: containerd or crio.
         stock_scheduler: kube-scheduler has no configuration and asks no extender. second_node: `second` is one (second.py).
-        new_runc: containerd runs binaries.RUNC, and not Debian's."""
+        new_runc: containerd runs binaries.RUNC, and not Debian's. oci_runtime: of CRI-O, Debian's runc or crun."""
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ClusterError(f"cluster name {name!r}: only a-z, 0-9 and -, at most 31 characters")
         self.name = name
@@ -84,6 +84,7 @@ class Cluster(Machine):
         self.runtime = runtime
         self.stock_scheduler = stock_scheduler
         self.new_runc = new_runc
+        self.oci_runtime = oci_runtime
         self.node = config.FIRST.name
         self.ip = config.FIRST.ip
         self.pod_subnet = config.FIRST.pods

@@ -65,16 +65,16 @@ version_file = "/run/crio/version"
 [crio.api]
 listen = "{socket}"
 [crio.runtime]
-default_runtime = "runc"
+default_runtime = "{oci}"
 cgroup_manager = "cgroupfs"
 conmon_cgroup = "pod"
 apparmor_profile = "unconfined"
 cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
 hooks_dir = []
 pinns_path = "{pinns}"
-[crio.runtime.runtimes.runc]
-runtime_path = "{runtime}"
-runtime_root = "/run/runc"
+[crio.runtime.runtimes.{oci}]
+runtime_path = "{path}"
+runtime_root = "/run/{oci}"
 monitor_path = "/usr/bin/conmon"
 monitor_cgroup = "pod"
 [crio.image]
@@ -86,6 +86,13 @@ network_dir = "/etc/cni/net.d/"
 plugin_dirs = ["/usr/lib/cni", "/opt/cni/bin"]
 [crio.nri]
 enable_nri = false
+"""
+
+OCI_RUNTIMES = {"runc": "/usr/sbin/runc", "crun": "/usr/bin/crun"}     # Debian's
+OCI_RUNTIME = "/etc/crio/oci-runtime"
+OCI_RUNTIME_SCRIPT = """\
+#!/bin/sh
+exec {adapter} {program} "$@"
 """
 
 SOCKETS = {"containerd": CONTAINERD_SOCKET, "crio": CRIO_SOCKET}
@@ -156,11 +163,12 @@ def with_short_backoff(scheduler_configuration):
     return scheduler_configuration + "podMaxBackoffSeconds: 1\n"
 
 
-def _put(machine, path, content):
+def _put(machine, path, content, mode=0o644):
     full = os.path.join(machine.state, "rootfs", path.lstrip("/"))
     os.makedirs(os.path.dirname(full), exist_ok=True)
     with open(full, "w") as f:
         f.write(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
+    os.chmod(full, mode)
 
 
 def _node_user(name):
@@ -195,7 +203,9 @@ def write_node(machine, tokens):
     _put(machine, "/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE) + (
         CONTAINERD_RUNC.format(path=binaries.find("runc")) if machine.new_runc else ""))
     _put(machine, "/etc/crio/crio.conf", CRIO.format(socket=CRIO_SOCKET, pause=PAUSE_IMAGE, pinns=binaries.find("pinns"),
-                                                     runtime=os.path.join(os.path.dirname(__file__), "oci_runtime.py")))
+                                                     oci=machine.oci_runtime, path=OCI_RUNTIME))
+    _put(machine, OCI_RUNTIME, OCI_RUNTIME_SCRIPT.format(adapter=os.path.join(os.path.dirname(__file__), "oci_runtime.py"),
+                                                         program=OCI_RUNTIMES[machine.oci_runtime]), 0o755)
     _put(machine, "/etc/containers/registries.conf",
          'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "disabled"\n')
     _put(machine, "/etc/containers/policy.json", {"default": [{"type": "insecureAcceptAnything"}]})

@@ -21,7 +21,7 @@ class ClusterError(Exception):
 
 class Machine:
     """What has the cluster's name (`name`), `node`, `ip`, `pod_subnet`, `cgroup`, `state` and `logs` (directories), `runtime`,
-    `shipped_intervals`, `new_runc`, `ca_file`, `api` and `init_pid`, the host's PID of the node's PID 1."""
+    `shipped_intervals`, `new_runc`, `oci_runtime`, `ca_file`, `api` and `init_pid`, the host's PID of the node's PID 1."""
 
     # ---- processes ----
 

@@ -31,6 +31,7 @@ class SecondNode(Machine):
         self.runtime = cluster.runtime
         self.shipped_intervals = cluster.shipped_intervals
         self.new_runc = cluster.new_runc
+        self.oci_runtime = cluster.oci_runtime
         self.two_nodes = True
         self.ca_file = cluster.ca_file
         self.socket = os.path.join(self.state, "control")

@@ -412,10 +412,11 @@ class World:
         (machine,) = [seen for seen in self.cluster.nodes if seen.node == (node or self.cluster.node)]
         return machine.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
 
-    def kill_container(self, status, runtime="runc"):
-        """kill -9 of a container's first process. runtime: of the container, under CRI-O."""
+    def kill_container(self, status):
+        """kill -9 of a container's first process."""
         name = status["containerID"].partition("://")[2]
         if self.cluster.runtime == "crio":
+            runtime = self.cluster.oci_runtime
             self.cluster.on_node([runtime, "--root", f"/run/{runtime}", "kill", name, "KILL"])
         else:
             self.ctr("tasks", "kill", "-s", "SIGKILL", name)
