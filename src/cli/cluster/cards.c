@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
 #include "model/dialect.h"
 #include "model/quantity.h"
 
@@ -144,7 +144,11 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
 
 int cards_fetch(struct cards *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
+    int r = api_get(API_GPUS, &text, err);
+    if (r == -ENOENT)
+        return err_set(err, ENOENT,
+                       "the cluster knows no GPU objects: Aliquot is not installed in it "
+                       "(docs/install.md)");
     return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);
 }
 

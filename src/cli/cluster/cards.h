@@ -44,7 +44,7 @@ struct cards {
     struct json_parser *parser;
 };
 
-/* Reads the GPU objects by kubectl. 0 or a negative errno. */
+/* Reads the GPU objects of the cluster. 0 or a negative errno. */
 int cards_fetch(struct cards *ret, struct err *err);
 
 /* Reads a list of GPU objects; skips items that are no GPU objects. */

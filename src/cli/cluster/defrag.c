@@ -12,8 +12,9 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "cli/args.h"
+#include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/kubectl_options.h"
 #include "cli/table.h"
 #include "kube/objects/budget.h"
 #include "kube/objects/pod.h"
@@ -264,15 +265,12 @@ static void print_progress(const char *doing, const char *what) {
         fprintf(stderr, "aliquot defrag: %s %s ...\n", doing, what);
 }
 
-static int read_list(struct cluster *c, const char *kind,
+static int read_list(struct cluster *c, const char *what, const char *path,
                      void (*read)(struct cluster *c, struct json object), struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json list, item;
-    print_progress("reading the", kind);
-    int r = KUBECTL(&text, err, "get", kind, "-A", "-o", "json");
-    if (r == 0)
-        r = json_open(buf_str(&text), text.len, &parser, &list, err);
+    print_progress("reading the", what);
+    int r = api_read(path, &parser, &list, err);
     if (r < 0)
         return r;
     struct json_iter it = json_iter(json_get(list, "items"));
@@ -289,11 +287,12 @@ static int read_cluster(struct cluster *c, struct err *err) {
     if (r < 0)
         return r;
     read_holders(c);
-    r = read_list(c, "poddisruptionbudgets.policy", read_budget, err);
+    r = read_list(c, "disruption budgets", "/apis/policy/v1/poddisruptionbudgets", read_budget,
+                  err);
     if (r == 0)
-        r = read_list(c, "pods", read_pod, err);
+        r = read_list(c, "pods", "/api/v1/pods", read_pod, err);
     if (r == 0)
-        r = read_list(c, "nodes", read_node, err);
+        r = read_list(c, "nodes", "/api/v1/nodes", read_node, err);
     for (uint32_t i = 0; r == 0 && i < c->npods; i++)
         add_amounts(c, i);
     return r;

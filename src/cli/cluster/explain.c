@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
+#include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/cluster/port_forward.h"
@@ -70,14 +71,14 @@ static void print_containers(struct json object) {
 /* The last Event that the scheduler has written on the pod. It is in the pod's own namespace, so
  * most users who can read the pod can read it. */
 static void print_event(const struct pod *pod) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json list, event;
-    char selector[128];
+    char path[640];
     const char *last = NULL, *when = "";
-    (void) snprintf(selector, sizeof(selector), "--field-selector=involvedObject.uid=%s", pod->uid);
-    if (KUBECTL(&text, NULL, "get", "events", "-n", pod->namespace, selector, "-o", "json") < 0 ||
-        json_open(buf_str(&text), text.len, &parser, &list, NULL) < 0)
+    (void) snprintf(path, sizeof(path),
+                    "/api/v1/namespaces/%s/events?fieldSelector=involvedObject.uid%%3D%s",
+                    pod->namespace, pod->uid);
+    if (api_read(path, &parser, &list, NULL) < 0)
         return;
     struct json_iter it = json_iter(json_get(list, "items"));
     while (json_next(&it, NULL, &event)) {
@@ -403,10 +404,15 @@ static int explain_json(const struct pod *pod, struct json object, struct err *e
 
 /* ---- the command ---- */
 
+/* Which namespace is that of the context, only kubectl knows. */
 static int get_pod(const char *name, struct buf *text, struct err *err) {
-    if (arg_namespace)
-        return KUBECTL(text, err, "get", "pod", name, "-n", arg_namespace, "-o", "json");
-    return KUBECTL(text, err, "get", "pod", name, "-o", "json");
+    char path[2 * API_NAME_MAX + 64];
+    if (!arg_namespace)
+        return KUBECTL(text, err, "get", "pod", name, "-o", "json");
+    if (!api_is_name(name) || !api_is_name(arg_namespace))
+        return err_set(err, ENOENT, "there is no pod %s/%s", arg_namespace, name);
+    (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", arg_namespace, name);
+    return api_get(path, text, err);
 }
 
 static void explain_ended(const struct pod *pod, struct json status) {

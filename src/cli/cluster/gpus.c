@@ -10,104 +10,19 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
+#include "cli/cluster/agents.h"
 #include "cli/cluster/card_rows.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/kubectl_options.h"
 #include "cli/table.h"
 #include "wire/json.h"
-
-#define AGENTS_MAX 4096
 
 enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, COLUMNS };
 
 static const char *arg_system = "aliquot-system";
 static const char *arg_namespace;
 
-/* The usage page of one agent, kept as long as views of it are used. */
-struct agent {
-    struct json_parser *parser;
-    struct json usage;
-};
-
-struct agents {
-    struct agent *list;
-    size_t n;
-};
-
-static void agents_done(struct agents *agents) {
-    for (size_t i = 0; i < agents->n; i++)
-        json_parser_free(agents->list[i].parser);
-    free(agents->list);
-}
-
-/* One agent's /usage, through the API server's proxy. */
-static int read_agent(const char *pod, struct agent *ret, struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    char path[512];
-    (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage",
-                    arg_system, pod);
-    int r = KUBECTL(&text, err, "get", "--raw", path);
-    if (r < 0)
-        return r;
-    return json_open(buf_str(&text), text.len, &ret->parser, &ret->usage, err);
-}
-
-/* An agent that does not answer costs its node the columns of use, not the whole table. */
-static int read_agents(struct agents *ret, struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json pods;
-    int r = KUBECTL(&text, err, "get", "pods", "-n", arg_system, "-l",
-                    "app.kubernetes.io/name=aliquot-agent", "-o", "json");
-    if (r < 0)
-        return r;
-    r = json_open(buf_str(&text), text.len, &parser, &pods, err);
-    if (r < 0)
-        return r;
-
-    struct json items = json_get(pods, "items");
-    size_t n = json_size(items) < AGENTS_MAX ? json_size(items) : AGENTS_MAX;
-    ret->list = calloc(n ? n : 1, sizeof(*ret->list));
-    if (!ret->list)
-        return err_errno(err, ENOMEM, "cannot read the usage of the agents");
-
-    struct json_iter it = json_iter(items);
-    struct json pod;
-    while (ret->n < n && json_next(&it, NULL, &pod)) {
-        struct err trouble;
-        const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
-        if (!name)
-            continue;
-        if (read_agent(name, &ret->list[ret->n], &trouble) < 0)
-            fprintf(stderr, "aliquot gpus: no usage from agent %s: %s\n", name, trouble.text);
-        else
-            ret->n++;
-    }
-    return 0;
-}
-
-/* The card, or a MIG instance of one, as its agent sees it; invalid where none does. */
-static struct json find_card(const struct agents *agents, const char *uuid) {
-    for (size_t i = 0; uuid && i < agents->n; i++) {
-        struct json gpus = json_get(agents->list[i].usage, "gpus"), gpu;
-        struct json found = json_find(gpus, "uuid", uuid);
-        struct json_iter it = json_iter(gpus);
-
-        while (!json_valid(found) && json_next(&it, NULL, &gpu))
-            found = json_find(json_get(gpu, "instances"), "uuid", uuid);
-        if (json_valid(found))
-            return found;
-    }
-    return (struct json){0};
-}
-
-static struct json find_holder(struct json card, const char *uid, const char *container) {
-    struct json_iter it = json_iter(json_get(card, "holders"));
-    struct json holder;
-    while (json_next(&it, NULL, &holder))
-        if (json_is_string(json_get(holder, "podUID"), uid) &&
-            json_is_string(json_get(holder, "container"), container))
-            return holder;
-    return (struct json){0};
+static void tell_silent(const char *pod, const char *text) {
+    fprintf(stderr, "aliquot gpus: no usage from agent %s: %s\n", pod, text);
 }
 
 static void put_used(struct table *t, struct json of, const char *memory, const char *busy) {
@@ -129,14 +44,14 @@ static void put_state(struct table *t, struct json holder) {
 /* What the container uses of the card, which its agent describes in `userdata`. */
 static void put_use(struct table *t, const struct holder *h, void *userdata) {
     const struct json *card = userdata;
-    struct json use = find_holder(*card, h->uid, h->container);
+    struct json use = agents_holder(*card, h);
     put_used(t, use, "memoryDriver", "coreUsed");
     put_state(t, use);
 }
 
 static void put_card(struct table *t, const struct card *card, const struct agents *agents) {
     static const struct card_columns columns = {HOLDER, CORE, MEMORY};
-    struct json use = find_card(agents, card->uuid);
+    struct json use = agents_find(agents, card->uuid);
     char taken[24], all[24];
 
     table_row(t);
@@ -147,6 +62,8 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken(card).memory, taken),
               num_format_bytes(card->memory, all));
     put_used(t, use, "memoryUsed", "utilization");
+    if (agents_silent(agents, card->node))
+        table_set(t, USED, "no answer");
     table_set(t, STATE, "%s", card->state);
     card_rows(t, &columns, card, put_use, &use);
 }
@@ -166,7 +83,7 @@ static int show_gpus(struct err *err) {
     int r = cards_fetch(&cards, err);
     if (r < 0)
         return r;
-    r = read_agents(&agents, err);
+    r = agents_read(arg_system, tell_silent, &agents, err);
     if (r < 0)
         return r;
 

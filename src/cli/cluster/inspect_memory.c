@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "cli/cluster/api.h"
 #include "cli/cluster/inspect.h"
-#include "cli/cluster/kubectl.h"
 #include "cli/table.h"
 #include "kube/objects/node.h"
 
@@ -177,12 +177,10 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
 }
 
 int inspect_memory(const struct cards *cards, bool details, struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json nodes = {0};
     struct err trouble;
-    if (KUBECTL(&text, &trouble, "get", "nodes", "-o", "json") < 0 ||
-        json_open(buf_str(&text), text.len, &parser, &nodes, &trouble) < 0)
+    if (api_read("/api/v1/nodes", &parser, &nodes, &trouble) < 0)
         fprintf(stderr, "aliquot inspect: no addresses of nodes: %s\n", trouble.text);
     return print_hosts(cards, nodes, details, err);
 }

@@ -3,9 +3,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
@@ -49,7 +50,50 @@ static char *join(const char *option, const char *value) {
     return asprintf(&text, "%s%s", option, value) < 0 ? NULL : text;
 }
 
-int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid) {
+/* In the child: becomes kubectl, or says over `failed` why not. It ends with its parent. */
+static void become(char **argv, pid_t parent, int out, int complaint, int failed) {
+    sigset_t none;
+
+    (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(EXIT_FAILURE);
+    (void) sigemptyset(&none);
+    (void) sigprocmask(SIG_SETMASK, &none, NULL);
+    if (dup2(out, STDOUT_FILENO) >= 0 && dup2(complaint, STDERR_FILENO) >= 0)
+        (void) execvp(argv[0], argv);
+    int error = errno;
+    (void) !write(failed, &error, sizeof(error));
+    _exit(EXIT_FAILURE);
+}
+
+static int start(char **argv, int out, int complaint, pid_t *ret_pid) {
+    int ends[2], error = 0;
+    pid_t parent = getpid();
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    _cleanup_close_ int read_end = ends[0];
+    _cleanup_close_ int write_end = ends[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        become(argv, parent, out, complaint, write_end);
+    (void) close(take_fd(&write_end));
+    ssize_t n;
+    while ((n = read(read_end, &error, sizeof(error))) < 0 && errno == EINTR)
+        ;
+    if (n == 0) {
+        *ret_pid = pid;
+        return 0;
+    }
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return n == sizeof(error) ? -error : -EIO;
+}
+
+int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid,
+                  struct err *err) {
     const char *program = getenv("KUBECTL");
     char *argv[ARGUMENTS_MAX + OPTIONS_MAX + 2];
     size_t n = 0;
@@ -63,15 +107,12 @@ int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *r
         argv[n++] = strdup(arguments[i]);
     argv[n] = NULL;
 
-    posix_spawn_file_actions_t actions;
-    (void) posix_spawn_file_actions_init(&actions);
-    (void) posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    (void) posix_spawn_file_actions_adddup2(&actions, complaint, STDERR_FILENO);
-    int r = argv[0] ? posix_spawnp(ret_pid, argv[0], &actions, NULL, argv, environ) : ENOMEM;
-    (void) posix_spawn_file_actions_destroy(&actions);
+    int r = argv[0] ? start(argv, out, complaint, ret_pid) : -ENOMEM;
     for (size_t i = 0; i < n; i++)
         free(argv[i]);
-    return -r;
+    if (r == -ENOENT)
+        return err_set(err, EREMOTEIO, "kubectl is not on the path; install it or set KUBECTL");
+    return r < 0 ? err_errno(err, -r, "cannot run kubectl") : 0;
 }
 
 int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
@@ -87,11 +128,9 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
     _cleanup_close_ int bad_write = bad[1];
 
     pid_t pid;
-    int r = kubectl_start(arguments, out_write, bad_write, &pid);
-    if (r == -ENOENT)
-        return err_set(err, ENOENT, "kubectl is not on the path; install it or set KUBECTL");
+    int r = kubectl_start(arguments, out_write, bad_write, &pid, err);
     if (r < 0)
-        return err_errno(err, -r, "cannot run kubectl");
+        return r;
     (void) close(take_fd(&out_write));
     (void) close(take_fd(&bad_write));
 

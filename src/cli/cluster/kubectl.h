@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The API server by way of kubectl, which brings the user's contexts, credentials and plugins with
- * it. The program is $KUBECTL, or kubectl on the path. */
+/* kubectl, which brings the user's contexts, credentials and plugins with it. The program is
+ * $KUBECTL, or kubectl on the path. Requests of the API server: cli/cluster/api.h. */
 
 #include <sys/types.h>
 
@@ -14,8 +14,9 @@
  * text is the last line of its standard error. */
 int kubectl(struct buf *ret, struct err *err, const char *const *arguments);
 
-/* Starts kubectl with standard output and standard error on these descriptors. 0 or a negative
- * errno. */
-int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid);
+/* Starts kubectl with standard output and standard error on these descriptors. It ends with this
+ * process, however that ends. */
+int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid,
+                  struct err *err);
 
 #define KUBECTL(ret, err, ...) kubectl((ret), (err), (const char *const[]){__VA_ARGS__, NULL})

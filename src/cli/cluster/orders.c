@@ -10,12 +10,14 @@
 
 #include "base/cleanup.h"
 #include "cli/args.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
+#include "cli/kubectl_options.h"
 #include "kube/api/object_write.h"
 #include "kube/objects/gpu_object.h"
 #include "wire/json.h"
+#include "wire/json_write.h"
 
-#define GPUS "gpus.elasticgpu.io"
+#define NODES "/api/v1/nodes"
 #define WORDS_MAX 65 /* a verb, and the cards of one node */
 #define PODS_TOLD 3
 
@@ -153,12 +155,9 @@ static const struct verb node_verbs[] = {
 /* ---- GPU objects ---- */
 
 static int read_gpus(struct json_parser **ret_parser, struct json *ret_items, struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json list;
-    int r = KUBECTL(&text, err, "get", GPUS, "-o", "json");
+    int r = api_read(API_GPUS, ret_parser, &list, err);
 
-    if (r == 0)
-        r = json_open(buf_str(&text), text.len, ret_parser, &list, err);
     if (r == 0)
         *ret_items = json_get(list, "items");
     return r;
@@ -204,24 +203,33 @@ static const char *order_text(const struct verb *verb) {
 
 static int annotate(const char *kind, const char *name, const struct verb *verb, const char *order,
                     struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    char word[128];
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    struct json_writer w = {.out = &patch};
+    char path[API_NAME_MAX + 64];
 
-    if (order[0])
-        (void) snprintf(word, sizeof(word), "%s=%s", verb->annotation, order);
-    else
-        (void) snprintf(word, sizeof(word), "%s-", verb->annotation);
-    return KUBECTL(&text, err, "annotate", "--overwrite", kind, name, word);
+    if (!api_is_name(name))
+        return err_set(err, ENOENT, "'%s' is no name of an object", name);
+    (void) snprintf(path, sizeof(path), "%s/%s", kind, name);
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_object_begin(&w, "annotations");
+    json_put_string(&w, verb->annotation, order[0] ? order : NULL);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    if (buf_error(&patch) < 0)
+        return err_errno(err, ENOMEM, "cannot order");
+    return api_patch(path, buf_str(&patch), err);
 }
 
 static int read_state(const struct target *t, struct gpu_object *ret, struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json object;
-    int r = KUBECTL(&text, err, "get", GPUS, t->gpu.name, "-o", "json");
+    char path[API_NAME_MAX + 64];
+    int r;
 
-    if (r == 0)
-        r = json_open(buf_str(&text), text.len, &parser, &object, err);
+    (void) snprintf(path, sizeof(path), API_GPUS "/%s", t->gpu.name);
+    r = api_read(path, &parser, &object, err);
     return r == 0 ? gpu_object_parse(object, ret, err) : r;
 }
 
@@ -287,7 +295,7 @@ static int order_cards(const struct verb *verb, const char **names, size_t n, st
             r = check_gpu(&targets[i].gpu, verb, err);
     }
     for (size_t i = 0; i < n && r == 0; i++)
-        r = annotate(GPUS, targets[i].gpu.name, verb, order, err);
+        r = annotate(API_GPUS, targets[i].gpu.name, verb, order, err);
     return r < 0 ? r : wait_for_all(targets, n, err);
 }
 
@@ -314,7 +322,7 @@ static int order_node(const struct verb *verb, const char *node, struct err *err
         n += gpu_object_parse(item, &t->gpu, NULL) == 0 && strcmp(t->gpu.node, node) == 0 &&
              !t->gpu.parent[0];
     }
-    r = annotate("node", node, verb, order, err);
+    r = annotate(NODES, node, verb, order, err);
     if (r == 0 && n == 0 && arg_wait > 0)
         r = err_set(err, ENOENT,
                     "node '%s' has no GPU objects to wait for; the order is on the Node, and its "

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cli/cluster/api.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/cluster/pod_ready.h"
 #include "wire/json.h"
@@ -71,9 +72,9 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
         return err_errno(err, errno, "cannot run kubectl");
     _cleanup_close_ int read_end = out[0];
     _cleanup_close_ int write_end = out[1];
-    int r = kubectl_start(arguments, write_end, STDERR_FILENO, &pid);
+    int r = kubectl_start(arguments, write_end, STDERR_FILENO, &pid, err);
     if (r < 0)
-        return err_errno(err, -r, "cannot run kubectl");
+        return r;
     (void) close(take_fd(&write_end));
     unsigned port = read_port(read_end);
     if (port == 0) {
@@ -91,15 +92,18 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
 
 int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,
                      struct err *err) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods, pod;
+    char list[512];
     if (source->url)
         return get_from(source->url, path, ret, err);
-    int r = KUBECTL(&text, err, "get", "pods", "-n", source->name_space, "-l",
-                    "app.kubernetes.io/name=aliquot-scheduler", "-o", "json");
-    if (r == 0)
-        r = json_open(buf_str(&text), text.len, &parser, &pods, err);
+    if (!api_is_name(source->name_space))
+        return err_set(err, EINVAL, "'%s' is no name of a namespace", source->name_space);
+    (void) snprintf(list, sizeof(list),
+                    "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io/name%%3D"
+                    "aliquot-scheduler",
+                    source->name_space);
+    int r = api_read(list, &parser, &pods, err);
     if (r < 0)
         return r;
     r = err_set(err, ENOENT, "no pod of aliquot-scheduler in namespace %s is ready",

@@ -3,7 +3,7 @@
 /*
  * aliquot-kubectl: what `aliquot doctor` and `aliquot uninstall` use of kubectl, by the
  * ServiceAccount of a pod, for the images, which have no room for kubectl. `aliquot` runs it in
- * kubectl's place where KUBECTL names it. Forwarding a port is not among it.
+ * kubectl's place where KUBECTL names it. Forwarding a port and a proxy are not among it.
  */
 
 #include <ctype.h>
@@ -51,6 +51,7 @@ static const struct opt options[] = {
     {"wait", 0, "false", "taken: nothing is waited for", opt_string, &arg_wait},
     {"address", 0, "ADDRESS", "of port-forward, which only kubectl can do", opt_string,
      &arg_address},
+    {"unix-socket", 0, "FILE", "of proxy, which only kubectl can do", opt_string, &arg_address},
     {"image", 0, "NAME", "taken, and that of --overrides counts", opt_string, &arg_image},
     {"restart", 0, "Never", "taken, and that of --overrides counts", opt_string, &arg_restart},
     {"dry-run", 0, "server", "nothing else is known", opt_string, &arg_dry_run},

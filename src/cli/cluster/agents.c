@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cluster/agents.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "cli/cluster/api.h"
+
+#define AGENTS_MAX 8192
+#define AGENT_MS 4000 /* for one agent; one that has more to do is not worth waiting for */
+#define ALL_MS 10000  /* for all of them */
+
+void agents_done(struct agents *agents) {
+    HASH_CLEAR(hh, agents->by_uuid);
+    HASH_CLEAR(hh, agents->by_node);
+    for (size_t i = 0; i < agents->n; i++) {
+        json_parser_free(agents->list[i].parser);
+        free(agents->list[i].pod);
+        free(agents->list[i].node);
+    }
+    free(agents->list);
+    free(agents->cards);
+    *agents = (struct agents){0};
+}
+
+/* ---- which agents there are ---- */
+
+static int add_agent(struct agents *agents, struct json pod) {
+    struct agent *agent = &agents->list[agents->n];
+    const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
+
+    if (!name || !api_is_name(name))
+        return 0;
+    agent->pod = strdup(name);
+    agent->node = strdup(json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
+    agents->n++;
+    if (!agent->pod || !agent->node)
+        return -ENOMEM;
+    HASH_ADD_KEYPTR(hh, agents->by_node, agent->node, strlen(agent->node), agent);
+    return hash_added(agent) ? 0 : -ENOMEM;
+}
+
+static int list_agents(const char *system, struct agents *agents, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json pods, pod;
+    char path[512];
+
+    if (!api_is_name(system))
+        return err_set(err, EINVAL, "'%s' is no name of a namespace", system);
+    (void) snprintf(path, sizeof(path),
+                    "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io/name%%3D"
+                    "aliquot-agent",
+                    system);
+    int r = api_read(path, &parser, &pods, err);
+    if (r < 0)
+        return r;
+    struct json items = json_get(pods, "items");
+    size_t n = json_size(items) < AGENTS_MAX ? json_size(items) : AGENTS_MAX;
+    agents->list = calloc(n ? n : 1, sizeof(*agents->list));
+    struct json_iter it = json_iter(items);
+    while (agents->list && r == 0 && agents->n < n && json_next(&it, NULL, &pod))
+        r = add_agent(agents, pod);
+    if (!agents->list || r < 0)
+        return err_errno(err, ENOMEM, "cannot read the use of cards");
+    return 0;
+}
+
+/* ---- their pages ---- */
+
+static void ask_all(const char *system, struct agents *agents, struct api_get *gets,
+                    void (*trouble)(const char *pod, const char *text)) {
+    for (size_t i = 0; i < agents->n; i++)
+        if (asprintf(&gets[i].path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage", system,
+                     agents->list[i].pod) < 0)
+            gets[i].path = NULL;
+    api_get_all(gets, agents->n, AGENT_MS, ALL_MS);
+    for (size_t i = 0; i < agents->n; i++) {
+        struct agent *agent = &agents->list[i];
+        if (gets[i].result == 0)
+            gets[i].result = json_open(buf_str(&gets[i].text), gets[i].text.len, &agent->parser,
+                                       &agent->usage, &gets[i].err);
+        if (gets[i].result < 0)
+            trouble(agent->pod, gets[i].err.text);
+    }
+}
+
+static void index_card(struct agents *agents, size_t *at, struct json card) {
+    const char *uuid = json_string(json_get(card, "uuid"));
+    struct agent_card *known = NULL, *entry = &agents->cards[(*at)++];
+
+    if (!uuid)
+        return;
+    HASH_FIND(hh, agents->by_uuid, uuid, strlen(uuid), known);
+    if (known)
+        return;
+    entry->card = card;
+    HASH_ADD_KEYPTR(hh, agents->by_uuid, uuid, strlen(uuid), entry);
+}
+
+static size_t count_cards(const struct agents *agents) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < agents->n; i++) {
+        struct json_iter it = json_iter(json_get(agents->list[i].usage, "gpus"));
+        struct json gpu;
+        while (json_next(&it, NULL, &gpu))
+            n += 1 + json_size(json_get(gpu, "instances"));
+    }
+    return n;
+}
+
+static int index_cards(struct agents *agents, struct err *err) {
+    size_t at = 0;
+
+    agents->cards = calloc(count_cards(agents) + 1, sizeof(*agents->cards));
+    if (!agents->cards)
+        return err_errno(err, ENOMEM, "cannot read the use of cards");
+    for (size_t i = 0; i < agents->n; i++) {
+        struct json_iter it = json_iter(json_get(agents->list[i].usage, "gpus"));
+        struct json gpu, instance;
+        while (json_next(&it, NULL, &gpu)) {
+            struct json_iter parts = json_iter(json_get(gpu, "instances"));
+            index_card(agents, &at, gpu);
+            while (json_next(&parts, NULL, &instance))
+                index_card(agents, &at, instance);
+        }
+    }
+    return 0;
+}
+
+int agents_read(const char *system, void (*trouble)(const char *pod, const char *text),
+                struct agents *ret, struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+    int r = list_agents(system, &agents, err);
+
+    if (r < 0)
+        return r;
+    struct api_get *gets = calloc(agents.n + 1, sizeof(*gets));
+    if (!gets)
+        return err_errno(err, ENOMEM, "cannot read the use of cards");
+    ask_all(system, &agents, gets, trouble);
+    api_gets_done(gets, agents.n);
+    r = index_cards(&agents, err);
+    if (r < 0)
+        return r;
+    *ret = agents;
+    agents = (struct agents){0};
+    return 0;
+}
+
+/* ---- look-ups ---- */
+
+struct json agents_find(const struct agents *agents, const char *uuid) {
+    struct agent_card *found = NULL;
+
+    HASH_FIND(hh, agents->by_uuid, uuid, strlen(uuid), found);
+    return found ? found->card : (struct json){0};
+}
+
+bool agents_silent(const struct agents *agents, const char *node) {
+    struct agent *found = NULL;
+
+    HASH_FIND(hh, agents->by_node, node, strlen(node), found);
+    return found && !found->parser;
+}
+
+struct json agents_holder(struct json use, const struct holder *holder) {
+    struct json_iter it = json_iter(json_get(use, "holders"));
+    struct json one;
+
+    while (json_next(&it, NULL, &one))
+        if (json_is_string(json_get(one, "podUID"), holder->uid) &&
+            json_is_string(json_get(one, "container"), holder->container))
+            return one;
+    return (struct json){0};
+}

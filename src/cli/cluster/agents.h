@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The use of cards as their agents see it: GET /usage of each, through the API server. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "cli/cluster/cards.h"
+#include "wire/json.h"
+
+struct agent {
+    UT_hash_handle hh;
+    char *pod, *node;
+    struct json_parser *parser; /* of its page; NULL: it did not answer */
+    struct json usage;
+};
+
+/* A card or a MIG instance in the page of an agent. */
+struct agent_card {
+    UT_hash_handle hh;
+    struct json card;
+};
+
+struct agents {
+    struct agent *list;
+    size_t n;
+    struct agent *by_node;
+    struct agent_card *cards, *by_uuid;
+};
+
+/* Asks all agents in the namespace at once. One that does not answer in time costs its node the
+ * figures of use, and `trouble` is called for it. */
+int agents_read(const char *system, void (*trouble)(const char *pod, const char *text),
+                struct agents *ret, struct err *err);
+void agents_done(struct agents *agents);
+
+/* The card as its agent sees it; invalid where none does. */
+struct json agents_find(const struct agents *agents, const char *uuid);
+
+/* Whether the node has an agent that did not answer. */
+bool agents_silent(const struct agents *agents, const char *node);
+
+/* What the container uses of the card, which its agent describes in `use`. */
+struct json agents_holder(struct json use, const struct holder *holder);

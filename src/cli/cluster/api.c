@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cluster/api.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/cluster/proxy.h"
+#include "wire/http_answer.h"
+
+#define AT_ONCE 32      /* connections */
+#define ANSWER_MS 60000 /* for a list of a large cluster */
+#define ANSWER_MAX ((size_t) 1 << 30)
+#define REASON_MAX 300 /* of a text that a proxy answers with */
+
+struct request {
+    const char *method, *path;
+    const char *patch; /* NULL: none */
+};
+
+struct job {
+    struct request request;
+    struct buf *ret;
+    struct err *err;
+    int result;
+};
+
+/* A connection and the job that it carries. */
+struct carrier {
+    int fd; /* -1: none */
+    struct job *job;
+    bool is_used; /* it has carried an answer before */
+    uint64_t end; /* milliseconds */
+    struct http_answer answer;
+};
+
+struct carriers {
+    struct carrier list[AT_ONCE];
+    size_t busy;
+};
+
+/* Connections are kept for the requests that follow. */
+static int idle[AT_ONCE];
+static size_t nidle;
+
+/* ---- what an answer means ---- */
+
+static bool is_good(int status) {
+    return status >= 200 && status < 300;
+}
+
+static int code_of(int status) {
+    switch (status) {
+    case 401:
+    case 403:
+        return EACCES;
+    case 404:
+        return ENOENT;
+    default:
+        return EREMOTEIO;
+    }
+}
+
+/* A text that is no JSON comes from kubectl, or from a proxy before the API server. */
+static int refuse_text(int status, const struct buf *body, struct err *err) {
+    const char *text = buf_str(body);
+    int len = (int) strcspn(text, "\r\n");
+
+    if (len > REASON_MAX)
+        len = REASON_MAX;
+    if (status >= 500)
+        return err_set(err, EREMOTEIO, "kubectl cannot reach the API server: %.*s", len, text);
+    return err_set(err, code_of(status), "the API server answers %d: %.*s", status, len, text);
+}
+
+static int refuse(const struct http_answer *answer, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json body;
+    const char *message = NULL;
+
+    if (json_open(buf_str(&answer->body), answer->body.len, &parser, &body, NULL) == 0)
+        message = json_string(json_get(body, "message"));
+    if (!message)
+        return refuse_text(answer->status, &answer->body, err);
+    if (answer->status == 401)
+        return err_set(err, EACCES,
+                       "the API server does not know the user of the context (%s): log in again",
+                       message);
+    return err_set(err, code_of(answer->status), "%s", message);
+}
+
+static void judge(struct job *job, struct http_answer *answer) {
+    if (!is_good(answer->status)) {
+        job->result = refuse(answer, job->err);
+        return;
+    }
+    job->result = 0;
+    if (job->ret->len > 0) {
+        buf_append(job->ret, buf_str(&answer->body), answer->body.len);
+        if (buf_error(job->ret) < 0)
+            job->result = err_errno(job->err, job->ret->error, "cannot hold the answer");
+        return;
+    }
+    buf_done(job->ret); /* a list can be long: it is handed over */
+    *job->ret = answer->body;
+    answer->body = BUF_INIT(0);
+}
+
+/* ---- a request on its connection ---- */
+
+static int send_all(int fd, const struct buf *text) {
+    for (size_t at = 0; at < text->len;) {
+        ssize_t n = send(fd, text->data + at, text->len - at, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        at += n > 0 ? (size_t) n : 0;
+    }
+    return 0;
+}
+
+/* "localhost" is what `kubectl proxy` takes. */
+static int send_request(int fd, const struct request *request) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+
+    buf_printf(&text,
+               "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+               "User-Agent: aliquot/" ALIQUOT_VERSION "\r\n",
+               request->method, request->path);
+    if (request->patch)
+        buf_printf(&text,
+                   "Content-Type: application/merge-patch+json\r\nContent-Length: %zu\r\n\r\n%s",
+                   strlen(request->patch), request->patch);
+    else
+        buf_puts(&text, "\r\n");
+    return buf_error(&text) < 0 ? buf_error(&text) : send_all(fd, &text);
+}
+
+static void fail(struct job *job, int r, const char *text) {
+    job->result = err_set(job->err, -r, "%s", text);
+}
+
+static void drop(struct carriers *of, struct carrier *c) {
+    if (c->job) {
+        of->busy--;
+        http_answer_done(&c->answer);
+    }
+    if (c->fd >= 0)
+        (void) close(c->fd);
+    *c = (struct carrier){.fd = -1};
+}
+
+static void keep(struct carriers *of, struct carrier *c) {
+    if (c->answer.keeps && nidle < AT_ONCE)
+        idle[nidle++] = take_fd(&c->fd);
+    drop(of, c);
+}
+
+/* An idle connection may be gone by now: then the next one, at last a new one. */
+static void begin(struct carriers *of, struct carrier *c, struct job *job, unsigned each_ms) {
+    int r = 0;
+
+    do {
+        if (c->fd >= 0)
+            (void) close(take_fd(&c->fd));
+        c->is_used = nidle > 0;
+        c->fd = nidle > 0 ? idle[--nidle] : proxy_connect(job->err);
+        if (c->fd < 0) {
+            job->result = c->fd;
+            *c = (struct carrier){.fd = -1};
+            return;
+        }
+        r = send_request(c->fd, &job->request);
+    } while (r < 0 && c->is_used);
+    if (r < 0) {
+        fail(job, r, "kubectl proxy takes no request");
+        drop(of, c);
+        return;
+    }
+    c->job = job;
+    c->end = clock_ms(CLOCK_MONOTONIC) + each_ms;
+    http_answer_init(&c->answer, ANSWER_MAX);
+    of->busy++;
+}
+
+/* The connection broke off before a byte of the answer to a GET: it may be asked again. */
+static bool is_worth_a_retry(const struct carrier *c) {
+    return c->is_used && c->answer.part == HTTP_ANSWER_HEAD && c->answer.line.len == 0 &&
+           !c->job->request.patch;
+}
+
+static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
+    static char part[1 << 16];
+    struct job *job = c->job;
+    ssize_t n = recv(c->fd, part, sizeof(part), MSG_DONTWAIT);
+    int r;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 && is_worth_a_retry(c)) {
+        drop(of, c);
+        begin(of, c, job, each_ms);
+        return;
+    }
+    if (n > 0)
+        r = http_answer_feed(&c->answer, part, (size_t) n, job->err);
+    else
+        r = http_answer_end(&c->answer, job->err);
+    if (r < 0) {
+        job->result = err_wrap(job->err, "kubectl proxy");
+        drop(of, c);
+    } else if (c->answer.part == HTTP_ANSWER_COMPLETE) {
+        judge(job, &c->answer);
+        keep(of, c);
+    }
+}
+
+/* ---- many at a time ---- */
+
+/* Waits for an answer, for a word of kubectl, or for the first deadline. */
+static void await(struct carriers *of, unsigned each_ms) {
+    struct pollfd fds[AT_ONCE + 1];
+    uint64_t now = clock_ms(CLOCK_MONOTONIC), first = UINT64_MAX;
+
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        struct carrier *c = &of->list[i];
+        fds[i] = (struct pollfd){c->job ? c->fd : -1, POLLIN, 0};
+        if (c->job && c->end < first)
+            first = c->end;
+    }
+    fds[AT_ONCE] = (struct pollfd){proxy_complaints(), POLLIN, 0};
+    (void) poll(fds, AT_ONCE + 1, first > now ? (int) (first - now) : 0);
+    if (fds[AT_ONCE].revents)
+        proxy_read_complaints();
+    now = clock_ms(CLOCK_MONOTONIC);
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        struct carrier *c = &of->list[i];
+        if (!c->job)
+            continue;
+        if (fds[i].revents)
+            receive(of, c, each_ms);
+        else if (now >= c->end) {
+            fail(c->job, -ETIMEDOUT, "no answer in time");
+            drop(of, c);
+        }
+    }
+}
+
+static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms) {
+    struct carriers of = {0};
+    uint64_t end = clock_ms(CLOCK_MONOTONIC) + all_ms;
+    size_t next = 0;
+
+    for (size_t i = 0; i < AT_ONCE; i++)
+        of.list[i].fd = -1;
+    while (next < n || of.busy > 0) {
+        for (size_t i = 0; i < AT_ONCE && next < n; i++) {
+            uint64_t now = clock_ms(CLOCK_MONOTONIC);
+            if (of.list[i].job)
+                continue;
+            if (now >= end)
+                fail(&jobs[next], -ETIMEDOUT, "not asked: the time for all of them is over");
+            else
+                begin(&of, &of.list[i], &jobs[next],
+                      end - now < each_ms ? (unsigned) (end - now) : each_ms);
+            next++;
+        }
+        if (of.busy > 0)
+            await(&of, each_ms);
+    }
+}
+
+void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms) {
+    _cleanup_free_ struct job *jobs = calloc(n ? n : 1, sizeof(*jobs));
+
+    for (size_t i = 0; i < n && jobs; i++)
+        jobs[i] = (struct job){{"GET", gets[i].path, NULL}, &gets[i].text, &gets[i].err, 0};
+    if (jobs)
+        do_all(jobs, n, each_ms, all_ms);
+    for (size_t i = 0; i < n; i++)
+        gets[i].result =
+            jobs ? jobs[i].result : err_errno(&gets[i].err, ENOMEM, "cannot send a request");
+}
+
+void api_gets_done(struct api_get *gets, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        free(gets[i].path);
+        buf_done(&gets[i].text);
+    }
+    free(gets);
+}
+
+/* ---- one ---- */
+
+static int do_one(const struct request *request, struct buf *ret, struct err *err) {
+    struct err own;
+    struct job job = {*request, ret, err ? err : &own, 0};
+
+    do_all(&job, 1, ANSWER_MS, ANSWER_MS);
+    return job.result;
+}
+
+int api_get(const char *path, struct buf *ret, struct err *err) {
+    return do_one(&(struct request){"GET", path, NULL}, ret, err);
+}
+
+int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(ANSWER_MAX);
+    int r = api_get(path, &text, err);
+
+    return r < 0 ? r : json_open(buf_str(&text), text.len, ret_parser, ret, err);
+}
+
+int api_patch(const char *path, const char *patch, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+
+    return do_one(&(struct request){"PATCH", path, patch}, &text, err);
+}
+
+bool api_is_name(const char *text) {
+    size_t len = strlen(text);
+
+    return len > 0 && len <= API_NAME_MAX && text[0] != '.' && text[0] != '-' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789.-") == len;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Requests of the API server through `kubectl proxy` (cli/cluster/proxy.h). */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/json.h"
+
+#define API_GPUS "/apis/elasticgpu.io/v1alpha1/gpus"
+#define API_NAME_MAX 253 /* longest name of an object */
+
+/* One of many requests. */
+struct api_get {
+    char *path;      /* owned */
+    struct buf text; /* the answer */
+    int result;      /* 0 or a negative errno, and then the text of `err` */
+    struct err err;
+};
+
+/* Appends the answer to `ret`. -ENOENT: there is no such object, or the server does not know the
+ * kind; -EACCES: the user may not; the text is the server's. */
+int api_get(const char *path, struct buf *ret, struct err *err);
+
+/* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
+int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err);
+
+/* Changes an object by a merge patch. */
+int api_patch(const char *path, const char *patch, struct err *err);
+
+/* Does all of them, a bounded number at a time. Each has `each_ms` from its start, and all together
+ * have `all_ms`. */
+void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms);
+void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the array */
+
+/* Whether a text can be the name of an object or a namespace, and so a segment of a path. */
+bool api_is_name(const char *text);

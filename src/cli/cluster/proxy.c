@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cluster/proxy.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/cluster/kubectl.h"
+
+#define START_MS 20000 /* until it listens */
+#define LINE_MAX_LEN 4096
+#define SOCKET "/api"
+#define DIRECTORY_MAX 80 /* so that the socket's path fits into an address */
+
+static struct {
+    pid_t pid; /* 0: none was started */
+    int complaint;
+    int socket;      /* the socket itself, which has no name any more */
+    struct buf line; /* of standard error, the last one */
+    bool is_started;
+} proxy = {.complaint = -1, .socket = -1, .line = {.max = LINE_MAX_LEN}};
+
+int proxy_complaints(void) {
+    return proxy.complaint;
+}
+
+/* ---- standard error ---- */
+
+/* "E1128 20:41:07.123456 ..." */
+static bool is_log(const char *line) {
+    return line[0] && strchr("IWEF", line[0]) && strspn(line + 1, "0123456789") == 4 &&
+           line[5] == ' ';
+}
+
+/* What the line has more than `shown` bytes is passed on. */
+static void pass_on(size_t shown) {
+    if (proxy.is_started && !is_log(buf_str(&proxy.line)))
+        (void) fwrite(proxy.line.data + shown, 1, proxy.line.len - shown, stderr);
+}
+
+/* A prompt has no line end, and is passed on nevertheless. */
+static void take_complaint(const char *text, size_t len) {
+    size_t shown = proxy.line.len;
+
+    for (size_t i = 0; i < len; i++) {
+        if (proxy.line.len > 0 && proxy.line.data[proxy.line.len - 1] == '\n') {
+            buf_reset(&proxy.line);
+            shown = 0;
+        }
+        buf_putc(&proxy.line, text[i]);
+        if (text[i] == '\n')
+            pass_on(shown);
+    }
+    if (len > 0 && text[len - 1] != '\n')
+        pass_on(shown);
+}
+
+void proxy_read_complaints(void) {
+    char part[1024];
+    ssize_t n;
+
+    while (proxy.complaint >= 0 && (n = read(proxy.complaint, part, sizeof(part))) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return;
+        take_complaint(part, (size_t) n);
+    }
+    if (proxy.complaint >= 0)
+        (void) close(take_fd(&proxy.complaint));
+}
+
+static const char *last_complaint(void) {
+    while (proxy.line.len > 0 && proxy.line.data[proxy.line.len - 1] == '\n')
+        proxy.line.data[--proxy.line.len] = '\0';
+    return proxy.line.len > 0 ? buf_str(&proxy.line) : "it ended without a word";
+}
+
+/* ---- start ---- */
+
+/* Waits for the line "Starting to serve on ...". */
+static int await_socket(int out, struct err *err) {
+    uint64_t end = clock_ms(CLOCK_MONOTONIC) + START_MS;
+    char line[LINE_MAX_LEN];
+    size_t len = 0;
+
+    while (len < sizeof(line) && !memchr(line, '\n', len)) {
+        uint64_t now = clock_ms(CLOCK_MONOTONIC);
+        struct pollfd fds[] = {{out, POLLIN, 0}, {proxy.complaint, POLLIN, 0}};
+        int ready = poll(fds, 2, now < end ? (int) (end - now) : 0);
+        if (ready == 0)
+            return err_set(err, ETIMEDOUT, "kubectl proxy has not started in %d s",
+                           START_MS / 1000);
+        if (fds[1].revents)
+            proxy_read_complaints();
+        if (!fds[0].revents)
+            continue;
+        ssize_t n = read(out, line + len, sizeof(line) - len);
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            proxy_read_complaints();
+            return err_set(err, EREMOTEIO, "kubectl: %s", last_complaint());
+        }
+        len += n > 0 ? (size_t) n : 0;
+    }
+    return 0;
+}
+
+/* kubectl with the standard output in *ret_out. */
+static int spawn(const char *option, int *ret_out, struct err *err) {
+    const char *const arguments[] = {"proxy", option, NULL};
+    int out[2], bad[2];
+
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot run kubectl");
+    _cleanup_close_ int out_read = out[0];
+    _cleanup_close_ int out_write = out[1];
+    if (pipe2(bad, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot run kubectl");
+    _cleanup_close_ int bad_read = bad[0];
+    _cleanup_close_ int bad_write = bad[1];
+    int r = kubectl_start(arguments, out_write, bad_write, &proxy.pid, err);
+    if (r < 0)
+        return r;
+    (void) fcntl(bad_read, F_SETFL, O_NONBLOCK);
+    proxy.complaint = take_fd(&bad_read);
+    *ret_out = take_fd(&out_read);
+    return 0;
+}
+
+/* Serves on a socket in the directory, of which a descriptor is all that stays. */
+static int serve_in(const char *directory, struct err *err) {
+    _cleanup_close_ int out = -1;
+    char option[128], path[DIRECTORY_MAX + 16 + sizeof(SOCKET)];
+
+    (void) snprintf(path, sizeof(path), "%s" SOCKET, directory);
+    (void) snprintf(option, sizeof(option), "--unix-socket=%s", path);
+    int r = spawn(option, &out, err);
+    if (r == 0)
+        r = await_socket(out, err);
+    if (r == 0) {
+        proxy.socket = open(path, O_PATH | O_CLOEXEC);
+        if (proxy.socket < 0)
+            r = err_errno(err, errno, "cannot open the socket of kubectl proxy");
+    }
+    (void) unlink(path);
+    return r;
+}
+
+static void end_kubectl(void) {
+    if (proxy.pid <= 0)
+        return;
+    (void) kill(proxy.pid, SIGTERM);
+    while (waitpid(proxy.pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    proxy.pid = 0;
+}
+
+static int make_directory(char *ret, size_t size, struct err *err) {
+    const char *own = getenv("XDG_RUNTIME_DIR");
+
+    if (!own || own[0] != '/' || strlen(own) > DIRECTORY_MAX || access(own, W_OK | X_OK) < 0)
+        own = "/tmp";
+    (void) snprintf(ret, size, "%s/aliquot-XXXXXX", own);
+    return mkdtemp(ret) ? 0 : err_errno(err, errno, "cannot make a directory in %s", own);
+}
+
+static int start(struct err *err) {
+    char directory[DIRECTORY_MAX + 16];
+    sigset_t ends, before;
+
+    int r = make_directory(directory, sizeof(directory), err);
+    if (r < 0)
+        return r;
+    /* They end this process when the directory is removed again. */
+    (void) sigemptyset(&ends);
+    (void) sigaddset(&ends, SIGINT);
+    (void) sigaddset(&ends, SIGTERM);
+    (void) sigaddset(&ends, SIGHUP);
+    (void) sigprocmask(SIG_BLOCK, &ends, &before);
+    r = serve_in(directory, err);
+    (void) rmdir(directory);
+    if (r < 0)
+        end_kubectl();
+    (void) sigprocmask(SIG_SETMASK, &before, NULL);
+    if (r < 0)
+        return r;
+    proxy.is_started = true;
+    (void) atexit(end_kubectl);
+    return 0;
+}
+
+int proxy_connect(struct err *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (!proxy.is_started) {
+        int r = start(err);
+        if (r < 0)
+            return r;
+    }
+    (void) snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d", proxy.socket);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot reach kubectl proxy");
+    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0) {
+        proxy_read_complaints();
+        return err_errno(err, errno, "cannot reach kubectl proxy (%s)", last_complaint());
+    }
+    return take_fd(&fd);
+}

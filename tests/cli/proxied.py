@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kubectl proxy --unix-socket` for a kubectl that answers from files: requests become the words of `kubectl get`."""
+
+import http.server
+import json
+import re
+import socketserver
+import sys
+import urllib.parse
+
+# The path of a request, and what kubectl would be asked in its place.
+WORDS = [
+    (r"/apis/elasticgpu\.io/v1alpha1/gpus", "get gpus.elasticgpu.io -o json"),
+    (r"/apis/elasticgpu\.io/v1alpha1/gpus/([^/]+)", "get gpus.elasticgpu.io {} -o json"),
+    (r"/api/v1/nodes", "get nodes -o json"),
+    (r"/api/v1/nodes/([^/]+)", "get node {} -o json"),
+    (r"/api/v1/pods", "get pods -A -o json"),
+    (r"/api/v1/pods\?fieldSelector=(.*)", "get pods -A --field-selector={} -o json"),
+    (r"/apis/policy/v1/poddisruptionbudgets", "get poddisruptionbudgets.policy -A -o json"),
+    (r"/api/v1/namespaces/([^/]+)/pods\?labelSelector=(.*)", "get pods -n {} -l {} -o json"),
+    (r"/api/v1/namespaces/([^/]+)/pods/([^/]+)", "get pod {1} -n {0} -o json"),
+    (r"/api/v1/namespaces/([^/]+)/events\?fieldSelector=(.*)", "get events -n {} --field-selector={} -o json"),
+]
+
+
+def words_of(path):
+    for pattern, words in WORDS:
+        match = re.fullmatch(pattern, path)
+        if match:
+            return words.format(*map(urllib.parse.unquote, match.groups()))
+    return "get --raw " + path
+
+
+def serve(arguments, get, patch=None):
+    """If these arguments ask for a proxy, it answers with what `get` returns for words of kubectl, and `patch` for words
+    and a patch: a document, a text, or None where nothing is known. Texts that begin with "error: " are refusals."""
+    sockets = [a.partition("=")[2] for a in arguments if a.startswith("--unix-socket=")]
+    if "proxy" not in arguments or not sockets:
+        return
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def address_string(self):
+            return "unix"
+
+        def log_message(self, *_):
+            pass
+
+        def send(self, status, body):
+            body = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def answer(self, words, found):
+            if found is None:
+                self.send(404, json.dumps({"kind": "Status", "message": f"nothing is known of: {words}"}))
+            elif str(found).startswith("error: "):
+                self.send(403, json.dumps({"kind": "Status", "message": found[7:]}))
+            else:
+                self.send(200, found if isinstance(found, str) else json.dumps(found))
+
+        def do_GET(self):
+            words = words_of(self.path)
+            self.answer(words, get(words))
+
+        def do_PATCH(self):
+            words = words_of(self.path)
+            change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Type"] == "application/merge-patch+json"
+            self.answer(words, patch(words, change))
+
+    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+    with Server(sockets[0], Handler) as server:
+        print(f"Starting to serve on {sockets[0]}", flush=True)
+        server.serve_forever()
+    sys.exit()

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `aliquot` asks a cluster: one `kubectl proxy` for all requests of a command."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from test_inspect import AGENTS, GPUS, gpu
+
+USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-{}:9400/proxy/usage"
+
+# It notes that it runs, and where; what it is asked, it looks up. "hang" is never answered.
+KUBECTL = f"""#!{sys.executable}
+import json, os, sys, time
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import proxied
+here = os.environ["ANSWERS"]
+with open(here + "/started", "a") as log:
+    log.write(f"{{os.getpid()}} {{' '.join(sys.argv[1:])}}\\n")
+answers = json.load(open(here + "/answers.json"))
+sys.stderr.write(answers.get("says", ""))
+sys.stderr.flush()
+if "dies" in answers:
+    sys.exit(answers["dies"])
+def get(words):
+    if answers.get("says later"):
+        sys.stderr.write(answers["says later"])
+        sys.stderr.flush()
+    with open(here + "/asked", "a") as log:
+        log.write(words + "\\n")
+    if answers.get(words) == "hang":
+        time.sleep(3600)
+    return answers.get(words)
+(socket,) = [a.partition("=")[2] for a in sys.argv if a.startswith("--unix-socket=")]
+with open(here + "/directory", "w") as log:
+    print(os.path.dirname(socket), oct(os.stat(os.path.dirname(socket)).st_mode & 0o777), file=log)
+proxied.serve(sys.argv[1:], get)
+"""
+
+
+class Cluster:
+    def __init__(self, aliquot, where, runtime):
+        self.aliquot, self.where, self.runtime = aliquot, where, pathlib.Path(runtime)
+        self.kubectl = where / "kubectl"
+        self.kubectl.write_text(KUBECTL)
+        self.kubectl.chmod(0o755)
+        self.answers = {"get gpus.elasticgpu.io -o json": GPUS, AGENTS: {"items": []}}
+
+    def start(self, *words, **env):
+        (self.where / "answers.json").write_text(json.dumps(self.answers))
+        env = {**os.environ, "KUBECTL": str(self.kubectl), "ANSWERS": str(self.where),
+               "XDG_RUNTIME_DIR": str(self.runtime), **env}
+        return subprocess.Popen([self.aliquot, *words], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *words, **env):
+        process = self.start(*words, **env)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def lines(self, name):
+        return (self.where / name).read_text().splitlines()
+
+    def until(self, what, done, seconds=60):
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, f"not within {seconds} s: {what}"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def cluster(aliquot, tmp_path):
+    with tempfile.TemporaryDirectory() as runtime:     # short enough for a socket
+        yield Cluster(aliquot, tmp_path, runtime)
+
+
+def agents(number):
+    """Nodes n0 ... of one card each, with agents."""
+    cards = [gpu(f"n{i}", 0, (100, "80Gi")) for i in range(number)]
+    for i, card in enumerate(cards):
+        card["spec"]["uuid"] = f"GPU-{i}"
+    pods = [{"metadata": {"name": f"agent-{i}"}, "spec": {"nodeName": f"n{i}"}} for i in range(number)]
+    pages = {USAGE.format(i): {"gpus": [{"uuid": f"GPU-{i}", "memoryUsed": (i + 1) << 20, "utilization": i % 100}]}
+             for i in range(number)}
+    return {"get gpus.elasticgpu.io -o json": {"items": cards}, AGENTS: {"items": pods}, **pages}
+
+
+def test_one_kubectl(cluster):
+    """It is started once, in a directory of this user, of which nothing stays."""
+    cluster.answers.update(agents(100))
+    status, out, err = cluster.run("gpus", "--context", "c")
+    assert (status, err) == (0, ""), err
+    (started,) = cluster.lines("started")
+    assert started.split()[1:-1] == ["--context=c", "proxy"]
+    assert len(cluster.lines("asked")) == 102
+    for i in (0, 99):
+        assert f"{i + 1} MiB".split() == next(line for line in out.splitlines() if line.startswith(f"n{i}-00")).split()[-5:-3]
+    (place,) = cluster.lines("directory")
+    directory, mode = place.split()
+    assert pathlib.Path(directory).parent == cluster.runtime and mode == "0o700"
+    assert list(cluster.runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize("directory", ["", "relative", "/does/not/exist", "/" + "x" * 90])
+def test_without_a_directory_of_the_user(cluster, directory):
+    assert cluster.run("inspect", XDG_RUNTIME_DIR=directory)[0] == 0
+    assert cluster.lines("directory")[0].startswith("/tmp/aliquot-")
+
+
+def test_an_agent_that_hangs(cluster):
+    """The others' figures come, and its cards say that it does not answer."""
+    cluster.answers.update(agents(40))
+    cluster.answers[USAGE.format(3)] = "hang"
+    cluster.answers[USAGE.format(5)] = "error: pods/proxy is forbidden"
+    status, out, err = cluster.run("gpus")
+    rows = {line.split()[0]: line.split() for line in out.splitlines()}
+    assert status == 0 and sorted(err.splitlines()) == [
+        "aliquot gpus: no usage from agent agent-3: no answer in time",
+        "aliquot gpus: no usage from agent agent-5: pods/proxy is forbidden"]
+    assert [name for name in rows if rows[name][-3:-1] == ["no", "answer"]] == ["n3-00", "n5-00"]
+    assert rows["n39-00"][-5:] == "40 MiB 39 % Healthy".split()
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_end_of_the_command_is_the_end_of_kubectl(cluster, number):
+    cluster.answers["get gpus.elasticgpu.io -o json"] = "hang"
+    command = cluster.start("inspect")
+    cluster.until("it is asked", lambda: (cluster.where / "asked").exists())
+    command.send_signal(number)
+    command.communicate(timeout=60)
+    assert command.returncode == -number
+    pid = int(cluster.lines("started")[0].split()[0])
+    cluster.until("kubectl has ended", lambda: is_gone(pid))
+    assert list(cluster.runtime.iterdir()) == []
+
+
+def test_a_signal_while_kubectl_starts(cluster):
+    """The directory is removed nevertheless."""
+    cluster.kubectl.write_text(f"#!{sys.executable}\nimport os, time\nopen(os.environ['ANSWERS'] + '/up', 'w').close()\ntime.sleep(0.5)\n")
+    command = cluster.start("inspect")
+    cluster.until("it starts", lambda: (cluster.where / "up").exists())
+    command.send_signal(signal.SIGTERM)
+    command.communicate(timeout=60)
+    assert command.returncode == -signal.SIGTERM and list(cluster.runtime.iterdir()) == []
+
+
+CAUSES = {
+    "no kubectl": (dict(KUBECTL="/does/not/exist"), {}, "kubectl is not on the path; install it or set KUBECTL"),
+    "no context": ({}, {"says": "one\nerror: context \"x\" does not exist\n", "dies": 1},
+                   "kubectl: error: context \"x\" does not exist"),
+    "no word": ({}, {"dies": 1}, "kubectl: it ended without a word"),
+    "no right": ({}, {"get gpus.elasticgpu.io -o json": "error: gpus.elasticgpu.io is forbidden"},
+                 "gpus.elasticgpu.io is forbidden"),
+    "not installed": ({}, {"get gpus.elasticgpu.io -o json": None}, "Aliquot is not installed"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_what_goes_wrong(cluster, cause):
+    env, answers, text = CAUSES[cause]
+    cluster.answers.update(answers)
+    status, out, err = cluster.run("inspect", **env)
+    assert status == 1 and out == "" and text in err and err.count("\n") == 1, err
+    assert list(cluster.runtime.iterdir()) == []
+
+
+def test_what_a_login_says(cluster):
+    """A program of the kubeconfig that asks the user for something is heard; the log of kubectl is not."""
+    cluster.answers["says later"] = "E1128 20:41:07.123456   12 proxy.go:1] quiet\nOpen https://login and enter 1234\n"
+    status, _, err = cluster.run("inspect")
+    assert (status, err) == (0, "Open https://login and enter 1234\n")
+
+
+def test_names_are_no_paths(cluster):
+    for words in (["explain", "x/../y", "-n", "team"], ["explain", "x", "-n", "a?b"], ["gpus", "--system", "a/b"],
+                  ["node", "release", "../pods"]):
+        assert cluster.run(*words)[0] == 1
+    assert not [line for line in cluster.lines("asked") if ".." in line or "?b" in line or "a/b" in line]
