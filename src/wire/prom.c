@@ -7,11 +7,23 @@
 #include <string.h>
 
 /* Upper bounds in nanoseconds: 10 us to 10 s, close where an extender's answers lie. */
-static const uint64_t bounds[PROM_BUCKETS] = {
+static const uint64_t answers[PROM_BUCKETS] = {
     10000,    25000,    50000,     100000,    250000,     500000,      750000,  1000000,
     1250000,  1500000,  2000000,   2500000,   3000000,    4000000,     5000000, 7500000,
     10000000, 25000000, 100000000, 250000000, 1000000000, 10000000000,
 };
+
+#define S UINT64_C(1000000000)
+const uint64_t prom_waits[PROM_BUCKETS] = {
+    1 * S,   2 * S,    3 * S,    5 * S,    7 * S,     10 * S,    15 * S,  20 * S,
+    30 * S,  45 * S,   60 * S,   90 * S,   120 * S,   180 * S,   300 * S, 600 * S,
+    900 * S, 1800 * S, 3600 * S, 7200 * S, 21600 * S, 86400 * S,
+};
+#undef S
+
+static const uint64_t *bounds_of(const struct prom_histogram *h) {
+    return h->bounds ? h->bounds : answers;
+}
 
 static void put_escaped(struct buf *out, const char *text, bool quotes) {
     for (const char *c = text; *c; c++) {
@@ -91,6 +103,7 @@ void prom_double(struct buf *out, const char *name, const char *labels, double v
 }
 
 void prom_observe(struct prom_histogram *h, uint64_t ns) {
+    const uint64_t *bounds = bounds_of(h);
     size_t i = 0;
     while (i < PROM_BUCKETS && ns > bounds[i])
         i++;
@@ -115,6 +128,7 @@ static void format_seconds(uint64_t ns, char out[static 32]) {
 
 void prom_histogram_write(struct buf *out, const char *name, const char *labels,
                           const struct prom_histogram *h) {
+    const uint64_t *bounds = bounds_of(h);
     uint64_t count = 0;
     char seconds[32];
     for (size_t i = 0; i <= PROM_BUCKETS; i++) {

@@ -45,13 +45,15 @@ void prom_double(struct buf *out, const char *name, const char *labels, double v
 /* A histogram with fixed bounds; observe anywhere, write on a scrape. Bounds are in nanoseconds and
  * written in seconds, as Prometheus wants. */
 #define PROM_BUCKETS 22
+extern const uint64_t prom_waits[PROM_BUCKETS]; /* bounds for waiting: 1 s to a day */
 struct prom_histogram {
+    const uint64_t *bounds;             /* PROM_BUCKETS of them; NULL: for answers, 10 us to 10 s */
     uint64_t buckets[PROM_BUCKETS + 1]; /* not cumulative; the last is +Inf */
     uint64_t sum_ns;
 };
 
 void prom_observe(struct prom_histogram *h, uint64_t ns);
-/* Adds the observations of `more` to `sum`. */
+/* Adds the observations of `more` to `sum`, which has the same bounds. */
 void prom_add(struct prom_histogram *sum, const struct prom_histogram *more);
 /* Buckets, _sum and _count of one label set; the family is begun by the caller. */
 void prom_histogram_write(struct buf *out, const char *name, const char *labels,
