@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers under the names of other projects: each has figures of its own, and HAMi's dashboard finds all that it asks for."""
+"""Containers under the names of other projects: each has figures of its own, and HAMi's dashboard finds all that it asks for.
+The scheduler's figures, where Prometheus reads them."""
 
 import pytest
 
-from kit import GiB, container, pod
+import kit
+from kit import CARD, GiB, container, pod
+from test_gates import QUOTAS, set_quota
 from test_oversee import agent_options
 
 # The expressions of HAMi's dashboard, as far as they choose series: names with the labels by which they are filtered, joined
 # or summed, or which are in the legend.
-CARD = ("node", "device_index", "device_uuid")
+OF_CARD = ("node", "device_index", "device_uuid")
 VGPU = ("namespace", "pod", "container", "vdevice_index")
 DASHBOARD = [
     {"hami_gpu_memory_limit_bytes": ("node",)},                                                     # count, sum
     {"hami_gpu_memory_allocated_bytes": ("node",)},
     {"hami_gpu_memory_allocated_bytes": ("node",), "hami_gpu_memory_limit_bytes": ("node",)},
-    {"hami_gpu_shared_count": CARD},                                                                # sum, each
-    {"hami_host_gpu_memory_used_bytes": ("device_type", *CARD), "hami_gpu_memory_limit_bytes": ("device_uuid",)},
-    {"hami_host_gpu_utilization_ratio": ("device_type", *CARD), "hami_gpu_memory_limit_bytes": ("device_uuid",)},
-    {"hami_node_gpu_memory_allocated_ratio": CARD},
-    {"hami_gpu_core_allocated_ratio": CARD},
+    {"hami_gpu_shared_count": OF_CARD},                                                             # sum, each
+    {"hami_host_gpu_memory_used_bytes": ("device_type", *OF_CARD), "hami_gpu_memory_limit_bytes": ("device_uuid",)},
+    {"hami_host_gpu_utilization_ratio": ("device_type", *OF_CARD), "hami_gpu_memory_limit_bytes": ("device_uuid",)},
+    {"hami_node_gpu_memory_allocated_ratio": OF_CARD},
+    {"hami_gpu_core_allocated_ratio": OF_CARD},
     {"hami_vgpu_memory_used_bytes": VGPU},                                                          # each, topk
     {"hami_vgpu_memory_limit_bytes": VGPU},
     {"hami_container_device_utilization_ratio": VGPU},
@@ -75,3 +78,49 @@ def test_containers_under_other_names(agent, space):
             assert series and all(set(labels) <= found.keys() for found in series), (name, series)
             joined.append({found["device_uuid"] for found in series})
         assert set.intersection(*joined), expression
+
+
+def figures(world):
+    """What the leader shows where Prometheus reads it."""
+    return kit.parse_metrics(kit.Scheduler(world, "aliquot-scheduler", 9403).http("/metrics").decode())
+
+
+def of_scheduler(metrics, name, **chosen):
+    """{the other labels' values: value} of a metric of the scheduler."""
+    found = [(dict(labels), value) for (metric, labels), value in metrics.items() if metric == f"aliquot_scheduler_{name}"]
+    return {tuple(value for label, value in labels.items() if label not in chosen): number
+            for labels, number in found if chosen.items() <= labels.items()}
+
+
+def test_figures_of_the_scheduler(world, space):
+    """Of pods that wait for three reasons, and of two that run."""
+    before = figures(world)
+    assert of_scheduler(before, "gpus_free") == {(): 2} and of_scheduler(before, "largest_share_percent") == {(): 100}
+    set_quota(space, guaranteed={kit.CORE: "50"}, max={kit.CORE: "130"}, cohort=space.name)
+    space.api.create(QUOTAS.format(space.name), {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUQuota",
+                                                 "metadata": {"name": "lends"},
+                                                 "spec": {"guaranteed": {kit.CORE: "100"}, "cohort": space.name}})
+    world.until(lambda: len(of_scheduler(figures(world), "quota_used", namespace=space.name)) == 2, 20, "the quotas are known")
+    hami = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8192", "nvidia.com/gpucores": "40"}
+    space.start_all([pod("native", container(core=60, memory=8 * GiB)), pod("hami", container(resources=hami))])
+    space.create(pod("large", container(core=10, memory=2 * CARD)), pod("quota", container(core=90, memory=GiB)),
+                 pod("full", container(core=10, memory=CARD - 4 * GiB)), pod("full-too", container(core=10, memory=CARD - 4 * GiB)))
+    reasons = {("no-gpu",): 1, ("quota",): 1, ("no-room",): 1}
+    world.until(lambda: of_scheduler(figures(world), "pods_waiting", namespace=space.name) == reasons, kit.START, "three reasons")
+    now = figures(world)
+    of_space = {"namespace": space.name}
+    assert of_scheduler(now, "shares", **of_space) == {("Elastic GPU (elasticgpu.io)",): 2, ("HAMi (nvidia.com/gpu)",): 1}
+    assert of_scheduler(now, "shares_compute_percent", **of_space) == {("Elastic GPU (elasticgpu.io)",): 70, ("HAMi (nvidia.com/gpu)",): 40}
+    assert of_scheduler(now, "shares_memory_bytes", dialect="HAMi (nvidia.com/gpu)", **of_space) == {(): 8 * GiB}
+    core = {"kind": "ElasticGPUQuota", "resource": kit.CORE, **of_space}
+    assert of_scheduler(now, "quota_used", **core) == {("quota",): 110, ("lends",): 110}
+    assert of_scheduler(now, "quota_borrowed", **core) == {("quota",): 60, ("lends",): 10}
+    assert of_scheduler(now, "quota_max", **core) == {("quota",): 130}
+    assert of_scheduler(now, "gpus_free") == {(): 0}
+    # Both on one card, "full" on the other, which has 90 % left.
+    assert of_scheduler(now, "largest_share_percent") == {(): 90}
+    assert of_scheduler(now, "largest_share_memory_bytes") == {(): CARD - 16 * GiB}
+    (wanted,) = of_scheduler(now, "gpus_wanted").values()
+    assert wanted == pytest.approx(2 + 0.9 + (CARD - 4 * GiB) / CARD)
+    counts = [of_scheduler(m, "time_to_bind_seconds_count")[()] for m in (before, now)]
+    assert counts[1] - counts[0] == 3

@@ -2,6 +2,8 @@
 
 /* The extender's state machine: every order of requests, events and answers that can go wrong. */
 
+#include <time.h>
+
 #include "scheduler-world.h"
 
 static void test_one_pod(void **state) {
@@ -130,6 +132,32 @@ static void test_prioritize_assumes_the_best(void **state) {
     assert_int_equal(free_core(w, "n2", 0), 50);
     respond(w, 0, 201, false, NULL);
     assert_string_equal(w->bind_answer, "");
+}
+
+/* The wait of a pod is counted once, when it is bound; and why it waits is the last answer. */
+static void test_waits_are_counted(void **state) {
+    struct world *w = *state;
+    uint64_t observed = 0;
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    show_pod(w, "b", WHOLE, NULL, "");
+    state_pod_find(w->state, "a")->created = (int64_t) time(NULL) - 100;
+    assert_null(state_pod_find(w->state, "a")->requeue.reason);
+    assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
+    assert_string_equal(state_pod_find(w->state, "a")->requeue.reason, "other");
+    state_pod_find(w->state, "a")->created = (int64_t) time(NULL) - 100;
+    bind_pod(w, "a", "n");
+    respond(w, 0, 201, false, NULL);
+    bind_pod(w, "a", "n"); /* kube-scheduler did not hear it */
+    assert_string_equal(w->bind_answer, "");
+    for (size_t i = 0; i <= PROM_BUCKETS; i++)
+        observed += w->binder.waits.buckets[i];
+    assert_int_equal(observed, 1);
+    assert_in_range(w->binder.waits.sum_ns, UINT64_C(99000000000), UINT64_C(300000000000));
+    (void) filter(w, "b", WHOLE, "\"n\"");
+    assert_string_equal(state_pod_find(w->state, "b")->requeue.reason, "no-room");
+    (void) filter(w, "c", "\"elasticgpu.io/gpu-core\":\"200\"", "\"n\"");
+    assert_string_equal(state_pod_find(w->state, "c")->requeue.reason, "no-gpu");
 }
 
 static void test_restart(void **state) {
@@ -724,6 +752,7 @@ int main(void) {
         T(test_filter_twice_assumes_once),
         T(test_invented_pods_are_forgotten),
         T(test_prioritize_assumes_the_best),
+        T(test_waits_are_counted),
         T(test_restart),
         T(test_pods_that_ask_for_nothing),
         T(test_failing_to_bind_a_pod_that_asks_for_nothing),

@@ -36,6 +36,7 @@ struct attempt {
 
 int binder_init(struct binder *b) {
     b->parser = json_parser_new();
+    b->waits = (struct prom_histogram){.bounds = prom_waits};
     return b->parser ? 0 : -ENOMEM;
 }
 
@@ -69,6 +70,15 @@ static void release(struct attempt *a) {
         state_release(a->binder->state, pod);
 }
 
+/* The pod is bound by this attempt. The time of its creation is in whole seconds. */
+static void count_wait(struct attempt *a) {
+    const struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
+    const int64_t now_s = (int64_t) time(NULL);
+    if (pod && pod->created > 0 && a->request)
+        prom_observe(&a->binder->waits,
+                     now_s > pod->created ? (uint64_t) (now_s - pod->created) * 1000000000 : 0);
+}
+
 /* ---- asking the API server what became of it ---- */
 
 static void on_truth(const struct kube_response *response, void *userdata);
@@ -99,9 +109,10 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
     bool allocated = pod && pod->nallocations > 0;
     if (allocated)
         state_pod_stage(pod, POD_AWAITED, b->now(b->userdata));
-    if (allocated && strcmp(seen->node, a->to.node) == 0)
+    if (allocated && strcmp(seen->node, a->to.node) == 0) {
+        count_wait(a);
         end_attempt(a, "");
-    else
+    } else
         end_attempt_err(a, "another scheduler bound the pod, to node", seen->node);
 }
 
@@ -157,6 +168,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
     struct err err;
     int status = response->status;
     if (status >= 200 && status < 300) {
+        count_wait(a);
         set_stage(a, POD_AWAITED);
         end_attempt(a, "");
         return;

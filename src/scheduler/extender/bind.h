@@ -14,6 +14,7 @@
 #include "scheduler/extender/binding.h"
 #include "scheduler/extender/extender.h"
 #include "scheduler/state/state.h"
+#include "wire/prom.h"
 
 /* Time after which a Binding is decided: the API server executes it by then or never.
  */
@@ -35,6 +36,8 @@ struct binder {
     struct place_plan plan;
     struct gpu_request request;
     uint64_t doubts, conflicts; /* counters */
+    struct prom_histogram
+        waits; /* from the creation of a pod to its Binding; init by binder_init() */
 };
 
 /* 0 or -ENOMEM; the fields before `parser` and `done` are given. */

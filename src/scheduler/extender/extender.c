@@ -300,6 +300,15 @@ static int fail_filter(struct buf *out, const char *text) {
 
 /* ---- filter ---- */
 
+/* Whether a node could take the pod if it were empty. */
+static bool is_possible(const struct filter_call *f) {
+    for (size_t i = 0; i < f->n; i++)
+        if (f->candidates[i].node && f->candidates[i].node->ncards > 0 &&
+            !place_reason_is_final(f->candidates[i].reason))
+            return true;
+    return false;
+}
+
 static void report_refusal(struct filter_call *f, struct state_pod *pod) {
     static const char reason[] = "NoGPUFits";
     char message[EXPLAIN_MAX] = "";
@@ -331,6 +340,7 @@ static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint6
                                 "bound; trying again in a moment");
     state_refresh_all(f->extender->state); /* so that only later changes count as such */
     self->requeue.refused = true;
+    self->requeue.reason = is_possible(f) ? REFUSED_NO_ROOM : REFUSED_NO_GPU;
     self->requeue.version = f->extender->state->version;
     put_filter_answer(out, f, false, NULL);
     if (f->extender->on_no_room)
@@ -340,9 +350,10 @@ static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint6
 }
 
 /* The same sentence for every node, so that kube-scheduler's message is that sentence. */
-static int filter_gated(struct filter_call *f, struct state_pod *self, const char *why,
-                        struct buf *out) {
+static int filter_gated(struct filter_call *f, struct state_pod *self, const struct gate *gate,
+                        const char *why, struct buf *out) {
     self->requeue.gated = true;
+    self->requeue.reason = gate->name;
     put_filter_answer(out, f, false, why);
     if (f->extender->on_refusal)
         f->extender->on_refusal(self, "GPUSchedulingGated", 0, why, f->extender->userdata);
@@ -364,13 +375,15 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
         return 0;
     }
     self->requeue.gated = false;
-    if (gates_closed(f->extender->gates, self, now_ms, &why))
-        return filter_gated(f, self, buf_str(&why), out);
+    const struct gate *gate = gates_closed(f->extender->gates, self, now_ms, &why);
+    if (gate)
+        return filter_gated(f, self, gate, buf_str(&why), out);
     state_plan(f->extender->state, self, &f->request, &f->plan);
     fitting = judge_nodes(f, self);
     self->requeue.refused = false;
     if (fitting == 0)
         return filter_none_fits(f, self, now_ms, out);
+    self->requeue.reason = REFUSED_ELSEWHERE;
     if (fitting == 1)
         allocate_best(f, self, now_ms); /* prioritize will not be asked */
     f->all = self->requeue.shortened;

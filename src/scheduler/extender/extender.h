@@ -40,6 +40,13 @@ struct extender_candidate;
 typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_candidate *candidates,
                                  size_t n, uint64_t now_ms, void *userdata);
 
+/* What filter writes into `requeue.reason` of a pod that no gate holds (then it is the gate's
+ * name): no node has room, none has a GPU that could take the pod, or some do, and kube-scheduler
+ * decides on the rest. */
+#define REFUSED_NO_ROOM "no-room"
+#define REFUSED_NO_GPU "no-gpu"
+#define REFUSED_ELSEWHERE "other"
+
 /* The error while ready() is false; kube-scheduler retries. */
 #define EXTENDER_NOT_READY                                                                         \
     "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \

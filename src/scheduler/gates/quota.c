@@ -294,13 +294,32 @@ static struct quota_use use_of_pod(const struct state_pod *pod, const struct pla
     return quota_use_of(&sum);
 }
 
+struct quota_use quotas_use_of(struct quotas *q, const struct state_pod *pod, uint64_t now_ms) {
+    return use_of_pod(pod, least_card(q, now_ms));
+}
+
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     struct quotas *q = self;
     if (!q->all)
         return true;
     struct quota_use own = state_pod_use(pod);
-    struct quota_use more = use_of_pod(pod, least_card(q, now_ms));
+    struct quota_use more = quotas_use_of(q, pod, now_ms);
     return quotas_admit(q, pod->namespace, &more, &own, why);
+}
+
+static struct quota_use use_of_space(const struct quotas *q, const char *namespace) {
+    const struct state_space *space = state_space_find(q->state, namespace);
+    return space ? space->used : (struct quota_use){0};
+}
+
+void quotas_each(const struct quotas *q,
+                 void (*each)(const struct quota_object *object, enum quota_kind kind,
+                              const struct quota_use *used, void *userdata),
+                 void *userdata) {
+    for (const struct quota *quota = q->all; quota; quota = quota->hh.next) {
+        const struct quota_use used = use_of_space(q, quota->object.namespace);
+        each(&quota->object, quota->kind, &used, userdata);
+    }
 }
 
 /* ---- status ---- */
@@ -311,8 +330,7 @@ void quotas_project(struct quotas *q, unsigned max,
                     void *userdata) {
     for (struct quota *quota = q->all; quota && max > 0; quota = quota->hh.next) {
         const struct quota_object *o = &quota->object;
-        const struct state_space *space = state_space_find(q->state, o->namespace);
-        const struct quota_use used = space ? space->used : (struct quota_use){0};
+        const struct quota_use used = use_of_space(q, o->namespace);
         if (quota->kind != QUOTA_OF_OURS || quota->had_turn ||
             (o->has_used && memcmp(o->used, used.of, sizeof(o->used)) == 0))
             continue;

@@ -47,6 +47,16 @@ bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_us
 /* The gate; `self` is struct quotas. */
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
 
+/* The usage of a pod as a quota counts it: its allocation, or else its request on the card of the
+ * cluster on which it takes the least (q->least, which is all zero without cards). */
+struct quota_use quotas_use_of(struct quotas *q, const struct state_pod *pod, uint64_t now_ms);
+
+/* Calls `each` for every quota, with what its namespace uses. */
+void quotas_each(const struct quotas *q,
+                 void (*each)(const struct quota_object *object, enum quota_kind kind,
+                              const struct quota_use *used, void *userdata),
+                 void *userdata);
+
 /* ---- status ---- */
 
 /* Calls `patch` for up to `max` ElasticGPUQuotas whose status differs from the usage, in turns. */

@@ -20,7 +20,11 @@ const struct vocabulary scheduler_vocabulary = {metrics, COUNT(metrics), labels,
 
 void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out) {
     struct scheduler_samples samples;
-    scheduler_samples_collect(s, &samples);
-    vocabulary_write(&scheduler_vocabulary, samples.sets, format, out);
+    int r = scheduler_samples_collect(s, &samples);
+    if (r < 0)
+        out->error = -r;
+    else
+        vocabulary_write(&scheduler_vocabulary, samples.sets, format, out);
+    scheduler_samples_done(&samples);
     prom_end(out, format);
 }

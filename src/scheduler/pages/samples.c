@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/pages/samples.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "scheduler/state/namespace_usage.h"
+
 static void collect_verbs(const struct scheduler *s, struct scheduler_samples *ret) {
     static const char *const names[VERBS] = {"filter", "prioritize", "bind", "preempt"};
     for (int v = 0; v < VERBS; v++) {
@@ -37,6 +44,194 @@ static void collect_cards(const struct state *state, struct scheduler_samples *r
     ret->sets[SAMPLES_gpus] = METRIC_SAMPLES(ret->gpus, 2);
 }
 
+/* What still fits on the node's cards. */
+static void collect_room(const struct state_node *node, struct scheduler_sample *ret) {
+    if (!node->exists || state_node_absent(node) != PLACE_OK)
+        return;
+    for (uint32_t i = 0; i < node->ncards; i++) {
+        const struct place_card *card = &node->place[i];
+        if (!card->healthy)
+            continue;
+        ret->free_cards += card->core == 0 && place_card_is_idle(card);
+        if (card->whole_only || card->free.slots == 0)
+            continue;
+        if (card->free.core > ret->largest_core)
+            ret->largest_core = card->free.core;
+        if (card->free.memory > ret->largest_memory)
+            ret->largest_memory = card->free.memory;
+    }
+}
+
+/* ---- by namespace ---- */
+
+struct tally {
+    UT_hash_handle hh;
+    struct {
+        const char *namespace,
+            *word; /* of the state, and a constant: equal pointers, equal texts */
+    } key;
+    struct tally_sample sample;
+};
+
+static void tally_free(struct tally **all) {
+    struct tally *entry, *next;
+    HASH_ITER(hh, *all, entry, next) {
+        HASH_DEL(*all, entry);
+        free(entry);
+    }
+}
+
+static int tally_add(struct tally **all, const struct state_space *space, const char *word,
+                     const struct assigned_device *device) {
+    struct tally *entry, key = {.key = {space->name, word}};
+    HASH_FIND(hh, *all, &key.key, sizeof(key.key), entry);
+    if (!entry) {
+        if (!(entry = malloc(sizeof(*entry))))
+            return -ENOMEM;
+        *entry = key;
+        entry->sample = (struct tally_sample){.namespace = space->name, .word = word};
+        HASH_ADD(hh, *all, key, sizeof(entry->key), entry);
+        if (!(entry = hash_added_or_freed(entry)))
+            return -ENOMEM;
+    }
+    entry->sample.count++;
+    entry->sample.core += device ? device->core : 0;
+    entry->sample.memory += device ? device->memory : 0;
+    return 0;
+}
+
+/* The samples in an array, which is the caller's. */
+static int tally_take(const struct tally *all, struct tally_sample **ret,
+                      struct metric_samples *ret_set) {
+    size_t n = 0;
+    if (!(*ret = calloc(HASH_COUNT(all) + 1, sizeof(**ret))))
+        return -ENOMEM;
+    for (const struct tally *entry = all; entry; entry = entry->hh.next)
+        (*ret)[n++] = entry->sample;
+    *ret_set = METRIC_SAMPLES(*ret, n);
+    return 0;
+}
+
+static const char *reason_of(const struct state_pod *pod) {
+    if (pod->problem != REQUEST_OK)
+        return "malformed";
+    if (pod->foreign.scheduler)
+        return "other-scheduler";
+    if (pod->nominated)
+        return "making-room";
+    return pod->requeue.reason ? pod->requeue.reason : "not-tried";
+}
+
+static bool waits(const struct state_pod *pod) {
+    return pod->shown && (pod->stage == POD_PENDING || pod->stage == POD_ASSUMED);
+}
+
+static int collect_waiting(struct scheduler *s, struct scheduler_samples *ret) {
+    struct tally *all = NULL;
+    int r = 0;
+    for (const struct state_pod *pod = s->state->open; pod && r == 0; pod = pod->open_next)
+        if (waits(pod))
+            r = tally_add(&all, pod->space, reason_of(pod), NULL);
+    if (r == 0)
+        r = tally_take(all, &ret->waiting, &ret->sets[SAMPLES_waiting]);
+    tally_free(&all);
+    return r;
+}
+
+static void collect_wanted(struct scheduler *s, struct scheduler_sample *ret) {
+    ret->wanted_cards = 0;
+    for (const struct state_pod *pod = s->state->open; pod; pod = pod->open_next) {
+        if (!waits(pod) || pod->problem != REQUEST_OK)
+            continue;
+        const struct quota_use use = quotas_use_of(&s->govern.quotas, pod, scheduler_now(s));
+        const uint64_t card = s->govern.quotas.least.memory;
+        double core = (double) use.of[QUOTA_CORE] / CORE_PER_CARD;
+        double memory = card > 0 ? (double) use.of[QUOTA_MEMORY] / (double) card : 0;
+        ret->wanted_cards += core > memory ? core : memory;
+    }
+}
+
+/* The dialect of the request of a container. */
+static const char *dialect_of(const struct state_pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (strcmp(pod->containers[i].container, container) == 0)
+            return dialects[pod->containers[i].dialect].name;
+    return "";
+}
+
+static int collect_shares(const struct state *state, struct scheduler_samples *ret) {
+    struct tally *all = NULL;
+    int r = 0;
+    for (const struct state_pod *pod = state->pods; pod; pod = pod->hh.next)
+        for (uint32_t i = 0; i < pod->nallocations && r == 0 && pod->stage >= POD_AWAITED; i++)
+            r = tally_add(&all, pod->space, dialect_of(pod, pod->allocations[i].container),
+                          &pod->allocations[i].device);
+    if (r == 0)
+        r = tally_take(all, &ret->shares, &ret->sets[SAMPLES_shares]);
+    tally_free(&all);
+    return r;
+}
+
+struct quota_list {
+    struct quota_sample *first;
+    size_t n, room;
+    int error;
+};
+
+static void add_quota(const struct quota_object *object, enum quota_kind kind,
+                      const struct quota_use *used, void *userdata) {
+    static const char *const kinds[QUOTA_KINDS] = {"ElasticGPUQuota", "ResourceQuota"};
+    struct quota_list *list = userdata;
+    int r =
+        array_reserve(&list->first, &list->room, list->n + QUOTA_RESOURCES, sizeof(*list->first));
+    if (r < 0)
+        list->error = r;
+    for (int i = 0; i < QUOTA_RESOURCES && r == 0; i++) {
+        const uint64_t use = used->of[i], guaranteed = object->guaranteed[i];
+        if (!object->counted[i])
+            continue;
+        struct quota_sample *sample = &list->first[list->n++];
+        *sample = (struct quota_sample){
+            .kind = kinds[kind],
+            .resource = quota_resource_name((enum quota_resource) i),
+            .used = use,
+            .guaranteed = guaranteed,
+            .max = object->max[i], /* "no limit" is METRIC_UNKNOWN_64 */
+            .borrowed = METRIC_UNKNOWN_64,
+        };
+        if (object->cohort[0])
+            sample->borrowed = use > guaranteed ? use - guaranteed : 0;
+        memcpy(sample->namespace, object->namespace, sizeof(sample->namespace));
+        memcpy(sample->name, object->name, sizeof(sample->name));
+    }
+}
+
+static int collect_quotas(const struct quotas *quotas, struct scheduler_samples *ret) {
+    struct quota_list list = {0};
+    quotas_each(quotas, add_quota, &list);
+    ret->quotas = list.first;
+    ret->sets[SAMPLES_quota] = METRIC_SAMPLES(ret->quotas, list.n);
+    return list.error;
+}
+
+static int collect_cluster(struct scheduler *s, struct scheduler_samples *ret) {
+    struct scheduler_sample *sum = &ret->scheduler;
+    sum->free_cards = sum->largest_memory = METRIC_UNKNOWN_64;
+    sum->largest_core = METRIC_UNKNOWN_32;
+    sum->wanted_cards = NAN;
+    if (!scheduler_is_ready(s))
+        return 0;
+    sum->free_cards = sum->largest_memory = sum->largest_core = 0;
+    for (const struct state_node *node = s->state->nodes; node; node = node->hh.next)
+        collect_room(node, sum);
+    collect_wanted(s, sum);
+    int r = scheduler_leads(s) ? collect_waiting(s, ret) : 0;
+    r = r < 0 ? r : collect_shares(s->state, ret);
+    return r < 0 ? r : collect_quotas(&s->govern.quotas, ret);
+}
+
+/* ---- of this replica ---- */
+
 static void collect_events(const struct scheduler *s, struct scheduler_sample *ret) {
     struct event_writer_stats stats;
     event_writer_stats(s->events, &stats);
@@ -60,7 +255,8 @@ static void collect_mig(const struct scheduler *s, struct scheduler_samples *ret
     ret->sets[SAMPLES_mig_order] = METRIC_SAMPLES(ret->mig_orders, 2);
 }
 
-void scheduler_samples_collect(const struct scheduler *s, struct scheduler_samples *ret) {
+int scheduler_samples_collect(struct scheduler *s, struct scheduler_samples *ret) {
+    *ret = (struct scheduler_samples){0};
     state_refresh_all(s->state);
     ret->scheduler = (struct scheduler_sample){
         .ready = scheduler_answers(s),
@@ -70,6 +266,7 @@ void scheduler_samples_collect(const struct scheduler *s, struct scheduler_sampl
         .evictions_refused = s->evictor.spared,
         .bind_conflicts = s->binder.conflicts,
         .bind_doubts = s->binder.doubts,
+        .waits = s->binder.waits,
         .forged = s->state->forged,
         .gpu_patches = s->gpu_status.patched,
         .gpu_patches_failed = s->gpu_status.failed,
@@ -87,4 +284,11 @@ void scheduler_samples_collect(const struct scheduler *s, struct scheduler_sampl
     ret->changes[1] = (struct change_sample){"lost", s->lease.lost};
     ret->sets[SAMPLES_change] = METRIC_SAMPLES(ret->changes, 2);
     ret->sets[SAMPLES_scheduler] = METRIC_SAMPLES(&ret->scheduler, 1);
+    return collect_cluster(s, ret);
+}
+
+void scheduler_samples_done(struct scheduler_samples *samples) {
+    free(samples->waiting);
+    free(samples->shares);
+    free(samples->quotas);
 }

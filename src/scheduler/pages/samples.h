@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The figures of one scrape of the scheduler, without names: sums over the cluster, and no names of
- * tenants. metrics.def has the names. Memory is in bytes, time in nanoseconds. */
+/* The figures of one scrape of the scheduler, without names of metrics: sums over the cluster or
+ * over a namespace, never of one pod. metrics.def has the names. Memory is in bytes, time in
+ * nanoseconds. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,9 @@
     SET(gpus, "state of GPUs", gpus)                                                               \
     SET(mig_order, "result of an order", mig_order)                                                \
     SET(change, "change of the Lease", change)                                                     \
+    SET(waiting, "namespace, and reason for which pods of it wait", tally)                         \
+    SET(shares, "namespace, and dialect in which pods of it request", tally)                       \
+    SET(quota, "resource of a quota", quota)                                                       \
     SET(scheduler, "replica of the scheduler", scheduler)
 
 enum scheduler_set { SCHEDULER_SETS(METRIC_SET_ID) SCHEDULER_SETS_COUNT };
@@ -55,8 +59,24 @@ struct change_sample {
     uint64_t count;
 };
 
+struct tally_sample {
+    const char *namespace, *word; /* by these */
+    uint64_t count, core, memory;
+};
+
+/* In the unit of the resource. */
+struct quota_sample {
+    char namespace[KUBE_LABEL_MAX], name[KUBE_NAME_MAX];
+    const char *kind, *resource;
+    uint64_t used, guaranteed, max, borrowed;
+};
+
 struct scheduler_sample {
     bool ready, acts;
+    struct prom_histogram waits;
+    uint64_t free_cards, largest_memory;
+    uint32_t largest_core;
+    double wanted_cards;
     uint64_t overcommitted, memory_free;
     uint32_t preemptors;
     uint64_t evictions, evictions_refused;
@@ -77,8 +97,14 @@ struct scheduler_samples {
     struct gpus_sample gpus[2];
     struct mig_order_sample mig_orders[2];
     struct change_sample changes[2];
+    struct tally_sample *waiting, *shares;
+    struct quota_sample *quotas;
     struct scheduler_sample scheduler;
 };
 
-/* Reads everything once. The samples point to constants only. */
-void scheduler_samples_collect(const struct scheduler *s, struct scheduler_samples *ret);
+/* Reads everything once. What a replica does not know is unknown in the samples, or is in none of
+ * them: figures of the cluster before it has read the cluster, and reasons while it does not lead.
+ * The samples point to constants and to names in the state. 0 or -ENOMEM; free in any case with
+ * scheduler_samples_done(). */
+int scheduler_samples_collect(struct scheduler *s, struct scheduler_samples *ret);
+void scheduler_samples_done(struct scheduler_samples *samples);

@@ -75,13 +75,14 @@ struct pod_preemption {
 };
 
 /* extender, which writes what filter answered last; daemon/requeue.c, which reads it and clears
- * `refused` and `gated` when it has kube-scheduler retry the pod. */
+ * `refused` and `gated` when it has kube-scheduler retry the pod; pages, which count `reason`. */
 struct pod_requeue {
-    uint64_t version; /* of the state when the pod was refused */
-    uint64_t round;   /* in which requeue.c evaluated the pod last */
-    bool refused;     /* no node fits */
-    bool gated;       /* a gate was closed */
-    bool shortened;   /* only the best of the nodes that fit were named */
+    const char *reason; /* one word, a constant; NULL: filter was not called for the pod */
+    uint64_t version;   /* of the state when the pod was refused */
+    uint64_t round;     /* in which requeue.c evaluated the pod last */
+    bool refused;       /* no node fits */
+    bool gated;         /* a gate was closed */
+    bool shortened;     /* only the best of the nodes that fit were named */
 };
 
 /* daemon/foreign_pods.c */
