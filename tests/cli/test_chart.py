@@ -431,6 +431,7 @@ EFFECTS = {
     "scheduler.priorityClassName": ("mine", in_scheduler(POD + "priorityClassName", "mine")),
     "scheduler.podAnnotations": ({"team": "a"}, in_scheduler("spec.template.metadata.annotations.team", "a")),
     "scheduler.updateStrategy": ({"type": "Recreate"}, in_scheduler("spec.strategy", {"type": "Recreate"})),
+    "scheduler.metricsPort": (9500, in_scheduler(OPTIONS, option("--metrics-listen=:9500"))),
     "scheduler.extraArgs": (["--placement-policy=esc"], in_scheduler(OPTIONS, option("--placement-policy=esc"))),
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
