@@ -45,6 +45,12 @@ const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char 
     return d && gpu_has_limits(d) ? d : NULL;
 }
 
+int64_t gpu_numa(const struct gpu_snapshot *s, const struct gpu_device *d) {
+    if (d && gpu_is_part(d))
+        d = gpu_find(s, d->parent);
+    return d && d->links.known > 0 ? d->links.numa : -1;
+}
+
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
     to->kind = from->kind;
     to->divided = from->divided;

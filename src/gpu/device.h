@@ -191,6 +191,9 @@ struct gpu_snapshot {
 /* The device with that UUID, or NULL. */
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid);
 
+/* The NUMA node of a device; of a part of a card, the card's. -1: not known, or `d` is NULL. */
+int64_t gpu_numa(const struct gpu_snapshot *s, const struct gpu_device *d);
+
 /* The kind in a text for a person: "GPU", "MIG instance" ... */
 const char *gpu_kind_name(enum gpu_kind kind);
 

@@ -73,6 +73,11 @@ static void named_health(const struct resource *r, const struct gpu_snapshot *s,
         ret_sick[n] = !named_device(s, n)->healthy;
 }
 
+static int64_t named_numa(const struct resource *r, const struct gpu_snapshot *s, const char *id) {
+    (void) r;
+    return gpu_numa(s, gpu_find(s, id));
+}
+
 static size_t named_prefer(const struct backend_choice *c, char **ret) {
     size_t n = 0;
 
@@ -120,6 +125,7 @@ static const struct backend backend_named = {
     .id = named_id,
     .number = named_number,
     .health = named_health,
+    .numa = named_numa,
     .prefer = named_prefer,
     .allocate = named_allocate,
     .prepare = named_prepare,
@@ -314,19 +320,8 @@ static void devices_have_a_numa_node(void **state) {
     }
 }
 
-/* The NUMA node of the first ID of a share; -1: none. */
 static int64_t numa_of_a_share(const struct gpu_snapshot *s) {
-    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
-    Deviceplugin__ListAndWatchResponse *m;
-    int64_t ret;
-
-    message_list(&resources[0], s, 1, NULL, &out);
-    m = deviceplugin__list_and_watch_response__unpack(NULL, out.len,
-                                                      (const uint8_t *) buf_str(&out));
-    assert_non_null(m);
-    ret = m->devices[0]->topology ? m->devices[0]->topology->nodes[0]->id : -1;
-    deviceplugin__list_and_watch_response__free_unpacked(m, NULL);
-    return ret;
+    return resources[0].backend->numa(&resources[0], s, "");
 }
 
 /* Cards that kubelet gives out do not count, nor do those in MIG mode. */

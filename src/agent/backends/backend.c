@@ -13,7 +13,7 @@ bool backend_is_whole(const struct resource *r) {
 
     return r->name && r->name[0] && r->socket && r->socket[0] &&
            strlen(r->socket) <= RESOURCE_SOCKET_MAX && b && b->list && b->id && b->number &&
-           b->health && b->prefer && b->allocate && b->prepare;
+           b->health && b->numa && b->prefer && b->allocate && b->prepare;
 }
 
 static int make_nonce(char ret[static NONCE_LEN + 1]) {

@@ -61,6 +61,9 @@ struct backend {
      * unhealthy. */
     void (*health)(const struct resource *r, const struct gpu_snapshot *s,
                    const struct backend_held *held, bool *ret_sick);
+    /* The NUMA node of the device of a listed ID, for kubelet's Topology Manager; -1: not known, or
+     * IDs are of no single device. */
+    int64_t (*numa)(const struct resource *r, const struct gpu_snapshot *s, const char *id);
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
     /* Allocate for one container: the CDI name of its devices, made by backend_slot_name(), and its
@@ -81,6 +84,6 @@ int backend_slot_name(char ret_name[static BACKEND_CDI_NAME_MAX]);
 /* Shares of whole cards by percent and byte. IDs are fungible: the scheduler chooses the card. */
 extern const struct backend backend_shares;
 
-/* Whole cards and MIG instances, and replicas of them; its rows are those of mig.h. IDs:
+/* Whole cards and MIG instances, and replicas of them; its rows: whole_rows.h. IDs:
  * device_id.h. */
 extern const struct backend backend_whole;

@@ -70,6 +70,25 @@ static uint32_t number(const struct resource *r, const struct gpu_snapshot *s, c
     return resource_id_number(r, text);
 }
 
+/* That of all cards that give shares. */
+static int64_t numa(const struct resource *r, const struct gpu_snapshot *s, const char *text) {
+    int64_t ret = -1;
+    bool any = false;
+
+    (void) r, (void) text;
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        int64_t one = gpu_numa(s, &s->devices[i]);
+
+        if (!gpu_gives_shares(&s->devices[i]))
+            continue;
+        if (one < 0 || (any && one != ret))
+            return -1;
+        ret = one;
+        any = true;
+    }
+    return ret;
+}
+
 /* The scheduler has chosen the cards, not kubelet by its IDs. */
 static int allocate(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]) {
     (void) ids;
@@ -87,6 +106,7 @@ const struct backend backend_shares = {
     .id = id,
     .number = number,
     .health = health,
+    .numa = numa,
     .prefer = prefer,
     .allocate = allocate,
     .prepare = prepare,

@@ -107,6 +107,11 @@ static void health(const struct resource *r, const struct gpu_snapshot *s,
     }
 }
 
+static int64_t numa(const struct resource *r, const struct gpu_snapshot *s, const char *text) {
+    (void) r;
+    return gpu_numa(s, device_id_find(s, text));
+}
+
 /* ---- the choice of kubelet ---- */
 
 static size_t prefer(const struct backend_choice *c, char **ret) {
@@ -203,6 +208,7 @@ const struct backend backend_whole = {
     .id = id,
     .number = number,
     .health = health,
+    .numa = numa,
     .prefer = prefer,
     .allocate = allocate,
     .prepare = prepare,

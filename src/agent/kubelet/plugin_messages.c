@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "agent/backends/backend.h"
-#include "agent/backends/device_id.h"
 #include "agent/shares/cdi.h"
 #include "agent/shares/cdi_guard.h"
 #include "base/buf.h"
@@ -49,31 +48,6 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
     pack(&m.base, out);
 }
 
-/* The NUMA node of the device; of a part of a card, the card's. -1: not known. */
-static int64_t numa_of(const struct gpu_snapshot *devices, const struct gpu_device *d) {
-    if (d && gpu_is_part(d))
-        d = gpu_find(devices, d->parent);
-    return d && d->links.known > 0 ? d->links.numa : -1;
-}
-
-/* The NUMA node of all cards that give shares; -1: they are on several, or it is not known. */
-static int64_t numa_of_shares(const struct gpu_snapshot *devices) {
-    int64_t ret = -1;
-    bool any = false;
-
-    for (uint32_t i = 0; i < devices->ndevices; i++) {
-        int64_t numa = numa_of(devices, &devices->devices[i]);
-
-        if (!gpu_gives_shares(&devices->devices[i]))
-            continue;
-        if (numa < 0 || (any && numa != ret))
-            return -1;
-        ret = numa;
-        any = true;
-    }
-    return ret;
-}
-
 static void put_device(const char *id, const char *health, int64_t numa, struct buf *out) {
     Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
     Deviceplugin__Device d = DEVICEPLUGIN__DEVICE__INIT, *one = &d;
@@ -96,16 +70,12 @@ static void put_device(const char *id, const char *health, int64_t numa, struct 
  * other. */
 void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
                   const bool *sick, struct buf *out) {
-    bool of_shares = r->backend == &backend_shares;
-    int64_t shared = of_shares ? numa_of_shares(devices) : -1;
-
     for (uint32_t i = 0; i < count; i++) {
         char id[BACKEND_ID_SIZE];
-        int64_t numa;
 
         r->backend->id(r, devices, i, id);
-        numa = of_shares ? shared : numa_of(devices, device_id_find(devices, id));
-        put_device(id, sick && sick[i] ? "Unhealthy" : "Healthy", numa, out);
+        put_device(id, sick && sick[i] ? "Unhealthy" : "Healthy", r->backend->numa(r, devices, id),
+                   out);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "kube/objects/node.h"
 #include "model/dialect.h"
 #include "model/gpu_model.h"
+#include "model/mig_strategy.h"
 #include "wire/json_write.h"
 
 #define WAIT_S 420 /* kubelet takes 5 minutes, and some seconds until it reports */
@@ -85,7 +86,8 @@ static bool is_zero(struct json amount) {
 }
 
 static bool is_ours(const char *name) {
-    return dialect_knows(name) || strncmp(name, "nvidia.com/mig-", 15) == 0;
+    return dialect_knows(name) ||
+           strncmp(name, MIG_RESOURCE_PREFIX, strlen(MIG_RESOURCE_PREFIX)) == 0;
 }
 
 static bool has_condition(struct json status, const char *type) {
