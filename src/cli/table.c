@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool table_no_titles;
+
 #define GAP 2 /* blanks between columns */
 
 void table_row(struct table *t) {
@@ -41,6 +43,8 @@ void table_set(struct table *t, size_t column, const char *format, ...) {
 }
 
 void table_titles(struct table *t, const char *const *titles) {
+    if (table_no_titles)
+        return;
     table_row(t);
     for (size_t i = 0; i < t->columns; i++)
         table_set(t, i, "%s", titles[i]);
@@ -65,7 +69,7 @@ int table_print(const struct table *t, FILE *out) {
 
     for (size_t row = 0; row < t->rows; row++) {
         size_t blanks = 0; /* put before the next cell only, so that no line ends in blanks */
-        for (size_t column = 0; column < t->columns; column++) {
+        for (size_t column = 0; column < t->columns - t->hidden; column++) {
             const char *text = t->cells[row * t->columns + column];
             if (text && *text) {
                 fprintf(out, "%*s%s", (int) blanks, "", text);

@@ -3,13 +3,18 @@
 
 /* Text in columns, as wide as their longest cell. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #define TABLE_COLUMNS_MAX 72 /* a node has up to 64 cards */
 
+/* --no-headers: no row of titles is made. */
+extern bool table_no_titles;
+
 struct table {
     size_t columns;
+    size_t hidden; /* of them, the last ones, which are not printed */
     size_t rows;
     size_t room;
     char **cells; /* rows * columns, owned */
@@ -19,7 +24,7 @@ struct table {
 /* Starts a row of empty cells. */
 void table_row(struct table *t);
 
-/* A row of titles, one for each column. */
+/* A row of titles, one for each column, unless there are to be none. */
 void table_titles(struct table *t, const char *const *titles);
 
 /* Sets a cell of the row that was started last. */

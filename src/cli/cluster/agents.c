@@ -159,11 +159,23 @@ struct json agents_find(const struct agents *agents, const char *uuid) {
     return found ? found->card : (struct json){0};
 }
 
-bool agents_silent(const struct agents *agents, const char *node) {
+static const struct agent *find_agent(const struct agents *agents, const char *node) {
     struct agent *found = NULL;
 
     HASH_FIND(hh, agents->by_node, node, strlen(node), found);
-    return found && !found->parser;
+    return found;
+}
+
+bool agents_answers(const struct agents *agents, const char *node) {
+    const struct agent *agent = find_agent(agents, node);
+
+    return agent && agent->parser;
+}
+
+bool agents_silent(const struct agents *agents, const char *node) {
+    const struct agent *agent = find_agent(agents, node);
+
+    return agent && !agent->parser;
 }
 
 struct json agents_holder(struct json use, const struct holder *holder) {

@@ -40,7 +40,8 @@ void agents_done(struct agents *agents);
 /* The card as its agent sees it; invalid where none does. */
 struct json agents_find(const struct agents *agents, const char *uuid);
 
-/* Whether the node has an agent that did not answer. */
+/* Whether the node has an agent that answered, and one that did not. */
+bool agents_answers(const struct agents *agents, const char *node);
 bool agents_silent(const struct agents *agents, const char *node);
 
 /* What the container uses of the card, which its agent describes in `use`. */

@@ -79,6 +79,31 @@ static int read_kept(struct card *card, struct json held) {
     return 0;
 }
 
+/* ---- what is taken ---- */
+
+static uint64_t taken_of(bool is_healthy, uint64_t capacity, uint64_t left, uint64_t held) {
+    if (is_healthy)
+        return capacity > left ? capacity - left : 0;
+    return held < capacity ? held : capacity; /* its free part cannot be allocated */
+}
+
+static void sum_up(struct card *card) {
+    bool is_healthy = strcmp(card->state, "Healthy") == 0;
+    uint64_t core = 0, memory = 0;
+    for (size_t i = 0; i < card->nholders; i++) {
+        core += card->holders[i].core;
+        memory += card->holders[i].memory;
+    }
+    for (size_t i = 0; i < card->nkept; i++) {
+        core += card->kept[i].core;
+        memory += card->kept[i].memory;
+    }
+    card->taken_core = taken_of(is_healthy, card->core, card->free_core, core);
+    card->taken_memory = taken_of(is_healthy, card->memory, card->free_memory, memory);
+}
+
+/* ---- a card ---- */
+
 static int read_card(struct json gpu, struct card *card) {
     struct json spec = json_get(gpu, "spec"), status = json_get(gpu, "status");
     struct json capacity = json_get(status, "capacity"), left = json_get(status, "allocatable");
@@ -102,9 +127,11 @@ static int read_card(struct json gpu, struct card *card) {
     if (card->unavailable[0] && strcmp(card->state, "Healthy") == 0)
         card->state = "Unavailable";
     (void) json_u64(json_get(spec, "index"), &card->index);
-    if (read_kept(card, json_get(status, "held")) < 0)
+    if (read_kept(card, json_get(status, "held")) < 0 ||
+        read_holders(card, json_get(status, "allocated")) < 0)
         return -ENOMEM;
-    return read_holders(card, json_get(status, "allocated"));
+    sum_up(card);
+    return 0;
 }
 
 static int by_place(const void *a, const void *b) {
@@ -165,28 +192,23 @@ void cards_done(struct cards *cards) {
     *cards = (struct cards){0};
 }
 
-static bool is_healthy(const struct card *card) {
-    return strcmp(card->state, "Healthy") == 0;
+static bool keep_holders(struct card *card, const char *namespace) {
+    size_t kept = 0;
+    for (size_t i = 0; i < card->nholders; i++)
+        if (strcmp(card->holders[i].namespace, namespace) == 0)
+            card->holders[kept++] = card->holders[i];
+    card->nholders = kept;
+    card->nkept = 0;
+    return kept > 0;
 }
 
-static uint64_t taken_of(const struct card *card, uint64_t capacity, uint64_t left, uint64_t held) {
-    if (is_healthy(card))
-        return capacity > left ? capacity - left : 0;
-    return held < capacity ? held : capacity; /* its free part cannot be allocated */
-}
-
-struct card_amount card_taken(const struct card *card) {
-    struct card_amount held = {0};
-    for (size_t i = 0; i < card->nholders; i++) {
-        held.core += card->holders[i].core;
-        held.memory += card->holders[i].memory;
+void cards_keep_namespace(struct cards *cards, const char *namespace) {
+    size_t kept = 0;
+    for (size_t i = 0; namespace && i < cards->n; i++) {
+        if (keep_holders(&cards->list[i], namespace))
+            cards->list[kept++] = cards->list[i];
+        else
+            card_done(&cards->list[i]);
     }
-    for (size_t i = 0; i < card->nkept; i++) {
-        held.core += card->kept[i].core;
-        held.memory += card->kept[i].memory;
-    }
-    return (struct card_amount){
-        .core = taken_of(card, card->core, card->free_core, held.core),
-        .memory = taken_of(card, card->memory, card->free_memory, held.memory),
-    };
+    cards->n = namespace ? kept : cards->n;
 }

@@ -36,6 +36,9 @@ struct card {
     struct holder *holders; /* by namespace, pod and container */
     size_t nkept;
     struct kept *kept;
+    /* The allocatable part that is not free; of an unavailable card, its allocations and reserved
+     * capacity. */
+    uint64_t taken_core, taken_memory;
 };
 
 struct cards {
@@ -52,9 +55,6 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
 void cards_done(struct cards *cards);
 void card_done(struct card *card); /* frees a card that is removed from the list */
 
-/* The allocatable part that is not free; of an unavailable card, its allocations and reserved
- * capacity. */
-struct card_amount {
-    uint64_t core, memory; /* percent, bytes */
-};
-struct card_amount card_taken(const struct card *card);
+/* Keeps what belongs to pods of the namespace: their shares, and the cards that have any. NULL:
+ * everything. */
+void cards_keep_namespace(struct cards *cards, const char *namespace);

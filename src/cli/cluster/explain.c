@@ -6,14 +6,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/num.h"
+#include "cli/age.h"
 #include "cli/args.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/cluster/port_forward.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "kube/objects/assignment.h"
 #include "kube/objects/pod.h"
@@ -22,7 +25,6 @@
 static const char *arg_namespace;
 static struct port_forward arg_source = {.name_space = "aliquot-system"};
 static uint32_t arg_nodes = 20;
-static bool arg_json;
 
 /* ---- status of the pod ---- */
 
@@ -38,6 +40,20 @@ static void print_condition(struct json object) {
     if (json_valid(condition))
         printf("kube-scheduler: %s: %s\n", json_string_or(json_get(condition, "reason"), ""),
                json_string_or(json_get(condition, "message"), ""));
+}
+
+/* When the pod was created, which is since when it waits; "": it is not known. */
+static const char *created(struct json object) {
+    return json_string_or(JSON_PATH(object, "metadata", "creationTimestamp"), "");
+}
+
+static void print_since(struct json object) {
+    struct tm tm = {0};
+    char age[AGE_SIZE];
+    const char *end = strptime(created(object), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    if (end && *end == '\0')
+        printf("It waits since %s, for %s.\n", created(object),
+               age_text(time(NULL) - timegm(&tm), age));
 }
 
 static void print_gates(struct json object) {
@@ -336,6 +352,7 @@ static void print_free_cards(void) {
 static int explain_pending(const struct pod *pod, struct json object) {
     struct err err;
     printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
+    print_since(object);
     if (pod->problem != REQUEST_OK)
         printf("Container %s: %s.\n", pod->problem_container,
                request_problem_text(pod->problem, pod->mixed));
@@ -374,32 +391,38 @@ static void put_or_null(struct json_writer *w, const char *key, const char *text
     json_put_string(w, key, text && *text ? text : NULL);
 }
 
-static int explain_json(const struct pod *pod, struct json object, struct err *err) {
-    _cleanup_buf_ struct buf out = BUF_INIT(0);
-    struct json_writer w = {.out = &out};
-    struct json condition = find_condition(object);
+/* What is explained: a pod, and its object. */
+struct explained {
+    struct pod pod;
+    struct json object;
+};
+
+static void show_document(const void *view, struct json_writer *w) {
+    const struct explained *explained = view;
+    const struct pod *pod = &explained->pod;
+    struct json condition = find_condition(explained->object);
     bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "namespace", pod->namespace);
-    json_put_string(&w, "name", pod->name);
-    json_put_string(&w, "uid", pod->uid);
-    json_put_string(&w, "phase", json_string_or(JSON_PATH(object, "status", "phase"), ""));
-    json_put_bool(&w, "asksForGPU", asks);
-    json_put_string(&w, "problem",
+    bool waits = !pod->node[0] && !pod->finished;
+    json_object_begin(w, NULL);
+    json_put_string(w, "namespace", pod->namespace);
+    json_put_string(w, "name", pod->name);
+    json_put_string(w, "uid", pod->uid);
+    json_put_string(w, "phase",
+                    json_string_or(JSON_PATH(explained->object, "status", "phase"), ""));
+    put_or_null(w, "since", waits ? created(explained->object) : NULL);
+    json_put_bool(w, "asksForGPU", asks);
+    json_put_string(w, "problem",
                     pod->problem == REQUEST_OK ? NULL
                                                : request_problem_text(pod->problem, pod->mixed));
-    put_or_null(&w, "node", pod->node);
-    put_or_null(&w, "nominatedNode", pod->nominated);
-    put_document(&w, "assignment", pod->assignment);
-    json_put_string(&w, "kubeScheduler", json_string(json_get(condition, "message")));
-    if (asks && !pod->node[0] && !pod->finished && pod->problem == REQUEST_OK)
-        put_page(&w, pod);
+    put_or_null(w, "node", pod->node);
+    put_or_null(w, "nominatedNode", pod->nominated);
+    put_document(w, "assignment", pod->assignment);
+    json_put_string(w, "kubeScheduler", json_string(json_get(condition, "message")));
+    if (asks && waits && pod->problem == REQUEST_OK)
+        put_page(w, pod);
     else
-        json_put_null(&w, "scheduler");
-    json_object_end(&w);
-    if (buf_error(&out) < 0 || puts(buf_str(&out)) < 0)
-        return err_errno(err, out.error ? out.error : EIO, "cannot print");
-    return 0;
+        json_put_null(w, "scheduler");
+    json_object_end(w);
 }
 
 /* ---- the command ---- */
@@ -428,42 +451,56 @@ static void explain_ended(const struct pod *pod, struct json status) {
              "admitted.");
 }
 
-static int explain_pod(const char *name, struct err *err) {
+static int show_text(const void *view, bool wide, struct err *err) {
+    const struct explained *explained = view;
+    const struct pod *pod = &explained->pod;
+    if (wide)
+        arg_nodes = UINT32_MAX;
+    if (pod->finished) {
+        explain_ended(pod, json_get(explained->object, "status"));
+        return 0;
+    }
+    if (pod->problem == REQUEST_OK && pod->request.n == 0 && !pod->assignment) {
+        printf("Pod %s/%s requests no GPU, so Aliquot does not schedule it.\n", pod->namespace,
+               pod->name);
+        print_condition(explained->object);
+        return 0;
+    }
+    return pod->node[0] ? explain_bound(pod, explained->object, err)
+                        : explain_pending(pod, explained->object);
+}
+
+static void show_name(const void *view, struct buf *out) {
+    const struct explained *explained = view;
+    buf_printf(out, "pod/%s\n", explained->pod.name);
+}
+
+static void explained_done(struct explained *explained) {
+    pod_done(&explained->pod);
+}
+
+static int explain_pod(void *name, struct err *err) {
+    static const struct output_view how = {show_text, show_document, show_name};
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
-    _cleanup_(pod_done) struct pod pod = {0};
-    struct json object;
+    _cleanup_(explained_done) struct explained explained = {0};
     int r = get_pod(name, &text, err);
     if (r == 0)
-        r = json_open(buf_str(&text), text.len, &parser, &object, err);
+        r = json_open(buf_str(&text), text.len, &parser, &explained.object, err);
     if (r == 0)
-        r = pod_parse(object, &pod, err);
-    if (r < 0)
-        return r;
-    if (arg_json)
-        return explain_json(&pod, object, err);
-    if (pod.finished) {
-        explain_ended(&pod, json_get(object, "status"));
-        return 0;
-    }
-    if (pod.problem == REQUEST_OK && pod.request.n == 0 && !pod.assignment) {
-        printf("Pod %s/%s requests no GPU, so Aliquot does not schedule it.\n", pod.namespace,
-               pod.name);
-        print_condition(object);
-        return 0;
-    }
-    return pod.node[0] ? explain_bound(&pod, object, err) : explain_pending(&pod, object);
+        r = pod_parse(explained.object, &explained.pod, err);
+    return r < 0 ? r : output_print(&how, &explained, err);
 }
 
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "the pod's namespace (default: that of the context)", opt_string,
      &arg_namespace},
-    {"nodes", 0, "N", "nodes to list (default 20)", opt_u32, &arg_nodes},
-    {"json", 0, NULL, "print JSON, with all nodes", opt_flag, &arg_json},
+    {"nodes", 0, "N", "nodes to list (default 20; with -o wide all)", opt_u32, &arg_nodes},
     {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
      &arg_source.name_space},
     {"scheduler", 0, "URL", "address of the scheduler, such as http://127.0.0.1:9401 on its host",
      opt_string, &arg_source.url},
+    OUTPUT_OPTIONS,
     KUBECTL_OPTIONS,
     OPT_END,
 };
@@ -489,6 +526,6 @@ int cmd_explain(int argc, char **argv) {
         r = err_set(&err, EINVAL, "the name of a pod is missing; see --help");
     bool understood = r > 0;
     if (understood)
-        r = explain_pod(words[0], &err);
+        r = output_run("explain", explain_pod, (void *) (uintptr_t) words[0], &err);
     return args_exit("explain", r, understood, &err);
 }

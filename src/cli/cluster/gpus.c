@@ -11,12 +11,14 @@
 #include "base/num.h"
 #include "cli/args.h"
 #include "cli/cluster/agents.h"
+#include "cli/cluster/card_json.h"
 #include "cli/cluster/card_rows.h"
 #include "cli/kubectl_options.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "wire/json.h"
 
-enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, COLUMNS };
+enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, UUID, REASON, COLUMNS };
 
 static const char *arg_system = "aliquot-system";
 static const char *arg_namespace;
@@ -58,53 +60,75 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_set(t, GPU, "%s", card->name);
     table_set(t, NODE, "%s", card->node);
     card_put_model(t, HOLDER, card);
-    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card_taken(card).core, card->core);
-    table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken(card).memory, taken),
+    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card->taken_core, card->core);
+    table_set(t, MEMORY, "%s of %s", num_format_bytes(card->taken_memory, taken),
               num_format_bytes(card->memory, all));
     put_used(t, use, "memoryUsed", "utilization");
     if (agents_silent(agents, card->node))
         table_set(t, USED, "no answer");
     table_set(t, STATE, "%s", card->state);
+    table_set(t, UUID, "%s", card->uuid);
+    table_set(t, REASON, "%s", card->unavailable);
     card_rows(t, &columns, card, put_use, &use);
 }
 
-static bool is_shown(const struct card *card) {
-    for (size_t i = 0; arg_namespace && i < card->nholders; i++)
-        if (strcmp(card->holders[i].namespace, arg_namespace) == 0)
-            return true;
-    return !arg_namespace;
+/* ---- the command ---- */
+
+struct seen {
+    struct cards cards;
+    struct agents agents;
+};
+
+static void seen_done(struct seen *seen) {
+    agents_done(&seen->agents);
+    cards_done(&seen->cards);
 }
 
-static int show_gpus(struct err *err) {
-    _cleanup_(agents_done) struct agents agents = {0};
-    _cleanup_(table_done) struct table table = {.columns = COLUMNS};
-    _cleanup_(cards_done) struct cards cards = {0};
-
-    int r = cards_fetch(&cards, err);
-    if (r < 0)
-        return r;
-    r = agents_read(arg_system, tell_silent, &agents, err);
-    if (r < 0)
-        return r;
-
-    static const char *const titles[COLUMNS] = {"GPU",    "NODE", "MODEL / HOLDER", "CORE",
-                                                "MEMORY", "USED", "BUSY",           "STATE"};
+static int show_table(const void *view, bool wide, struct err *err) {
+    static const char *const titles[COLUMNS] = {"GPU",  "NODE", "MODEL / HOLDER", "CORE", "MEMORY",
+                                                "USED", "BUSY", "STATE",          "UUID", "REASON"};
+    const struct seen *seen = view;
+    _cleanup_(table_done) struct table table = {.columns = COLUMNS,
+                                                .hidden = wide ? 0 : COLUMNS - UUID};
     table_titles(&table, titles);
-    for (size_t i = 0; i < cards.n; i++)
-        if (is_shown(&cards.list[i]))
-            put_card(&table, &cards.list[i], &agents);
-    r = table_print(&table, stdout);
+    for (size_t i = 0; i < seen->cards.n; i++)
+        put_card(&table, &seen->cards.list[i], &seen->agents);
+    int r = table_print(&table, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+static void show_document(const void *view, struct json_writer *w) {
+    const struct seen *seen = view;
+    cards_document(&seen->cards, &seen->agents, w);
+}
+
+static void show_names(const void *view, struct buf *out) {
+    const struct seen *seen = view;
+    cards_names(&seen->cards, out);
+}
+
+static int show_gpus(void *arg, struct err *err) {
+    static const struct output_view how = {show_table, show_document, show_names};
+    _cleanup_(seen_done) struct seen seen = {0};
+    (void) arg;
+    int r = cards_fetch(&seen.cards, err);
+    if (r == 0)
+        r = agents_read(arg_system, tell_silent, &seen.agents, err);
+    if (r < 0)
+        return r;
+    cards_keep_namespace(&seen.cards, arg_namespace);
+    return output_print(&how, &seen, err);
 }
 
 int cmd_gpus(int argc, char **argv) {
     static const struct opt options[] = {
-        {"namespace", 'n', "NAME", "only cards with pods of this namespace", opt_string,
+        {"namespace", 'n', "NAME", "only what pods of this namespace have", opt_string,
          &arg_namespace},
-        {"all-namespaces", 'A', NULL, "all cards (the default)", kubectl_all_namespaces,
+        {"all-namespaces", 'A', NULL, "what all pods have (the default)", kubectl_all_namespaces,
          &arg_namespace},
         {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
          &arg_system},
+        OUTPUT_OPTIONS,
         KUBECTL_OPTIONS,
         OPT_END,
     };
@@ -122,6 +146,6 @@ int cmd_gpus(int argc, char **argv) {
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
     bool understood = r == 0;
     if (understood)
-        r = show_gpus(&err);
+        r = output_run("gpus", show_gpus, NULL, &err);
     return args_exit("gpus", r, understood, &err);
 }

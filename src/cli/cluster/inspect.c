@@ -11,14 +11,16 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
+#include "cli/cluster/card_json.h"
 #include "cli/cluster/card_rows.h"
 #include "cli/cluster/inspect.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/kubectl_options.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "wire/json_write.h"
 
 static const char *arg_namespace;
-static bool arg_json, arg_details;
+static bool arg_details;
 
 /* ---- sums ---- */
 
@@ -51,8 +53,8 @@ static const struct card *add_node(struct sum *sum, const struct card *card,
         sum->healthy += !card->parent[0] && strcmp(card->state, "Healthy") == 0;
         sum->core += card->core;
         sum->memory += card->memory;
-        sum->taken_core += card_taken(card).core;
-        sum->taken_memory += card_taken(card).memory;
+        sum->taken_core += card->taken_core;
+        sum->taken_memory += card->taken_memory;
         if (card->free_memory > sum->widest_memory) {
             sum->widest_memory = card->free_memory;
             sum->widest_core = card->free_core;
@@ -65,7 +67,17 @@ static const struct card *add_node(struct sum *sum, const struct card *card,
 
 /* ---- tables ---- */
 
-enum node_column { N_NODE, N_GPUS, N_HEALTHY, N_PODS, N_CORE, N_MEMORY, N_WIDEST, N_COLUMNS };
+enum node_column {
+    N_NODE,
+    N_GPUS,
+    N_HEALTHY,
+    N_PODS,
+    N_CORE,
+    N_MEMORY,
+    N_WIDEST,
+    N_MODEL, /* of the first card; this and what follows with -o wide */
+    N_COLUMNS
+};
 
 static void put_parts(struct table *t, size_t core_column, size_t memory_column, uint64_t core,
                       uint64_t all_core, uint64_t memory, uint64_t all_memory) {
@@ -75,7 +87,7 @@ static void put_parts(struct table *t, size_t core_column, size_t memory_column,
               num_format_bytes(all_memory, all));
 }
 
-static void put_sum(struct table *t, const char *name, const struct sum *sum) {
+static void put_sum(struct table *t, const char *name, const char *model, const struct sum *sum) {
     char widest[24];
     table_row(t);
     table_set(t, N_NODE, "%s", name);
@@ -85,6 +97,7 @@ static void put_sum(struct table *t, const char *name, const struct sum *sum) {
     put_parts(t, N_CORE, N_MEMORY, sum->taken_core, sum->core, sum->taken_memory, sum->memory);
     table_set(t, N_WIDEST, "%" PRIu64 " %% %s", sum->widest_core,
               num_format_bytes(sum->widest_memory, widest));
+    table_set(t, N_MODEL, "%s", model);
 }
 
 static void add_sum(struct sum *all, const struct sum *part) {
@@ -102,26 +115,38 @@ static void add_sum(struct sum *all, const struct sum *part) {
     }
 }
 
-static int view_cluster(const struct cards *cards, struct err *err) {
+static int view_cluster(const struct cards *cards, bool wide, struct err *err) {
     static const char *const titles[N_COLUMNS] = {
-        "NODE", "GPUS", "HEALTHY", "PODS", "CORE", "MEMORY", "MOST FREE ON A CARD"};
-    _cleanup_(table_done) struct table t = {.columns = N_COLUMNS};
+        "NODE", "GPUS", "HEALTHY", "PODS", "CORE", "MEMORY", "MOST FREE ON A CARD", "MODEL"};
+    _cleanup_(table_done) struct table t = {.columns = N_COLUMNS,
+                                            .hidden = wide ? 0 : N_COLUMNS - N_MODEL};
     const struct card *end = cards->list + cards->n;
     struct sum all = {0};
     table_titles(&t, titles);
     for (const struct card *card = cards->list; card < end;) {
         struct sum sum = {0};
-        const char *node = card->node;
+        const struct card *first = card;
         card = add_node(&sum, card, end);
-        put_sum(&t, node, &sum);
+        put_sum(&t, first->node, first->model, &sum);
         add_sum(&all, &sum);
     }
-    put_sum(&t, "all", &all);
+    put_sum(&t, "all", "", &all);
     int r = table_print(&t, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
-enum card_column { C_NODE, C_GPU, C_NAME, C_HOLDER, C_CORE, C_MEMORY, C_STATE, C_COLUMNS };
+enum card_column {
+    C_NODE,
+    C_GPU,
+    C_NAME,
+    C_HOLDER,
+    C_CORE,
+    C_MEMORY,
+    C_STATE,
+    C_UUID,
+    C_REASON,
+    C_COLUMNS
+};
 
 static void put_card(struct table *t, const struct card *card) {
     static const struct card_columns columns = {C_HOLDER, C_CORE, C_MEMORY};
@@ -130,16 +155,18 @@ static void put_card(struct table *t, const struct card *card) {
     table_set(t, C_GPU, "%" PRIu64, card->index);
     table_set(t, C_NAME, "%s", card->name);
     card_put_model(t, C_HOLDER, card);
-    put_parts(t, C_CORE, C_MEMORY, card_taken(card).core, card->core, card_taken(card).memory,
-              card->memory);
+    put_parts(t, C_CORE, C_MEMORY, card->taken_core, card->core, card->taken_memory, card->memory);
     table_set(t, C_STATE, "%s", card->state);
+    table_set(t, C_UUID, "%s", card->uuid);
+    table_set(t, C_REASON, "%s", card->unavailable);
     card_rows(t, &columns, card, NULL, NULL);
 }
 
-static int view_cards(const struct cards *cards, struct err *err) {
-    static const char *const titles[C_COLUMNS] = {"NODE", "GPU",    "NAME", "MODEL / HOLDER",
-                                                  "CORE", "MEMORY", "STATE"};
-    _cleanup_(table_done) struct table t = {.columns = C_COLUMNS};
+static int view_cards(const struct cards *cards, bool wide, struct err *err) {
+    static const char *const titles[C_COLUMNS] = {
+        "NODE", "GPU", "NAME", "MODEL / HOLDER", "CORE", "MEMORY", "STATE", "UUID", "REASON"};
+    _cleanup_(table_done) struct table t = {.columns = C_COLUMNS,
+                                            .hidden = wide ? 0 : C_COLUMNS - C_UUID};
     table_titles(&t, titles);
     for (size_t i = 0; i < cards->n; i++)
         put_card(&t, &cards->list[i]);
@@ -147,7 +174,18 @@ static int view_cards(const struct cards *cards, struct err *err) {
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
-enum pod_column { P_NAMESPACE, P_POD, P_CONTAINER, P_NODE, P_GPU, P_CORE, P_MEMORY, P_COLUMNS };
+enum pod_column {
+    P_NAMESPACE,
+    P_POD,
+    P_CONTAINER,
+    P_NODE,
+    P_GPU,
+    P_CORE,
+    P_MEMORY,
+    P_UID,
+    P_UUID,
+    P_COLUMNS
+};
 
 static void put_pod(struct table *t, const struct card *card, const struct holder *h) {
     char memory[24];
@@ -159,12 +197,15 @@ static void put_pod(struct table *t, const struct card *card, const struct holde
     table_set(t, P_GPU, "%" PRIu64 " (%s)", card->index, card->name);
     table_set(t, P_CORE, "%" PRIu64 " %%", h->core);
     table_set(t, P_MEMORY, "%s", num_format_bytes(h->memory, memory));
+    table_set(t, P_UID, "%s", h->uid);
+    table_set(t, P_UUID, "%s", card->uuid);
 }
 
-static int view_pod(const struct cards *cards, struct err *err) {
-    static const char *const titles[P_COLUMNS] = {"NAMESPACE", "POD",  "CONTAINER", "NODE",
-                                                  "GPU",       "CORE", "MEMORY"};
-    _cleanup_(table_done) struct table t = {.columns = P_COLUMNS};
+static int view_pod(const struct cards *cards, bool wide, struct err *err) {
+    static const char *const titles[P_COLUMNS] = {
+        "NAMESPACE", "POD", "CONTAINER", "NODE", "GPU", "CORE", "MEMORY", "UID", "GPU UUID"};
+    _cleanup_(table_done) struct table t = {.columns = P_COLUMNS,
+                                            .hidden = wide ? 0 : P_COLUMNS - P_UID};
     table_titles(&t, titles);
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
@@ -217,7 +258,8 @@ static size_t add_spaces(const struct cards *cards, struct space *spaces) {
     return n;
 }
 
-static int view_namespaces(const struct cards *cards, struct err *err) {
+static int view_namespaces(const struct cards *cards, bool wide, struct err *err) {
+    (void) wide;
     static const char *const titles[S_COLUMNS] = {"NAMESPACE", "PODS", "GPUS", "CORE", "MEMORY"};
     _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
     _cleanup_free_ struct space *spaces = calloc(count_holders(cards) + 1, sizeof(*spaces));
@@ -239,80 +281,27 @@ static int view_namespaces(const struct cards *cards, struct err *err) {
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
-static int view_memory(const struct cards *cards, struct err *err) {
+static int view_memory(const struct cards *cards, bool wide, struct err *err) {
+    (void) wide;
     return inspect_memory(cards, arg_details, err);
 }
 
-/* ---- JSON ---- */
+/* ---- names ---- */
 
-static void write_holder(struct json_writer *w, const struct holder *h) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "namespace", h->namespace);
-    json_put_string(w, "pod", h->pod);
-    json_put_string(w, "uid", h->uid);
-    json_put_string(w, "container", h->container);
-    json_put_u64(w, "core", h->core);
-    json_put_u64(w, "memory", h->memory);
-    json_object_end(w);
+static void name_pods(const struct cards *cards, struct buf *out) {
+    for (size_t i = 0; i < cards->n; i++)
+        for (size_t j = 0; j < cards->list[i].nholders; j++)
+            if (is_first_share(cards->list, &cards->list[i], j))
+                buf_printf(out, "pod/%s\n", cards->list[i].holders[j].pod);
 }
 
-static void write_kept(struct json_writer *w, const struct kept *kept) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "by", kept->by);
-    json_put_u64(w, "core", kept->core);
-    json_put_u64(w, "memory", kept->memory);
-    json_object_end(w);
-}
-
-static void write_card(struct json_writer *w, const struct card *card) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "name", card->name);
-    json_put_u64(w, "index", card->index);
-    json_put_string(w, "uuid", card->uuid);
-    json_put_string(w, "model", card->model);
-    if (card->parent[0]) {
-        json_put_string(w, "parent", card->parent);
-        json_put_string(w, "profile", card->profile);
-    }
-    json_put_string(w, "state", card->state);
-    if (card->unavailable[0])
-        json_put_string(w, "unavailable", card->unavailable);
-    json_put_u64(w, "core", card->core);
-    json_put_u64(w, "memory", card->memory);
-    json_put_u64(w, "freeCore", card->free_core);
-    json_put_u64(w, "freeMemory", card->free_memory);
-    json_put_u64(w, "unattributed", card->unattributed);
-    json_array_begin(w, "holders");
-    for (size_t i = 0; i < card->nholders; i++)
-        write_holder(w, &card->holders[i]);
-    json_array_end(w);
-    json_array_begin(w, "held");
-    for (size_t i = 0; i < card->nkept; i++)
-        write_kept(w, &card->kept[i]);
-    json_array_end(w);
-    json_object_end(w);
-}
-
-static int print_json(const struct cards *cards, struct err *err) {
-    _cleanup_buf_ struct buf out = BUF_INIT(0);
-    struct json_writer w = {.out = &out};
-    json_object_begin(&w, NULL);
-    json_array_begin(&w, "nodes");
-    for (size_t i = 0; i < cards->n;) {
-        const char *node = cards->list[i].node;
-        json_object_begin(&w, NULL);
-        json_put_string(&w, "name", node);
-        json_array_begin(&w, "gpus");
-        for (; i < cards->n && strcmp(cards->list[i].node, node) == 0; i++)
-            write_card(&w, &cards->list[i]);
-        json_array_end(&w);
-        json_object_end(&w);
-    }
-    json_array_end(&w);
-    json_object_end(&w);
-    if (buf_error(&out) < 0 || puts(buf_str(&out)) < 0)
-        return err_errno(err, out.error ? out.error : EIO, "cannot print");
-    return 0;
+static void name_namespaces(const struct cards *cards, struct buf *out) {
+    _cleanup_free_ struct space *spaces = calloc(count_holders(cards) + 1, sizeof(*spaces));
+    size_t n = spaces ? add_spaces(cards, spaces) : 0;
+    if (n > 0)
+        qsort(spaces, n, sizeof(*spaces), by_space);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "namespace/%s\n", spaces[i].name);
 }
 
 /* ---- the command ---- */
@@ -327,8 +316,7 @@ static bool is_card(const struct card *card, const char *name) {
 }
 
 static bool is_pod(const struct holder *h, const char *name) {
-    return (!name || strcmp(h->pod, name) == 0) &&
-           (!arg_namespace || strcmp(h->namespace, arg_namespace) == 0);
+    return !name || strcmp(h->pod, name) == 0;
 }
 
 static bool is_namespace(const struct holder *h, const char *name) {
@@ -337,30 +325,43 @@ static bool is_namespace(const struct holder *h, const char *name) {
 
 static const struct view {
     struct opt_word word;
-    int (*show)(const struct cards *cards, struct err *err);
+    int (*show)(const struct cards *cards, bool wide, struct err *err);
+    void (*names)(const struct cards *cards, struct buf *out);
     bool (*wants_card)(const struct card *card, const char *name);
     bool (*wants_holder)(const struct holder *h, const char *name);
 } views[] = {
     {{"cluster", NULL, "a line for each node with GPUs, and the sum (the default)", false},
      view_cluster,
+     cards_node_names,
      NULL,
      NULL},
     {{"node", "[NAME]", "the cards of the nodes, or of one node, and their allocations", false},
      view_cards,
+     cards_names,
      is_node,
      NULL},
-    {{"card", "[NAME]", "the same by the name of a GPU object", false}, view_cards, is_card, NULL},
-    {{"pod", "[NAME]", "the shares of pods, with node and card", false}, view_pod, NULL, is_pod},
+    {{"card", "[NAME]", "the same by the name of a GPU object", false},
+     view_cards,
+     cards_names,
+     is_card,
+     NULL},
+    {{"pod", "[NAME]", "the shares of pods, with node and card", false},
+     view_pod,
+     name_pods,
+     NULL,
+     is_pod},
     {{"namespace", "[NAME]", "the sum of each namespace", false},
      view_namespaces,
+     name_namespaces,
      NULL,
      is_namespace},
     {{"memory", "[NAME]", "memory by node and card, as `kubectl inspect gpushare` prints it",
       false},
      view_memory,
+     cards_node_names,
      is_node,
      NULL},
-    {OPT_END, NULL, NULL, NULL},
+    {OPT_END, NULL, NULL, NULL, NULL},
 };
 
 static bool keep_holders(const struct view *view, struct card *card, const char *name) {
@@ -403,12 +404,10 @@ static int report_not_found(const struct view *view, const char *name, struct er
 }
 
 static const struct opt options[] = {
-    {"namespace", 'n', "NAME", "only pods of this namespace (view pod)", opt_string,
+    {"namespace", 'n', "NAME", "only what pods of this namespace have", opt_string, &arg_namespace},
+    {"all-namespaces", 'A', NULL, "what all pods have (the default)", kubectl_all_namespaces,
      &arg_namespace},
-    {"all-namespaces", 'A', NULL, "pods of all namespaces (the default)", kubectl_all_namespaces,
-     &arg_namespace},
-    {"json", 0, NULL, "print the nodes, cards and holders of the view as JSON", opt_flag,
-     &arg_json},
+    OUTPUT_OPTIONS,
     {"details", 'd', NULL, "list the pods of each node too (view memory)", opt_flag, &arg_details},
     KUBECTL_OPTIONS,
     OPT_END,
@@ -427,30 +426,67 @@ static const struct opt_usage usage = {
     .stride = sizeof(views[0]),
 };
 
+/* What is asked for, and what is there of it. */
+struct asked {
+    const struct view *view;
+    const char *name;
+};
+
+struct shown {
+    const struct view *view;
+    struct cards cards;
+};
+
+static void shown_done(struct shown *shown) {
+    cards_done(&shown->cards);
+}
+
+static int show_table(const void *of, bool wide, struct err *err) {
+    const struct shown *shown = of;
+    return shown->view->show(&shown->cards, wide, err);
+}
+
+static void show_document(const void *of, struct json_writer *w) {
+    const struct shown *shown = of;
+    cards_document(&shown->cards, NULL, w);
+}
+
+static void show_names(const void *of, struct buf *out) {
+    const struct shown *shown = of;
+    shown->view->names(&shown->cards, out);
+}
+
+static int show(void *arg, struct err *err) {
+    static const struct output_view how = {show_table, show_document, show_names};
+    const struct asked *asked = arg;
+    _cleanup_(shown_done) struct shown shown = {.view = asked->view};
+    int r = cards_fetch(&shown.cards, err);
+    if (r < 0)
+        return r;
+    if (shown.cards.n == 0)
+        fprintf(stderr, "aliquot inspect: there are no GPU objects: no agent has found a GPU yet "
+                        "(`kubectl get pods -n aliquot-system -o wide`)\n");
+    cards_keep_namespace(&shown.cards, arg_namespace);
+    select_cards(asked->view, asked->name, &shown.cards);
+    if (asked->name && shown.cards.n == 0)
+        return report_not_found(asked->view, asked->name, err);
+    return output_print(&how, &shown, err);
+}
+
 static int inspect(int argc, char **argv, struct err *err) {
-    _cleanup_(cards_done) struct cards cards = {0};
     const char *words[2] = {"cluster", NULL};
     int r = args_parse(options, &usage, argc, argv, words, 2, err);
     if (r < 0)
         return r;
-    const struct view *view = opt_word_find(&usage, words[0]);
+    struct asked asked = {opt_word_find(&usage, words[0]), words[1]};
     char meant[OPT_MEANT_SIZE];
 
-    if (!view)
+    if (!asked.view)
         return err_set(err, EINVAL, "no view '%s'; %s", words[0],
                        opt_meant(&usage, words[0], meant));
-    if (words[1] && !view->wants_card && !view->wants_holder)
-        return err_set(err, EINVAL, "view %s takes no name; see --help", view->word.name);
-    r = cards_fetch(&cards, err);
-    if (r < 0)
-        return r;
-    if (cards.n == 0)
-        fprintf(stderr, "aliquot inspect: there are no GPU objects: no agent has found a GPU yet "
-                        "(`kubectl get pods -n aliquot-system -o wide`)\n");
-    select_cards(view, words[1], &cards);
-    if (words[1] && cards.n == 0)
-        return report_not_found(view, words[1], err);
-    return arg_json ? print_json(&cards, err) : view->show(&cards, err);
+    if (words[1] && !asked.view->wants_card && !asked.view->wants_holder)
+        return err_set(err, EINVAL, "view %s takes no name; see --help", asked.view->word.name);
+    return output_run("inspect", show, &asked, err);
 }
 
 int cmd_inspect(int argc, char **argv) {

@@ -65,10 +65,10 @@ static void put_host(struct table *t, size_t columns, const struct host *host, u
     table_set(t, 0, "%s", host->name);
     table_set(t, 1, "%s", host->address);
     for (const struct card *card = host->first; card < host->end; card++) {
-        taken += card_taken(card).memory;
+        taken += card->taken_memory;
         capacity += card->memory;
         if (column < columns - 1)
-            table_set(t, column++, "%s/%s", format_gib(card_taken(card).memory, one),
+            table_set(t, column++, "%s/%s", format_gib(card->taken_memory, one),
                       format_gib(card->memory, other));
     }
     table_set(t, columns - 1, "%s/%s", format_gib(taken, one), format_gib(capacity, other));
@@ -108,12 +108,18 @@ static void put_pod(struct table *t, const struct host *host, const struct holde
         table_set(t, column++, "%s", format_gib(allocated_on(card, h->uid), text));
 }
 
-static void put_titles(struct table *t, const char *second, const char *suffix, size_t ncards) {
+/* `last` NULL: the last column is that of a card. */
+static void put_titles(struct table *t, const char *second, const char *suffix, size_t ncards,
+                       const char *last) {
+    if (table_no_titles)
+        return;
     table_row(t);
     table_set(t, 0, "NAME");
     table_set(t, 1, "%s", second);
     for (size_t i = 0; i < ncards; i++)
         table_set(t, 2 + i, "GPU%zu(%s)", i, suffix);
+    if (last)
+        table_set(t, 2 + ncards, "%s", last);
 }
 
 static int print_pods(const struct host *host) {
@@ -122,9 +128,9 @@ static int print_pods(const struct host *host) {
     _cleanup_(table_done) struct table t = {.columns = 2 + ncards};
     uint64_t taken = 0, capacity = 0;
     char text[24];
-    put_titles(&t, "NAMESPACE", "Allocated", ncards);
+    put_titles(&t, "NAMESPACE", "Allocated", ncards, NULL);
     for (const struct card *card = host->first; card < host->end; card++) {
-        taken += card_taken(card).memory;
+        taken += card->taken_memory;
         capacity += card->memory;
         for (size_t i = 0; i < card->nholders; i++)
             if (!was_shown(host, card, i))
@@ -158,8 +164,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
     char one[24], other[24];
     struct host host;
     int r = 0;
-    put_titles(&t, "IPADDRESS", "Allocated/Total", ncards);
-    table_set(&t, columns - 1, "GPU Memory(GiB)");
+    put_titles(&t, "IPADDRESS", "Allocated/Total", ncards, "GPU Memory(GiB)");
     for (size_t at = 0; at < cards->n;) {
         at = next_host(cards, at, &host);
         find_address(nodes, &host);

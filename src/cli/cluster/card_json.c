@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cluster/card_json.h"
+
+#include <string.h>
+
+/* A number of an agent's page under another name; nothing where the agent does not say it. */
+static void copy_number(struct json_writer *w, const char *key, struct json from,
+                        const char *name) {
+    uint64_t value;
+
+    if (json_u64(json_get(from, name), &value))
+        json_put_u64(w, key, value);
+}
+
+static void write_holder_use(struct json_writer *w, struct json use) {
+    const char *state = json_string(json_get(use, "memoryState"));
+
+    json_object_begin(w, "use");
+    copy_number(w, "memory", use, "memoryDriver");
+    copy_number(w, "percent", use, "coreUsed");
+    if (state)
+        json_put_string(w, "memoryState", state);
+    json_object_end(w);
+}
+
+static void write_holder(struct json_writer *w, const struct holder *h, struct json card_use) {
+    struct json use = agents_holder(card_use, h);
+
+    json_object_begin(w, NULL);
+    json_put_string(w, "namespace", h->namespace);
+    json_put_string(w, "pod", h->pod);
+    json_put_string(w, "uid", h->uid);
+    json_put_string(w, "container", h->container);
+    json_put_u64(w, "core", h->core);
+    json_put_u64(w, "memory", h->memory);
+    if (json_valid(use))
+        write_holder_use(w, use);
+    json_object_end(w);
+}
+
+static void write_kept(struct json_writer *w, const struct kept *kept) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "by", kept->by);
+    json_put_u64(w, "core", kept->core);
+    json_put_u64(w, "memory", kept->memory);
+    json_object_end(w);
+}
+
+static void write_lists(struct json_writer *w, const struct card *card, struct json use) {
+    json_array_begin(w, "holders");
+    for (size_t i = 0; i < card->nholders; i++)
+        write_holder(w, &card->holders[i], use);
+    json_array_end(w);
+    json_array_begin(w, "held");
+    for (size_t i = 0; i < card->nkept; i++)
+        write_kept(w, &card->kept[i]);
+    json_array_end(w);
+}
+
+static void write_card(struct json_writer *w, const struct card *card, struct json use) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", card->name);
+    json_put_u64(w, "index", card->index);
+    json_put_string(w, "uuid", card->uuid);
+    json_put_string(w, "model", card->model);
+    if (card->parent[0]) {
+        json_put_string(w, "parent", card->parent);
+        json_put_string(w, "profile", card->profile);
+    }
+    json_put_string(w, "state", card->state);
+    if (card->unavailable[0])
+        json_put_string(w, "unavailable", card->unavailable);
+    json_put_u64(w, "core", card->core);
+    json_put_u64(w, "memory", card->memory);
+    json_put_u64(w, "freeCore", card->free_core);
+    json_put_u64(w, "freeMemory", card->free_memory);
+    json_put_u64(w, "unattributed", card->unattributed);
+    if (json_valid(use)) {
+        json_object_begin(w, "use");
+        copy_number(w, "memory", use, "memoryUsed");
+        copy_number(w, "percent", use, "utilization");
+        json_object_end(w);
+    }
+    write_lists(w, card, use);
+    json_object_end(w);
+}
+
+void cards_document(const struct cards *cards, const struct agents *agents, struct json_writer *w) {
+    json_object_begin(w, NULL);
+    json_array_begin(w, "nodes");
+    for (size_t i = 0; i < cards->n;) {
+        const char *node = cards->list[i].node;
+        json_object_begin(w, NULL);
+        json_put_string(w, "name", node);
+        if (agents)
+            json_put_bool(w, "agentAnswers", agents_answers(agents, node));
+        json_array_begin(w, "gpus");
+        for (; i < cards->n && strcmp(cards->list[i].node, node) == 0; i++)
+            write_card(w, &cards->list[i],
+                       agents ? agents_find(agents, cards->list[i].uuid) : (struct json){0});
+        json_array_end(w);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_object_end(w);
+}
+
+void cards_node_names(const struct cards *cards, struct buf *out) {
+    for (size_t i = 0; i < cards->n; i++)
+        if (i == 0 || strcmp(cards->list[i].node, cards->list[i - 1].node) != 0)
+            buf_printf(out, "node/%s\n", cards->list[i].node);
+}
+
+void cards_names(const struct cards *cards, struct buf *out) {
+    for (size_t i = 0; i < cards->n; i++)
+        buf_printf(out, "gpu.elasticgpu.io/%s\n", cards->list[i].name);
+}
