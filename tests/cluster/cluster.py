@@ -297,7 +297,7 @@ class Cluster(Machine):
     def _start_components(self):
         self.say(f"starting etcd, kube-apiserver and {self.runtime} (about 10 s until the node is Ready)")
         self.start("etcd")
-        self.control("spawn", name="kube-apiserver", argv=self.commands()["kube-apiserver"][0])
+        self.control("spawn", name="kube-apiserver", argv=self.commands()["kube-apiserver"][0], env=config.GO)
         self.start(self.runtime)
         self.load_image(images.pause(self.state))
         self._wait_api()

@@ -55,7 +55,7 @@ class Machine:
     def start(self, name):
         """Starts a component of the node (commands()) that was stopped."""
         argv, notify = self.commands()[name]
-        self.spawn(name, argv, notify=notify)
+        self.spawn(name, argv, env=config.GO, notify=notify)
 
     def stop(self, name, how=signal.SIGTERM, timeout=20):
         """Ends a component and waits until it is gone; SIGKILL after the timeout."""
@@ -83,7 +83,7 @@ class Machine:
         if "stdout" not in kwargs and "capture_output" not in kwargs:
             kwargs["capture_output"] = True
         env = dict(os.environ, PATH=":".join([*binaries.path_dirs(), os.environ["PATH"], "/usr/sbin", "/sbin"]),
-                   KUBECONFIG="/etc/kubernetes/admin.conf")
+                   KUBECONFIG="/etc/kubernetes/admin.conf", **config.GO)
         done = subprocess.run(["nsenter", "-t", str(self.init_pid), "-m", "-n", "-p", "-u", "-i", "--", *argv],
                               env=env, **dict(kwargs, check=False))
         if kwargs["check"] and done.returncode != 0:
