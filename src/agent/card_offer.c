@@ -61,18 +61,23 @@ static bool is_given_elsewhere(const struct agent *a, const char *uuid,
     return o != NULL;
 }
 
-/* In shares where the configuration says so, else whole. */
+/* In shares where the configuration says so, else by kubelet. */
 static bool judge_instance(const struct agent *a, struct gpu_device *d,
                            char ret_why[static GPU_REASON_MAX]) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     bool shared = config_card_mode(a->node_config, s, d) == CONFIG_MODE_SHARE;
-    enum way way = shared ? IN_SHARES : WHOLE;
-    const struct slot *holder = other_holder(a, d->uuid, way);
+    struct config_offer offer = {.replicas = 1};
+    enum way way = IN_SHARES;
+    const struct slot *holder;
 
     d->offer = shared ? GPU_OFFER_SHARES : GPU_OFFER_DEFAULT;
+    if (!shared)
+        way = whole_offer_of(&a->whole_rows, s, d, &offer) && offer.replicas > 1 ? IN_REPLICAS
+                                                                                 : WHOLE;
+    holder = other_holder(a, d->uuid, way);
     if (!holder)
         return is_given_elsewhere(a, d->uuid, ret_why);
-    d->offer = shared ? GPU_OFFER_DEFAULT : GPU_OFFER_SHARES;
+    d->offer = way_of(holder) == IN_SHARES ? GPU_OFFER_SHARES : GPU_OFFER_DEFAULT;
     return wait_for(holder, way, ret_why);
 }
 

@@ -114,6 +114,26 @@ def test_the_policy_of_resets(world):
     world.agent.wait(1, "Healthy")
 
 
+def test_replicas_of_an_instance(world_of):
+    """A second container begins on it beside the first; without replicas it waits for their end."""
+    world = world_of("[gpu 0]\nmodel = A100\nmig = 3g.40gb\n")
+    sharing = "sharing: {timeSlicing: {resources: [{name: mig-3g.40gb, replicas: 2}]}}"
+    world.configure(health=FAST, more=sharing)
+    world.start()
+    wait_until(lambda: len(world.api.find("gpus")) == 2, what="card and instance are objects")
+    (uuid,) = (gpu["spec"]["uuid"] for gpu in world.api.find("gpus").values() if gpu["spec"]["uuid"].startswith("MIG"))
+    polls = Polls(world.node)
+    for number in range(2):
+        world.pod(f"pod-{number}", "mig-3g.40gb", f"{uuid}::{number}")
+        world.kubelet.start(f"pod-{number}")
+        polls.wait(5)
+        assert world.agent.states()[uuid] == "Healthy"
+    world.reconfigure(health=FAST)
+    wait_until(lambda: world.agent.states()[uuid] == "Unhealthy", what="the instance takes no others")
+    world.reconfigure(health=FAST, more=sharing)
+    wait_until(lambda: world.agent.states()[uuid] == "Healthy", what="it is given out as its containers have it")
+
+
 def test_the_policy_of_allocation(world):
     """For kubelet's choice among replicas, of which one of the first card is in use."""
     sharing = {"health": FAST, "resources": "{gpus: [{pattern: A100, name: a100}]}", "more":
