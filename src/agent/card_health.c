@@ -18,10 +18,12 @@
 
 static uint32_t holders(const char *uuid, void *userdata) {
     const struct agent *a = userdata;
+    struct health_places places;
     uint32_t n = 0;
 
+    health_cards_places(&a->health, uuid, &places);
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        n += health_cards_holds(&a->health, slot, uuid);
+        n += health_places_hold(&places, slot);
     return n;
 }
 
@@ -55,8 +57,11 @@ uint32_t card_health_unhealthy_percent(const struct checkpoint_entry *entry, voi
 
 static void tell_pods(struct agent *a, const struct health_card *card, const char *reason,
                       const char *message) {
+    struct health_places places;
+
+    health_cards_places(&a->health, card->uuid, &places);
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (health_cards_holds(&a->health, slot, card->uuid))
+        if (health_places_hold(&places, slot))
             pod_events_container(&a->shares.events, slot->grant.namespace, slot->grant.pod,
                                  slot->grant.pod_uid, slot->grant.container, reason, message);
 }

@@ -15,6 +15,7 @@
 
 #include "agent/health/cards.h"
 #include "agent/os/kmsg.h"
+#include "agent/shares/slot.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -77,6 +78,7 @@ static void poll_all(void) {
 
         w.counts = 0;
         health_cards_judge(&w.cards, &d);
+        health_cards_set_problem(&w.cards, d.uuid, HEALTH_OFFER, NULL); /* there is none */
         assert_int_equal(w.counts, 1); /* it looks at all shares of the node */
         all[i]->service = d.service;
         if (all[i]->healthy)
@@ -123,6 +125,34 @@ static bool nvml_xid(const char *uuid, uint32_t gi, uint32_t ci, uint32_t xid) {
     const struct gpu_xid x = {.uuid = uuid, .gi = gi, .ci = ci, .xid = xid};
 
     return health_cards_xid(&w.cards, &x);
+}
+
+/* ---- containers ---- */
+
+static bool holds(const char *uuid, const struct slot *slot) {
+    struct health_places places;
+
+    health_cards_places(&w.cards, uuid, &places);
+    return health_places_hold(&places, slot);
+}
+
+/* What is on an instance is on its card, whole or as a share. */
+static void test_what_a_container_holds(void **state) {
+    struct slot_whole whole = {.uuid = "MIG-small"};
+    struct slot_device device = {.uuid = "MIG-big"};
+    const struct slot one = {.grant = {.nwhole = 1, .whole = &whole}};
+    const struct slot part = {.grant = {.ndevices = 1, .devices = &device}};
+    const struct slot none = {.releasing = false};
+
+    (void) state;
+    assert_true(holds("MIG-small", &one) && holds("GPU-1", &one));
+    assert_false(holds("MIG-big", &one) || holds("GPU-2", &one));
+    assert_true(holds("MIG-big", &part) && holds("GPU-1", &part));
+    assert_false(holds("MIG-small", &part) || holds("GPU-2", &part));
+    assert_false(holds("GPU-1", &none));
+    (void) snprintf(whole.uuid, sizeof(whole.uuid), "GPU-unknown");
+    assert_true(holds("GPU-unknown", &one));
+    assert_false(holds("GPU-1", &one));
 }
 
 /* ---- XIDs ---- */
@@ -713,6 +743,7 @@ static void test_links_to_a_lost_card(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        T(test_what_a_container_holds),
         T(test_card),
         T(test_instance),
         T(test_no_reset_of_an_instance),

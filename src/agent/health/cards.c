@@ -44,20 +44,20 @@ const struct health_card *health_cards_find(const struct health_cards *c, const 
 }
 
 /* What is on an instance is on its card. */
-bool health_cards_holds(const struct health_cards *c, const struct slot *slot, const char *uuid) {
-    for (uint32_t i = 0; i < slot->grant.nwhole; i++) {
-        const struct health_card *part = health_cards_find(c, slot->grant.whole[i].uuid);
+void health_cards_places(const struct health_cards *c, const char *uuid,
+                         struct health_places *ret) {
+    ret->uuids[0] = uuid;
+    ret->n = 1;
+    for (uint32_t i = 0; i < c->ncards; i++)
+        if (strcmp(c->cards[i].parent, uuid) == 0)
+            ret->uuids[ret->n++] = c->cards[i].uuid;
+}
 
-        if (part && strcmp(part->parent, uuid) == 0)
+bool health_places_hold(const struct health_places *places, const struct slot *slot) {
+    for (uint32_t i = 0; i < places->n; i++)
+        if (slot_has_device(slot, places->uuids[i]))
             return true;
-    }
-    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-        const struct health_card *part = health_cards_find(c, slot->grant.devices[i].uuid);
-
-        if (part && strcmp(part->parent, uuid) == 0)
-            return true;
-    }
-    return slot_has_device(slot, uuid);
+    return false;
 }
 
 /* ---- changes ---- */
@@ -264,7 +264,7 @@ void health_cards_set_problem(struct health_cards *c, const char *uuid, enum hea
     struct health_card *card = find(c, uuid);
     struct before before;
 
-    if (!card)
+    if (!card || (!text && !card->health.problems[cause].there))
         return;
     before = begin_change(c, card);
     health_set_problem(&card->health, c->options.rules, cause, text, now_ms());

@@ -154,8 +154,19 @@ void health_cards_set_probed(struct health_cards *c, const char *uuid, const cha
 void health_cards_set_problem(struct health_cards *c, const char *uuid, enum health_cause cause,
                               const char *text);
 
-/* Whether the container has a share of the device, or has it or an instance of it whole. */
-bool health_cards_holds(const struct health_cards *c, const struct slot *slot, const char *uuid);
+/* A device, and the instances on it, as containers name them. A card with its instances is asked
+ * for once for all containers: on a node of 8 cards with 7 instances each and 112 containers, every
+ * poll asks for each device. */
+struct health_places {
+    const char *uuids[GPU_MAX + 1]; /* valid until the next device is judged */
+    uint32_t n;
+};
+
+/* `uuid` outlives the places. */
+void health_cards_places(const struct health_cards *c, const char *uuid, struct health_places *ret);
+
+/* Whether the container has a share of one of them, or has it whole. */
+bool health_places_hold(const struct health_places *places, const struct slot *slot);
 
 /* NULL: not known. */
 const struct health_card *health_cards_find(const struct health_cards *c, const char *uuid);

@@ -42,11 +42,12 @@ static bool add_evict(const struct slot *slot, struct gpu_object *ret) {
 static uint64_t put_page(const struct shares *shares, const struct health_cards *health,
                          const struct health_card *card, uint64_t page, struct gpu_object *ret) {
     struct gpu_object filled = {.index = 0};
+    struct health_places places;
     uint64_t pages = 0;
 
+    health_cards_places(health, card->uuid, &places);
     for (const struct slot *slot = shares->slots.slots; slot; slot = slot->hh.next) {
-        if (!health_cards_holds(health, slot, card->uuid) ||
-            is_to_stay(shares, &card->health, slot))
+        if (!health_places_hold(&places, slot) || is_to_stay(shares, &card->health, slot))
             continue;
         if (!add_evict(slot, &filled)) {
             pages++;

@@ -483,20 +483,28 @@ static bool is_destroyed(const struct gpu_snapshot *s, const struct gpu_object *
     return card && card->healthy && !card->saved;
 }
 
+static bool has_name(const struct publisher *p, const struct gpu_device *d, const char *name) {
+    const struct gpu_device *card = card_of(p, d);
+    char own[KUBE_NAME_MAX] = "";
+
+    if (card)
+        device_object_name(p->report, &p->node, card, d, own);
+    return strcmp(own, name) == 0;
+}
+
 /* A GPU object without a device: deleted if the device has another name now, or is an instance that
  * was destroyed; reported if a card is missing, because it may come back and pods may have
  * allocations on it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
-    for (uint32_t i = 0; i < s->ndevices; i++) {
-        const struct gpu_device *card = card_of(p, &s->devices[i]);
-        char name[KUBE_NAME_MAX] = "";
+    const struct gpu_device *own = gpu_find(s, o->gpu.uuid);
 
-        if (card)
-            device_object_name(p->report, &p->node, card, &s->devices[i], name);
-        if (strcmp(name, o->gpu.name) == 0)
+    /* Nearly always: making the names of all devices for each object takes a millisecond. */
+    if (own && has_name(p, own, o->gpu.name))
+        return false;
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (has_name(p, &s->devices[i], o->gpu.name))
             return false;
-    }
-    if (gpu_find(s, o->gpu.uuid) || is_destroyed(s, &o->gpu)) {
+    if (own || is_destroyed(s, &o->gpu)) {
         delete_object(p, &o->gpu,
                       o->gpu.parent[0] ? "its MIG instance is gone"
                                        : "its card has another name now");
