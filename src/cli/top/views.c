@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/top/views.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "cli/age.h"
+
+/* ---- cells ---- */
+
+static struct top_cell text_cell(const char *text) {
+    return (struct top_cell){text, 0, TOP_NO_BAR};
+}
+
+static struct top_cell number_cell(struct top_data *data, uint64_t n) {
+    return (struct top_cell){top_text(data, "%" PRIu64, n), (double) n, TOP_NO_BAR};
+}
+
+static struct top_cell bytes_cell(struct top_data *data, uint64_t bytes) {
+    char text[24];
+
+    if (bytes == TOP_UNKNOWN)
+        return (struct top_cell){"-", -1, TOP_NO_BAR};
+    return (struct top_cell){top_text(data, "%s", num_format_bytes(bytes, text)), (double) bytes,
+                             TOP_NO_BAR};
+}
+
+/* A part of a whole; unknown, or of nothing: no bar. */
+static struct top_cell part_cell(struct top_data *data, uint64_t part, uint64_t whole) {
+    if (part == TOP_UNKNOWN || whole == 0)
+        return (struct top_cell){"-", -1, TOP_NO_BAR};
+    double percent = 100.0 * (double) part / (double) whole;
+    int shown = percent < 999 ? (int) (percent + 0.5) : 999;
+    return (struct top_cell){top_text(data, "%d%%", shown), percent, shown};
+}
+
+/* ---- cards ---- */
+
+static size_t count_cards(const struct top_data *data) {
+    return data->ncards;
+}
+
+static size_t fill_cards(struct top_data *data, struct top_row *rows) {
+    for (size_t i = 0; i < data->ncards; i++) {
+        const struct top_card *c = &data->cards[i];
+        rows[i] = (struct top_row){
+            .cells = {text_cell(c->name), part_cell(data, c->taken_core, c->core),
+                      part_cell(data, c->taken_memory, c->memory),
+                      part_cell(data, c->used, c->memory), part_cell(data, c->busy, 100),
+                      number_cell(data, c->containers), text_cell(c->state), text_cell(c->model)},
+            .view = "card",
+            .name = c->name,
+        };
+    }
+    return data->ncards;
+}
+
+/* ---- containers ---- */
+
+static size_t count_shares(const struct top_data *data) {
+    return data->nshares;
+}
+
+static uint64_t unused_of(const struct top_share *s) {
+    if (s->used == TOP_UNKNOWN || s->memory == 0)
+        return TOP_UNKNOWN;
+    return s->memory > s->used ? s->memory - s->used : 0;
+}
+
+static size_t fill_shares(struct top_data *data, struct top_row *rows) {
+    for (size_t i = 0; i < data->nshares; i++) {
+        const struct top_share *s = &data->shares[i];
+        const char *name = s->container[0]
+                               ? top_text(data, "%s/%s (%s)", s->namespace, s->pod, s->container)
+                               : top_text(data, "%s %s", s->namespace, s->pod);
+        rows[i] = (struct top_row){
+            .cells = {text_cell(name), part_cell(data, s->core, 100),
+                      bytes_cell(data, s->memory ? s->memory : TOP_UNKNOWN),
+                      part_cell(data, s->used, s->memory), bytes_cell(data, unused_of(s)),
+                      part_cell(data, s->busy, 100), text_cell(s->card), text_cell(s->node)},
+            .pod = s->container[0] ? s->pod : NULL,
+            .namespace = s->namespace,
+        };
+    }
+    return data->nshares;
+}
+
+/* ---- nodes ---- */
+
+struct sum {
+    uint64_t cards, well, containers, core, taken_core, memory, taken_memory;
+    uint64_t used, busy, told; /* by the cards that tell it */
+};
+
+static void add_card(struct sum *sum, const struct top_card *c) {
+    sum->cards++;
+    sum->well += strcmp(c->state, "Healthy") == 0;
+    sum->containers += c->containers;
+    sum->core += c->core;
+    sum->taken_core += c->taken_core;
+    sum->memory += c->memory;
+    sum->taken_memory += c->taken_memory;
+    if (c->used == TOP_UNKNOWN || c->busy == TOP_UNKNOWN)
+        return;
+    sum->told++;
+    sum->used += c->used;
+    sum->busy += c->busy;
+}
+
+static struct top_row node_row(struct top_data *data, const char *node, const struct sum *sum) {
+    return (struct top_row){
+        .cells = {text_cell(node), number_cell(data, sum->cards),
+                  part_cell(data, sum->taken_core, sum->core),
+                  part_cell(data, sum->taken_memory, sum->memory),
+                  part_cell(data, sum->told ? sum->used : TOP_UNKNOWN, sum->memory),
+                  part_cell(data, sum->told ? sum->busy : TOP_UNKNOWN, 100 * sum->told),
+                  number_cell(data, sum->containers),
+                  text_cell(sum->well == sum->cards ? "Healthy"
+                                                    : top_text(data, "%" PRIu64 " not healthy",
+                                                               sum->cards - sum->well))},
+        .view = "node",
+        .name = node,
+    };
+}
+
+static size_t fill_nodes(struct top_data *data, struct top_row *rows) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < data->ncards;) {
+        const char *node = data->cards[i].node;
+        struct sum sum = {0};
+        for (; i < data->ncards && strcmp(data->cards[i].node, node) == 0; i++)
+            add_card(&sum, &data->cards[i]);
+        rows[n++] = node_row(data, node, &sum);
+    }
+    return n;
+}
+
+/* ---- pods that wait ---- */
+
+static size_t count_waiting(const struct top_data *data) {
+    return data->nwaiting;
+}
+
+static size_t fill_waiting(struct top_data *data, struct top_row *rows) {
+    time_t now = time(NULL);
+
+    for (size_t i = 0; i < data->nwaiting; i++) {
+        const struct top_pod *p = &data->waiting[i];
+        time_t waits = p->since ? now - p->since : 0;
+        char age[AGE_SIZE];
+        rows[i] = (struct top_row){
+            .cells = {text_cell(top_text(data, "%s/%s", p->namespace, p->name)),
+                      {p->since ? top_text(data, "%s", age_text(waits, age)) : "-",
+                       p->since ? (double) waits : -1, TOP_NO_BAR},
+                      text_cell(p->wants),
+                      text_cell(p->reason)},
+            .pod = p->name,
+            .namespace = p->namespace,
+        };
+    }
+    return data->nwaiting;
+}
+
+const struct top_view top_views[TOP_VIEWS] = {
+    {"cards",
+     {{"GPU", false, false, 0},
+      {"CORE", true, true, 2},
+      {"MEMORY", true, true, 1},
+      {"USED", true, true, 3},
+      {"BUSY", true, true, 4},
+      {"PODS", true, false, 6},
+      {"STATE", false, false, 5},
+      {"MODEL", false, false, 7}},
+     8,
+     2,
+     count_cards,
+     fill_cards},
+    {"containers",
+     {{"CONTAINER", false, false, 0},
+      {"CORE", true, true, 3},
+      {"MEMORY", true, false, 4},
+      {"USED", true, true, 1},
+      {"UNUSED", true, false, 5},
+      {"BUSY", true, true, 2},
+      {"GPU", false, false, 6},
+      {"NODE", false, false, 7}},
+     8,
+     2,
+     count_shares,
+     fill_shares},
+    {"nodes",
+     {{"NODE", false, false, 0},
+      {"GPUS", true, false, 5},
+      {"CORE", true, true, 2},
+      {"MEMORY", true, true, 1},
+      {"USED", true, true, 3},
+      {"BUSY", true, true, 4},
+      {"PODS", true, false, 7},
+      {"STATE", false, false, 6}},
+     8,
+     3,
+     count_cards,
+     fill_nodes},
+    {"waiting",
+     {{"POD", false, false, 0},
+      {"WAITS", true, false, 2},
+      {"WANTS", false, false, 3},
+      {"REASON", false, false, 1}},
+     4,
+     1,
+     count_waiting,
+     fill_waiting},
+};
+
+/* ---- rows ---- */
+
+struct order {
+    size_t column;
+    bool is_number, reversed;
+};
+
+static int compare(const void *a, const void *b, void *arg) {
+    const struct order *order = arg;
+    const struct top_cell *x = &((const struct top_row *) a)->cells[order->column];
+    const struct top_cell *y = &((const struct top_row *) b)->cells[order->column];
+    int r = order->is_number ? (x->key < y->key) - (x->key > y->key) : strcmp(x->text, y->text);
+
+    if (r == 0)
+        return strcmp(((const struct top_row *) a)->cells[0].text,
+                      ((const struct top_row *) b)->cells[0].text);
+    return order->reversed ? -r : r;
+}
+
+static bool has_text(const struct top_view *view, const struct top_row *row, const char *text) {
+    for (size_t i = 0; i < view->ncolumns; i++)
+        if (strcasestr(row->cells[i].text, text))
+            return true;
+    return false;
+}
+
+int top_rows_make(const struct top_view *view, struct top_data *data, const char *filter,
+                  size_t sorted, bool reversed, struct top_rows *ret) {
+    struct order order = {sorted, view->columns[sorted].is_number, reversed};
+    struct top_row *rows = calloc(view->count(data) + 1, sizeof(*rows));
+    size_t n, kept = 0;
+
+    if (!rows)
+        return -ENOMEM;
+    n = view->fill(data, rows);
+    for (size_t i = 0; i < n; i++)
+        if (!filter[0] || has_text(view, &rows[i], filter))
+            rows[kept++] = rows[i];
+    qsort_r(rows, kept, sizeof(*rows), compare, &order);
+    *ret = (struct top_rows){rows, kept};
+    return 0;
+}
+
+void top_rows_done(struct top_rows *rows) {
+    free(rows->list);
+    *rows = (struct top_rows){0};
+}
