@@ -4,6 +4,7 @@
 /* The subcommands of `aliquot`. argv[0] is the subcommand's name; the result is the exit status. */
 int cmd_sim(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_gpus(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_explain(int argc, char **argv);

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/top/reader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define REST_FACTOR 10
+
+struct reader {
+    top_read_fn *read;
+    struct top_source source;
+    unsigned rest_ms;
+    int event;
+    pthread_mutex_t lock;
+    bool is_fresh;
+    struct top_data data;
+    char trouble[ERR_TEXT_MAX];
+};
+
+static void put(struct reader *r, struct top_data *data, const char *trouble) {
+    uint64_t one = 1;
+
+    (void) pthread_mutex_lock(&r->lock);
+    if (data) {
+        top_data_done(&r->data);
+        r->data = *data;
+        r->is_fresh = true;
+    }
+    (void) snprintf(r->trouble, sizeof(r->trouble), "%s", trouble);
+    (void) pthread_mutex_unlock(&r->lock);
+    (void) !write(r->event, &one, sizeof(one));
+}
+
+/* Runs until the process ends. */
+static void *run(void *arg) {
+    struct reader *r = arg;
+
+    for (;;) {
+        struct top_data data;
+        struct err err;
+        uint64_t start = clock_ms(CLOCK_MONOTONIC);
+        if (r->read(&r->source, &data, &err) == 0)
+            put(r, &data, "");
+        else
+            put(r, NULL, err.text);
+        uint64_t took = clock_ms(CLOCK_MONOTONIC) - start;
+        uint64_t rest = took * REST_FACTOR > r->rest_ms ? took * REST_FACTOR : r->rest_ms;
+        const struct timespec pause = {(time_t) (rest / 1000), (long) (rest % 1000) * 1000000};
+        (void) nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+int reader_start(top_read_fn *read, const struct top_source *source, unsigned rest_ms,
+                 struct reader **ret, struct err *err) {
+    struct reader *r = calloc(1, sizeof(*r));
+    sigset_t all, before;
+    pthread_t thread;
+
+    if (!r)
+        return err_errno(err, ENOMEM, "cannot read again and again");
+    *r = (struct reader){.read = read, .source = *source, .rest_ms = rest_ms};
+    r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    (void) pthread_mutex_init(&r->lock, NULL);
+    /* Signals are the screen's. */
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = r->event < 0 ? errno : pthread_create(&thread, NULL, run, r);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        free(r);
+        return err_errno(err, error, "cannot read again and again");
+    }
+    *ret = r;
+    return 0;
+}
+
+int reader_fd(const struct reader *reader) {
+    return reader->event;
+}
+
+bool reader_take(struct reader *reader, struct top_data *ret, char trouble[static ERR_TEXT_MAX]) {
+    uint64_t count;
+
+    (void) !read(reader->event, &count, sizeof(count));
+    (void) pthread_mutex_lock(&reader->lock);
+    bool is_fresh = reader->is_fresh;
+    memcpy(trouble, reader->trouble, ERR_TEXT_MAX);
+    if (is_fresh) {
+        *ret = reader->data;
+        reader->data = (struct top_data){0};
+        reader->is_fresh = false;
+    }
+    (void) pthread_mutex_unlock(&reader->lock);
+    return is_fresh;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot top`: cards, containers, nodes and pods that wait, on one screen. */
+
+#include <inttypes.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/args.h"
+#include "cli/kubectl_options.h"
+#include "cli/top/more.h"
+#include "cli/top/reader.h"
+#include "cli/top/screen.h"
+#include "cli/top/terminal.h"
+
+#define FILTER_MAX 64
+#define HEAD_LINES 2 /* the sum and the views, on a screen that has room */
+#define MORE_MAX ((size_t) 1 << 20)
+
+static struct top_source arg_source = {.system = "aliquot-system"};
+static const char *arg_view = "cards", *arg_sort, *arg_filter = "";
+static uint32_t arg_interval = 2;
+static bool arg_once, arg_local;
+
+enum mode { MODE_TABLE, MODE_FILTER, MODE_TEXT };
+
+struct ui {
+    struct top_data data;
+    struct top_rows rows;
+    char trouble[ERR_TEXT_MAX];
+    const struct top_view *view;
+    size_t sorted[TOP_VIEWS];
+    bool reversed[TOP_VIEWS];
+    char filter[FILTER_MAX];
+    char chosen_name[256]; /* first cell of the row that is marked, as readings change its place */
+    size_t chosen, first;
+    enum mode mode;
+    struct buf text; /* of MODE_TEXT */
+    size_t text_first;
+    struct screen screen;
+};
+
+static const char help[] =
+    "1 2 3 4, tab   cards, containers, nodes, waiting pods\n"
+    "up, down, page, home, end, j, k   move\n"
+    "enter   more of the row: `aliquot explain` of a pod, `aliquot inspect` of a card or a node\n"
+    "s   sort by the next column;  r   the other way round\n"
+    "/   show only rows with a text; escape ends it\n"
+    "q   quit\n\n"
+    "CORE and MEMORY: what is given out of a card or a node, and what a container may use.\n"
+    "USED: memory in use; UNUSED: what a container has and does not use. BUSY: load of the card.\n"
+    "A '-' is a figure that is not to be had: the agent does not answer, or the driver does not "
+    "tell.\n";
+
+/* ---- rows ---- */
+
+static size_t view_index(const struct ui *ui) {
+    return (size_t) (ui->view - top_views);
+}
+
+static void note_chosen(struct ui *ui) {
+    const char *name = ui->chosen < ui->rows.n ? ui->rows.list[ui->chosen].cells[0].text : "";
+
+    (void) snprintf(ui->chosen_name, sizeof(ui->chosen_name), "%s", name);
+}
+
+/* After a reading, or another view, order or filter. */
+static void make_rows(struct ui *ui) {
+    size_t at = view_index(ui);
+
+    top_rows_done(&ui->rows);
+    (void) top_rows_make(ui->view, &ui->data, ui->filter, ui->sorted[at], ui->reversed[at],
+                         &ui->rows);
+    for (size_t i = 0; i < ui->rows.n; i++)
+        if (strcmp(ui->rows.list[i].cells[0].text, ui->chosen_name) == 0) {
+            ui->chosen = i;
+            return;
+        }
+    if (ui->chosen >= ui->rows.n)
+        ui->chosen = ui->rows.n > 0 ? ui->rows.n - 1 : 0;
+    note_chosen(ui);
+}
+
+static void show_view(struct ui *ui, size_t view) {
+    ui->view = &top_views[view];
+    ui->chosen = ui->first = 0;
+    ui->chosen_name[0] = '\0';
+    make_rows(ui);
+}
+
+/* ---- drawing ---- */
+
+static void put_sum(struct ui *ui) {
+    uint64_t core = 0, taken_core = 0, memory = 0, taken_memory = 0;
+    size_t well = 0;
+    char text[256];
+
+    for (size_t i = 0; i < ui->data.ncards; i++) {
+        const struct top_card *c = &ui->data.cards[i];
+        core += c->core;
+        taken_core += c->taken_core;
+        memory += c->memory;
+        taken_memory += c->taken_memory;
+        well += strcmp(c->state, "Healthy") == 0;
+    }
+    (void) snprintf(
+        text, sizeof(text),
+        "%zu GPUs, %zu healthy; given out: %.0f%% compute, %.0f%% memory; %zu pods wait",
+        ui->data.ncards, well, core ? 100.0 * (double) taken_core / (double) core : 0,
+        memory ? 100.0 * (double) taken_memory / (double) memory : 0, ui->data.nwaiting);
+    screen_line(&ui->screen, false);
+    screen_put(&ui->screen, text, 0, false, STYLE_PLAIN);
+}
+
+static void put_views(struct ui *ui) {
+    screen_line(&ui->screen, false);
+    for (size_t i = 0; i < TOP_VIEWS; i++) {
+        char text[32];
+        (void) snprintf(text, sizeof(text), " %zu %s ", i + 1, top_views[i].name);
+        screen_put(&ui->screen, text, 0, false,
+                   &top_views[i] == ui->view ? STYLE_CHOSEN : STYLE_PLAIN);
+    }
+    if (ui->filter[0] || ui->mode == MODE_FILTER) {
+        screen_put(&ui->screen, "  /", 0, false, STYLE_PLAIN);
+        screen_put(&ui->screen, ui->filter, 0, false, STYLE_TITLE);
+        screen_put(&ui->screen, ui->mode == MODE_FILTER ? "_" : "", 0, false, STYLE_PLAIN);
+    }
+}
+
+static void put_foot(struct ui *ui) {
+    char text[ERR_TEXT_MAX + 64];
+
+    if (ui->trouble[0])
+        (void) snprintf(text, sizeof(text), "not read again: %s", ui->trouble);
+    else if (ui->data.trouble[0])
+        (void) snprintf(text, sizeof(text), "%s", ui->data.trouble);
+    else if (ui->data.silent > 0)
+        (void) snprintf(text, sizeof(text), "%zu agents do not answer", ui->data.silent);
+    else
+        (void) snprintf(text, sizeof(text),
+                        "q quit  1-4 views  enter more  s sort  r reverse  / filter  ? help");
+    screen_line(&ui->screen, false);
+    screen_put(&ui->screen, text, 0, false, ui->trouble[0] ? STYLE_TITLE : STYLE_PLAIN);
+}
+
+/* Lines between `head` and the foot are filled with the text, wrapped. */
+static void put_text(struct ui *ui, int lines) {
+    const char *at = buf_str(&ui->text);
+    size_t line = 0;
+
+    for (int shown = 0; *at && shown < lines;) {
+        size_t len = strcspn(at, "\n"), fits = screen_fit(&ui->screen, at);
+        size_t n = fits < len ? fits : len;
+        char *part = strndup(at, n);
+        if (part && line++ >= ui->text_first) {
+            screen_line(&ui->screen, false);
+            screen_put(&ui->screen, part, 0, false, STYLE_PLAIN);
+            shown++;
+        }
+        free(part);
+        at += n;
+        at += *at == '\n' && n == len;
+    }
+}
+
+static void draw(struct ui *ui) {
+    int width, height;
+
+    terminal_size(&width, &height);
+    screen_begin(&ui->screen, true, width, height);
+    int head = height > HEAD_LINES + 4 ? HEAD_LINES : 0, foot = height > 3;
+    if (head > 0) {
+        put_sum(ui);
+        put_views(ui);
+    }
+    int lines = height - head - foot - 1;
+    size_t room = lines > 1 ? (size_t) lines : 1;
+    if (ui->chosen < ui->first)
+        ui->first = ui->chosen;
+    if (ui->chosen >= ui->first + room)
+        ui->first = ui->chosen - room + 1;
+    if (ui->mode == MODE_TEXT)
+        put_text(ui, lines + 1);
+    else
+        screen_table(&ui->screen, ui->view, &ui->rows, ui->first, room, ui->chosen,
+                     ui->sorted[view_index(ui)]);
+    while (ui->screen.line < height - foot)
+        screen_line(&ui->screen, false);
+    if (foot)
+        put_foot(ui);
+    screen_end(&ui->screen);
+    (void) !write(STDOUT_FILENO, buf_str(&ui->screen.out), ui->screen.out.len);
+}
+
+/* ---- keys ---- */
+
+static void move(struct ui *ui, int key) {
+    int width, height;
+
+    terminal_size(&width, &height);
+    size_t page = height > 5 ? (size_t) height - 5 : 1, last = ui->rows.n > 0 ? ui->rows.n - 1 : 0;
+    size_t *at = ui->mode == MODE_TEXT ? &ui->text_first : &ui->chosen;
+    if (ui->mode == MODE_TEXT)
+        last = ui->text.len > 0 ? ui->text.len / 2 : 0;
+    if (key == KEY_UP || key == KEY_PAGE_UP) {
+        size_t step = key == KEY_UP ? 1 : page;
+        *at = *at > step ? *at - step : 0;
+    } else if (key == KEY_DOWN || key == KEY_PAGE_DOWN) {
+        size_t step = key == KEY_DOWN ? 1 : page;
+        *at = last - *at > step ? *at + step : last;
+    } else {
+        *at = key == KEY_FIRST ? 0 : last;
+    }
+    if (ui->mode != MODE_TEXT)
+        note_chosen(ui);
+}
+
+static void show_text(struct ui *ui) {
+    ui->mode = MODE_TEXT;
+    ui->text_first = 0;
+}
+
+static void show_more(struct ui *ui) {
+    if (ui->chosen >= ui->rows.n || arg_local)
+        return;
+    buf_reset(&ui->text);
+    more_of(&ui->rows.list[ui->chosen], arg_source.system, &ui->text);
+    show_text(ui);
+}
+
+static void sort_next(struct ui *ui) {
+    size_t at = view_index(ui);
+
+    ui->sorted[at] = (ui->sorted[at] + 1) % ui->view->ncolumns;
+    ui->reversed[at] = false;
+    make_rows(ui);
+}
+
+static void edit_filter(struct ui *ui, int key) {
+    size_t len = strlen(ui->filter);
+
+    if (key == KEY_ESCAPE)
+        len = 0;
+    if (key == KEY_ESCAPE || key == '\n' || key == '\r')
+        ui->mode = MODE_TABLE;
+    else if ((key == 127 || key == '\b') && len > 0)
+        len--;
+    else if (key >= ' ' && key < 127 && len + 1 < sizeof(ui->filter))
+        ui->filter[len++] = (char) key;
+    ui->filter[len] = '\0';
+    make_rows(ui);
+}
+
+/* False: the user quits. */
+static bool obey_table(struct ui *ui, int key) {
+    size_t at = view_index(ui);
+
+    if (key == 'q' || key == 'Q')
+        return false;
+    if (key >= '1' && key < '1' + TOP_VIEWS)
+        show_view(ui, (size_t) (key - '1'));
+    else if (key == '\t')
+        show_view(ui, (at + 1) % TOP_VIEWS);
+    else if (key == 's')
+        sort_next(ui);
+    else if (key == 'r') {
+        ui->reversed[at] = !ui->reversed[at];
+        make_rows(ui);
+    } else if (key == '/') {
+        ui->mode = MODE_FILTER;
+    } else if (key == KEY_ESCAPE) {
+        ui->filter[0] = '\0';
+        make_rows(ui);
+    } else if (key == '?') {
+        buf_reset(&ui->text);
+        buf_puts(&ui->text, help);
+        show_text(ui);
+    } else if (key == '\n' || key == '\r') {
+        show_more(ui);
+    }
+    return true;
+}
+
+static bool obey(struct ui *ui, int key) {
+    if (key == KEY_END)
+        return false;
+    if (ui->mode == MODE_FILTER && key < KEY_UP) {
+        edit_filter(ui, key);
+        return true;
+    }
+    if (key == KEY_ESCAPE && ui->mode == MODE_FILTER) {
+        edit_filter(ui, key);
+        return true;
+    }
+    if (key == 'j' || key == 'k')
+        key = key == 'j' ? KEY_DOWN : KEY_UP;
+    if (key >= KEY_UP && key <= KEY_LAST) {
+        move(ui, key);
+        return true;
+    }
+    if (ui->mode != MODE_TEXT)
+        return obey_table(ui, key);
+    if (key == 'q' || key == '\n' || key == '\r' || key == KEY_ESCAPE || key == '?')
+        ui->mode = MODE_TABLE;
+    return true;
+}
+
+/* ---- the command ---- */
+
+static void ui_done(struct ui *ui) {
+    top_rows_done(&ui->rows);
+    top_data_done(&ui->data);
+    buf_done(&ui->text);
+    buf_done(&ui->screen.out);
+}
+
+static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
+    int width = 0, height = 0;
+
+    if (is_terminal)
+        terminal_size(&width, &height);
+    screen_begin(&ui->screen, false, width, 0);
+    screen_table(&ui->screen, ui->view, &ui->rows, 0, ui->rows.n, SIZE_MAX,
+                 ui->sorted[view_index(ui)]);
+    screen_end(&ui->screen);
+    if (ui->data.trouble[0])
+        fprintf(stderr, "aliquot top: %s\n", ui->data.trouble);
+    if (ui->data.silent > 0)
+        fprintf(stderr, "aliquot top: %zu agents do not answer\n", ui->data.silent);
+    if (buf_error(&ui->screen.out) < 0 || fputs(buf_str(&ui->screen.out), stdout) < 0)
+        return err_errno(err, EIO, "cannot print");
+    return 0;
+}
+
+static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
+    struct reader *reader;
+    int key = KEY_NONE;
+    int r = reader_start(read, &arg_source, arg_interval * 1000, &reader, err);
+
+    if (r < 0)
+        return r;
+    r = terminal_enter();
+    if (r < 0)
+        return err_errno(err, -r, "cannot use the terminal");
+    do {
+        struct top_data fresh;
+        if (reader_take(reader, &fresh, ui->trouble)) {
+            top_rows_done(&ui->rows);
+            top_data_done(&ui->data);
+            ui->data = fresh;
+            make_rows(ui);
+        }
+        draw(ui);
+        key = terminal_key(reader_fd(reader), -1);
+    } while (key == KEY_NONE || obey(ui, key));
+    terminal_leave();
+    return 0;
+}
+
+static int find_view(const char *name, struct ui *ui, struct err *err) {
+    for (size_t i = 0; i < TOP_VIEWS; i++) {
+        ui->sorted[i] = top_views[i].sorted;
+        if (strcmp(top_views[i].name, name) == 0)
+            ui->view = &top_views[i];
+    }
+    if (!ui->view)
+        return err_set(err, EINVAL, "no view '%s', only cards, containers, nodes and waiting",
+                       name);
+    for (size_t i = 0; arg_sort && i < ui->view->ncolumns; i++)
+        if (strcasecmp(ui->view->columns[i].title, arg_sort) == 0) {
+            ui->sorted[view_index(ui)] = i;
+            return 0;
+        }
+    return arg_sort ? err_set(err, EINVAL, "view %s has no column '%s'", name, arg_sort) : 0;
+}
+
+static int top(struct ui *ui, struct err *err) {
+    top_read_fn *read = arg_local ? top_read_local : top_read_cluster;
+    bool is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+
+    (void) setlocale(LC_CTYPE, "");
+    /* The first reading is without the screen: a login can ask for something. */
+    int r = read(&arg_source, &ui->data, err);
+    if (r < 0)
+        return r;
+    make_rows(ui);
+    if (arg_once || !is_terminal)
+        return print_once(ui, isatty(STDOUT_FILENO), err);
+    return run_screen(ui, read, err);
+}
+
+int cmd_top(int argc, char **argv) {
+    static const struct opt options[] = {
+        {"once", '1', NULL, "print one frame and end (the default without a terminal)", opt_flag,
+         &arg_once},
+        {"view", 0, "NAME", "cards (the default), containers, nodes or waiting", opt_string,
+         &arg_view},
+        {"sort", 's', "COLUMN", "sort by the column of this title", opt_string, &arg_sort},
+        {"filter", 'f', "TEXT", "only rows with this text", opt_string, &arg_filter},
+        {"interval", 'i', "SECONDS", "rest between two readings (default 2)", opt_u32,
+         &arg_interval},
+        {"local", 'l', NULL, "the GPUs of this machine and the `aliquot run`s of this user",
+         opt_flag, &arg_local},
+        {"namespace", 'n', "NAME", "only what pods of this namespace have", opt_string,
+         &arg_source.namespace},
+        {"all-namespaces", 'A', NULL, "what all pods have (the default)", kubectl_all_namespaces,
+         &arg_source.namespace},
+        {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
+         &arg_source.system},
+        KUBECTL_OPTIONS,
+        OPT_END,
+    };
+    static const struct opt_usage usage = {
+        .synopsis = "aliquot top [options]",
+        .purpose =
+            "Shows GPUs, containers, nodes and waiting pods on a screen; `?` lists its keys.",
+        .epilog =
+            "Uses kubectl (or $KUBECTL) with your context. NO_COLOR in the environment: bars "
+            "without\n"
+            "colours. Exit status: 0; 1 when the cluster or the driver does not answer; 2 for "
+            "wrong\n"
+            "arguments.",
+    };
+    _cleanup_(ui_done) struct ui ui = {.text = BUF_INIT(MORE_MAX)};
+    struct err err;
+
+    int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
+    if (r == 0)
+        r = find_view(arg_view, &ui, &err);
+    bool understood = r == 0;
+    if (understood) {
+        (void) snprintf(ui.filter, sizeof(ui.filter), "%s", arg_filter);
+        r = top(&ui, &err);
+    }
+    return args_exit("top", r, understood, &err);
+}

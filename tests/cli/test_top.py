@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot top` on a terminal: what a terminal emulator shows, and what is left of it at the end."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pyte
+import pytest
+
+from test_inspect import AGENTS, GPUS, UNSCHEDULABLE, Cluster, GiB, gpu, pod, uuid
+
+WAITING = "get pods -A --field-selector=spec.nodeName= -o json"
+USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-b:9400/proxy/usage"
+UP, DOWN, END = "\033[A", "\033[B", "\033[F"
+
+
+@pytest.fixture
+def cluster(aliquot, tmp_path):
+    made = Cluster(aliquot, tmp_path)
+    holders = [{"podUID": "u1", "container": "main", "memoryDriver": 15 * GiB, "coreUsed": 45},
+               {"podUID": "u2", "container": "main", "memoryDriver": 512 << 20, "coreUsed": 1}]
+    page = {"gpus": [{"uuid": uuid("b", 0), "memoryUsed": 16 * GiB, "utilization": 46, "holders": holders},
+                     {"uuid": uuid("b", 1), "memoryUsed": 0, "utilization": 0, "holders": []}]}
+    waits = pod("large", core="200", conditions=[dict(UNSCHEDULABLE, message="0/2 nodes \033[31mare\x07 available")])
+    waits["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    made.answers.update({
+        AGENTS: {"items": [{"metadata": {"name": "agent-b"}, "spec": {"nodeName": "b"}}]}, USAGE: page,
+        WAITING: {"items": [waits, pod("plain", core=None)]},
+        "get pod large -n team -o json": waits})
+    # A fake that reads its answers anew for each request.
+    made.kubectl.write_text(made.kubectl.read_text().replace(
+        "return answers.get(", "return json.load(open(where + '/answers.json')).get("))
+    return made
+
+
+def say(cluster):
+    (cluster.where / "new").write_text(json.dumps(cluster.answers))
+    os.replace(cluster.where / "new", cluster.where / "answers.json")
+
+
+def once(cluster, *words, status=0):
+    done = cluster.run("top", *words)
+    assert done.returncode == status, done
+    return done
+
+
+class Terminal:
+    """A program on a terminal."""
+
+    def __init__(self, argv, env, columns, lines):
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.master, self.slave = pty.openpty()
+        self.resize(columns, lines, None)
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen(argv, env=env, stdin=self.slave, stdout=self.slave, stderr=self.slave,
+                                        start_new_session=True)
+
+    def resize(self, columns, lines, process):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.screen.resize(lines, columns)
+        if process:
+            process.send_signal(signal.SIGWINCH)    # it has no controlling terminal
+
+    def read(self, seconds):
+        if select.select([self.master], [], [], seconds)[0]:
+            data = os.read(self.master, 65536)
+            self.raw += data
+            self.stream.feed(data)
+
+    def until(self, what, done, seconds=60):
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, f"not within {seconds} s: {what}\n" + self.text()
+            self.read(0.1)
+
+    def text(self):
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def shows(self, *texts):
+        for text in texts:
+            self.until(text, lambda: text in self.text())
+
+    def line(self, text):
+        return next(line for line in self.screen.display if text in line)
+
+    def chosen(self):
+        """The line that is marked, without titles and views."""
+        return next((self.screen.display[y] for y in range(self.screen.lines)
+                     if all(self.screen.buffer[y][x].reverse for x in range(self.screen.columns))), "")
+
+    def press(self, keys):
+        os.write(self.master, keys.encode())
+
+    def is_as_before(self):
+        now = termios.tcgetattr(self.slave)
+        left = self.raw.decode(errors="replace")
+        return now == self.before and left.rindex("\033[?1049l") > left.rindex("\033[?1049h") \
+            and left.rindex("\033[?25h") > left.rindex("\033[?25l") and left.rindex("\033[?7h") > left.rindex("\033[?7l")
+
+
+@contextlib.contextmanager
+def opened(argv, columns=80, lines=24, **env):
+    terminal = Terminal(argv, {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm", **env}, columns, lines)
+    try:
+        yield terminal
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.master)
+        os.close(terminal.slave)
+
+
+def top(cluster, *words, columns=80, lines=24, **env):
+    say(cluster)
+    return opened([cluster.aliquot, "top", *words], columns, lines, KUBECTL=str(cluster.kubectl), ANSWERS=str(cluster.where), **env)
+
+
+# ---- one frame ----
+
+def test_one_frame(cluster):
+    """Without a terminal, and which card is the fullest is its first line."""
+    lines = once(cluster).stdout.splitlines()
+    assert lines[0].split() == "GPU CORE MEMORY USED BUSY PODS STATE MODEL".split()
+    assert [line.split()[0] for line in lines[1:]] == ["b-00", "a-00", "b-01"]
+    assert re.findall(r"\d+%", lines[1]) == ["60%", "76%", "20%", "46%"] and "NVIDIA H100" in lines[1]
+    assert "\033" not in "".join(lines)
+
+
+def test_who_wastes_most(cluster):
+    lines = once(cluster, "--view", "containers", "--sort", "unused").stdout.splitlines()
+    assert "team/train (main)" in lines[1] and "45 GiB" in lines[1] and "25%" in lines[1]
+    assert [line.split()[0] for line in lines[1:]] == ["team/train", "team/web", "other/old"]
+
+
+def test_nodes_and_waiting(cluster):
+    lines = once(cluster, "--view", "nodes").stdout.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["b", "2"], ["a", "1"]]
+    assert "1 not healthy" in lines[2] and re.findall(r"\d+%", lines[1]) == ["30%", "38%", "10%", "23%"]
+    (title, line) = once(cluster, "--view", "waiting").stdout.splitlines()
+    assert line.startswith("team/large") and "2 whole" in line and line.endswith("0/2 nodes ?[31mare? available")
+
+
+def test_filter_and_namespace(cluster):
+    assert len(once(cluster, "--filter", "B-0").stdout.splitlines()) == 3
+    cluster.answers["get --raw /api/v1/namespaces/team/pods?fieldSelector=spec.nodeName%3D"] = cluster.answers[WAITING]
+    shown = once(cluster, "--view", "containers", "-n", "team").stdout
+    assert "team/web" in shown and "other" not in shown
+
+
+def test_what_cannot_be_read_is_said(cluster):
+    """A user who may read the cards and nothing else sees the cards."""
+    cluster.answers.update({AGENTS: "error: pods is forbidden", WAITING: "error: pods is forbidden"})
+    done = once(cluster)
+    assert done.stderr == "aliquot top: no figures of use: pods is forbidden; no waiting pods: pods is forbidden\n"
+    assert "b-00" in done.stdout
+    cluster.answers["get gpus.elasticgpu.io -o json"] = "error: gpus is forbidden"
+    assert once(cluster, status=1).stderr == "aliquot top: gpus is forbidden\n"
+
+
+@pytest.mark.parametrize("words, text", [
+    (["--view", "x"], "no view 'x'"), (["--sort", "x"], "no column 'x'"), (["x"], "unexpected argument")])
+def test_wrong_use(cluster, words, text):
+    assert text in once(cluster, *words, status=2).stderr
+
+
+# ---- on a terminal ----
+
+def test_the_screen(cluster):
+    with top(cluster) as t:
+        t.shows("3 GPUs, 2 healthy", "b-00", "? help")
+        assert t.chosen().startswith("b-00") and "given out: 27% compute" in t.text()
+        assert "███░" in t.line("b-00")
+        t.press(DOWN)
+        t.until("the next row", lambda: t.chosen().startswith("a-00"))
+        t.press("s")        # by use
+        t.until("another order", lambda: t.screen.display[3].startswith("b-00") and t.screen.display[4].startswith("b-01"))
+        assert t.chosen().startswith("a-00")        # it stays chosen
+        t.press("r")
+        t.until("the other way round", lambda: t.screen.display[3].startswith("a-00"))
+        t.press("2")
+        t.shows("team/train (main)", "UNUSED")
+        t.press("/web\n")
+        t.until("one row", lambda: "train" not in t.text() and "team/web" in t.text())
+        t.press("\033")
+        t.shows("team/train")
+        t.press("?")
+        t.shows("the other way round")
+        t.press("q\t")
+        t.shows("not healthy")
+        t.press("q")
+        t.until("its end", lambda: t.process.poll() is not None)
+        t.read(1)
+        assert t.process.returncode == 0 and t.is_as_before()
+
+
+def test_enter_explains(cluster):
+    with top(cluster, "--view", "waiting") as t:
+        t.shows("team/large")
+        t.press("\n")
+        t.shows("Pod team/large is pending.", "It waits since 2026-01-01T00:00:00Z", "aliquot-scheduler does not answer")
+        t.press("\n4")
+        t.shows("REASON")
+        t.press("1\n")
+        t.shows("MODEL / HOLDER", "team/train (main)")
+
+
+def test_readings_follow(cluster):
+    with top(cluster) as t:
+        t.shows("b-00")
+        cluster.answers["get gpus.elasticgpu.io -o json"] = "error: away"
+        say(cluster)
+        t.shows("not read again: away", "b-00")
+        cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [gpu("c", 0, (100, "80Gi"))]}
+        say(cluster)
+        t.shows("c-00", "1 GPUs, 1 healthy", "? help")
+
+
+@pytest.mark.parametrize("columns, lines", [(80, 24), (200, 50), (40, 10), (20, 5), (10, 24), (10, 3), (1, 1)])
+def test_sizes(cluster, columns, lines):
+    """Every view fits: no line is longer than the screen, and the chosen row is to be seen."""
+    with top(cluster, columns=columns, lines=lines) as t:
+        for key, row in ("1", "b-00"), ("2", "team/"), ("3", "b"), ("4", "team/"):
+            t.press(key)
+            t.until("the chosen row", lambda: t.chosen().startswith(row[:columns]))
+        t.press("?")
+        t.read(0.2)
+        t.press("qq")
+        t.until("its end", lambda: t.process.poll() is not None)
+        assert t.process.returncode == 0
+
+
+def test_another_size(cluster):
+    with top(cluster) as t:
+        t.shows("MODEL" if t.screen.columns > 90 else "BUSY")
+        t.resize(10, 12, t.process)
+        t.until("a narrow screen", lambda: t.chosen().strip() == "b-00" or t.chosen().startswith("b-00"))
+        assert "BUSY" not in t.text()
+        t.resize(120, 30, t.process)
+        t.shows("NVIDIA H100", "? help")
+
+
+def test_without_colors(cluster):
+    for env, colored in ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True):
+        with top(cluster, **env) as t:
+            t.shows("b-00")
+            assert bool(re.search(rb"\033\[3[0-9]m", t.raw)) == colored
+
+
+def test_another_character_set(cluster):
+    with top(cluster, LC_ALL="C") as t:
+        t.shows("###.")
+        assert t.raw.isascii()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV])
+def test_the_terminal_is_itself_after_any_end(cluster, number):
+    with top(cluster) as t:
+        t.shows("? help")
+        assert termios.tcgetattr(t.slave) != t.before
+        t.process.send_signal(number)
+        t.until("its end", lambda: t.process.poll() is not None)
+        t.read(1)
+        assert t.process.returncode == -number and t.is_as_before()
+
+
+def test_a_stop(cluster):
+    """Ctrl-Z gives the terminal back, and fg takes it again."""
+    with top(cluster) as t:
+        t.shows("? help")
+        t.process.send_signal(signal.SIGTSTP)
+        t.until("it gives the terminal back", lambda: b"\033[?1049l" in t.raw and termios.tcgetattr(t.slave) == t.before)
+        t.process.send_signal(signal.SIGCONT)
+        t.until("it goes on", lambda: termios.tcgetattr(t.slave) != t.before)
+        t.press("2")
+        t.shows("team/train")
+
+
+# ---- this machine ----
+
+def test_local(aliquot, tmp_path):
+    """The cards of a simulated machine, and a run on one of them."""
+    script = """set -e
+        mkfifo up
+        aliquot run --memory 20Gi --core 30 --gpu 1 -- sh -c 'echo >up; exec sleep 60' &
+        read -r _ <up
+        aliquot top --local
+        aliquot top --local --view containers
+        aliquot top --local --view nodes
+        kill $!
+        """
+    env = {**os.environ, "PATH": f"{pathlib.Path(aliquot).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([aliquot, "sim", "--gpus", "2", "--", "sh", "-c", script], text=True, capture_output=True, timeout=120,
+                          env=env, cwd=tmp_path)
+    assert done.returncode == 0, done
+    _, taken, idle, _, run, _, node = done.stdout.splitlines()
+    assert taken.split()[0] == "1" and re.findall(r"\d+%", taken) == ["30%", "25%", "0%", "0%"], done.stdout
+    assert idle.split()[0] == "0" and re.findall(r"\d+%", idle) == ["0%", "0%", "0%", "0%"]
+    assert run.split()[0] == "run" and "30%" in run and "20 GiB" in run
+    assert node.startswith("this machine") and re.findall(r"\d+%", node) == ["15%", "13%", "0%", "0%"]
+
+
+def test_no_driver(aliquot):
+    done = subprocess.run([aliquot, "top", "--local"], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 1 and "no NVIDIA driver" in done.stderr
