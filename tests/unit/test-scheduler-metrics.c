@@ -107,6 +107,7 @@ static const struct expected full[] = {
     {"aliquot_scheduler_stands_back", "1"},
     {"aliquot_scheduler_objects_refused_total", "27"},
     {"aliquot_scheduler_time_to_bind_seconds", "44.5"},
+    {"aliquot_scheduler_nodes_out_of_service", "1"},
     {"aliquot_scheduler_gpus_free", "1"},
     {"aliquot_scheduler_largest_share_percent", "100"},
     {"aliquot_scheduler_largest_share_memory_bytes", "200"},

@@ -46,8 +46,12 @@ static void collect_cards(const struct state *state, struct scheduler_samples *r
 
 /* What still fits on the node's cards. */
 static void collect_room(const struct state_node *node, struct scheduler_sample *ret) {
-    if (!node->exists || state_node_absent(node) != PLACE_OK)
+    if (!node->exists)
         return;
+    if (state_node_absent(node) != PLACE_OK) {
+        ret->absent_nodes++;
+        return;
+    }
     for (uint32_t i = 0; i < node->ncards; i++) {
         const struct place_card *card = &node->place[i];
         if (!card->healthy)
@@ -217,11 +221,11 @@ static int collect_quotas(const struct quotas *quotas, struct scheduler_samples 
 static int collect_cluster(struct scheduler *s, struct scheduler_samples *ret) {
     struct scheduler_sample *sum = &ret->scheduler;
     sum->free_cards = sum->largest_memory = METRIC_UNKNOWN_64;
-    sum->largest_core = METRIC_UNKNOWN_32;
+    sum->largest_core = sum->absent_nodes = METRIC_UNKNOWN_32;
     sum->wanted_cards = NAN;
     if (!scheduler_is_ready(s))
         return 0;
-    sum->free_cards = sum->largest_memory = sum->largest_core = 0;
+    sum->free_cards = sum->largest_memory = sum->largest_core = sum->absent_nodes = 0;
     for (const struct state_node *node = s->state->nodes; node; node = node->hh.next)
         collect_room(node, sum);
     collect_wanted(s, sum);

@@ -75,7 +75,7 @@ struct scheduler_sample {
     bool ready, acts;
     struct prom_histogram waits;
     uint64_t free_cards, largest_memory;
-    uint32_t largest_core;
+    uint32_t largest_core, absent_nodes;
     double wanted_cards;
     uint64_t overcommitted, memory_free;
     uint32_t preemptors;
