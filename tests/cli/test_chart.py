@@ -433,6 +433,13 @@ EFFECTS = {
     "scheduler.updateStrategy": ({"type": "Recreate"}, in_scheduler("spec.strategy", {"type": "Recreate"})),
     "scheduler.metricsPort": (9500, in_scheduler(OPTIONS, option("--metrics-listen=:9500"))),
     "scheduler.extraArgs": (["--placement-policy=esc"], in_scheduler(OPTIONS, option("--placement-policy=esc"))),
+    "monitoring.podMonitor": (True, {f"PodMonitor aliquot-{part}": ("spec.podMetricsEndpoints.0.honorLabels", True)
+                                     for part in ("agent", "scheduler")}),
+    "monitoring.prometheusRule": (True, {"PrometheusRule aliquot": ("spec.groups.0.name", "aliquot")}),
+    "monitoring.dashboards": (True, {f"ConfigMap aliquot-dashboard-{name}": ("metadata.labels.grafana_dashboard", "1")
+                                     for name in ("cluster", "node", "namespace", "pod", "scheduler")}),
+    "monitoring.labels": ({"release": "prometheus"}, {name: ("metadata.labels.release", "prometheus") for name in (
+        "PodMonitor aliquot-agent", "PodMonitor aliquot-scheduler", "PrometheusRule aliquot")}),
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
@@ -444,6 +451,7 @@ OTHERWISE = {"crds.keep": False, "uninstall.check": False, "uninstall.clean": Fa
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
 BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
+           "monitoring.labels": {"monitoring.podMonitor": True, "monitoring.prometheusRule": True},
            **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}
 
 
@@ -492,6 +500,27 @@ def test_a_value_has_its_effect(name, render):
         assert one not in before or not is_as(at(before[one], place), wanted), at(before[one], place)
     differing = {one for one in {*before, *after} if before.get(one) != after.get(one)}
     assert differing == effects.keys() or MORE in effects and differing > effects.keys() - {MORE}
+
+
+MONITORING = "monitoring.podMonitor=true,monitoring.prometheusRule=true,monitoring.dashboards=true"
+
+
+def test_monitoring_is_what_the_chart_makes(programs, render):
+    """What Prometheus and Grafana fill in is not filled in by helm."""
+    wanted = of_directory(programs, TOP / "deploy/monitoring")
+    made = render(*AS_DIRECTORIES, "--set", MONITORING)
+    assert len(wanted) == 8
+    for name, one in wanted.items():
+        assert made[name] == one, name
+    assert made.keys() - wanted.keys() == render(*AS_DIRECTORIES).keys()
+
+
+def test_monitoring_of_another_port_and_namespace(render):
+    made = render("--namespace", "gpus", "--set", f"{MONITORING},scheduler.metricsPort=9500")
+    rules = made["PodMonitor", "gpus", "aliquot-scheduler"]["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    assert [rule["replacement"] for rule in rules if "replacement" in rule] == ["$1:9500", "[$1]:9500"]
+    assert "aliquot-system" not in json.dumps(list(made.values()))
+    assert ("PodMonitor", "gpus", "aliquot-scheduler") not in render("--namespace", "gpus", "--set", f"{MONITORING},scheduler.metricsPort=0")
 
 
 def test_any_namespace(render):

@@ -55,7 +55,7 @@ MADE = ("deploy/base", "charts/aliquot/templates")
 
 
 def copy_sources(directory):
-    for part in ("deploy", "charts", "meson.build", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
+    for part in ("deploy", "charts", "meson.build", "scripts/manifests", "scripts/dashboards.py", "src/model/dialects.def", "src/model/placement_policies.h",
                  "src/share/compute_policies.h", "docs/dialects.md"):
         (directory / part).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, directory / part)
@@ -135,8 +135,9 @@ def test_a_mig_profile_can_be_left(tmp_path):
         assert (tmp_path / f"base/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
 
 
-def test_each_project_can_be_left():
+def test_each_project_can_be_left(monkeypatch):
     """PROJECTS has a name of every dialect that the agents do not offer."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)     # it imports its neighbour
     loader = importlib.machinery.SourceFileLoader("manifests", str(SCRIPT))
     manifests = importlib.util.module_from_spec(importlib.util.spec_from_loader("manifests", loader))
     loader.exec_module(manifests)
