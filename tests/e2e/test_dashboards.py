@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers under the names of other projects: each has figures of its own, and HAMi's dashboard finds all that it asks for.
-The scheduler's figures, where Prometheus reads them."""
+The scheduler's figures, where Prometheus reads them; a real Prometheus that scrapes by deploy/monitoring: its dashboards have
+data, and each alert fires when its thing breaks and goes out when that is mended."""
+
+import json
+import math
+import re
 
 import pytest
+import yaml
 
 import kit
+import monitoring
 from kit import CARD, GiB, container, pod
 from test_gates import QUOTAS, set_quota
-from test_oversee import agent_options
+from test_gputime import MS
+from test_oversee import agent_options, forger
 
 # The expressions of HAMi's dashboard, as far as they choose series: names with the labels by which they are filtered, joined
 # or summed, or which are in the legend.
@@ -124,3 +132,119 @@ def test_figures_of_the_scheduler(world, space):
     assert wanted == pytest.approx(2 + 0.9 + (CARD - 4 * GiB) / CARD)
     counts = [of_scheduler(m, "time_to_bind_seconds_count")[()] for m in (before, now)]
     assert counts[1] - counts[0] == 3
+
+
+# ---- deploy/monitoring ----
+
+@pytest.fixture(scope="module")
+def prometheus(world):
+    with monitoring.running(world) as made:
+        yield made
+
+
+def dashboards():
+    """(dashboard, panel, expression, legend) of deploy/monitoring."""
+    for config in yaml.safe_load_all((monitoring.MONITORING / "dashboards.yaml").read_text()):
+        for text in config["data"].values():
+            dashboard = json.loads(text)
+            for panel in dashboard["panels"]:
+                for target in panel["targets"]:
+                    yield dashboard["title"], panel["title"], target["expr"], target["legendFormat"]
+
+
+def as_asked(expression):
+    """With "All" chosen, and an interval that has samples of the short time since Prometheus runs."""
+    return re.sub(r"\$(node|namespace|pod)\b", ".*", expression.replace("$__rate_interval", "20s"))
+
+
+def missing(prometheus):
+    """What is wrong with the panels: without data, or two series of one legend."""
+    for dashboard, panel, expression, legend in dashboards():
+        found = [labels for labels, value in prometheus.query(as_asked(expression)) if not math.isnan(value)]
+        named = {re.sub(r"{{(\w+)}}", lambda m: labels.get(m[1], ""), legend) for labels in found}
+        if not found or len(named) < len(found):
+            yield f"{dashboard}, {panel}: {len(found)} series, {len(named)} legends: {expression}"
+
+
+def test_targets(world, prometheus):
+    """Two replicas in the network of one node are one target; all others are one each."""
+    found = [labels for labels, _ in prometheus.query("up == 1")]
+    replicas = world.scheduler.pods()
+    separate = len(replicas) if "hostNetwork" not in replicas[0]["spec"] else 1
+    assert [one["job"] for one in found].count("aliquot-scheduler") == separate
+    (agent,) = [one for one in found if one["job"] == "aliquot-agent"]
+    assert agent["node"] == world.cluster.node
+    assert prometheus.query("sum(aliquot_scheduler_acts)") == [({}, 1)]
+
+
+def test_every_panel_has_data(world, space, prometheus):
+    """With two pods that compute, one that waits and a quota, of a namespace whose name is that of the pods and not of the agent."""
+    set_quota(space, guaranteed={kit.CORE: "100"}, max={kit.CORE: "150"}, cohort=space.name)
+    space.create(pod("waits", container(core=10, memory=2 * CARD)))
+    space.start_all([pod(name, container(core=40, memory=8 * GiB, argv=["gpu-spin", "2000000"])) for name in ("one", "two")])
+
+    def complete():
+        found = list(missing(prometheus))
+        assert not found, "\n".join(found)
+        return True
+    world.until(complete, 30, "all panels have data", pause=1)
+    spaces = {labels["namespace"] for labels, _ in prometheus.query("aliquot_container_memory_used_bytes")}
+    assert spaces == {space.name}
+
+
+# ---- alerts: each one fires when its thing is broken, and goes out when that is mended ----
+
+def test_alerts_of_cards(world, prometheus):
+    try:
+        world.aliquot("sim", "inject", "xid", "48", "--gpu", "0")
+        world.aliquot("sim", "inject", "lose", "--gpu", "1")
+        for card in "01":
+            prometheus.wait_firing("AliquotCardUnhealthy", gpu=card, node=world.cluster.node)
+        prometheus.wait_firing("AliquotCardFellOffTheBus", gpu="1")
+        assert [labels["gpu"] for labels in prometheus.firing("AliquotCardFellOffTheBus")] == ["1"]
+    finally:
+        world.aliquot("sim", "inject", "reset", "--force", "--gpu", "0")
+        world.aliquot("sim", "inject", "return", "--gpu", "1")
+    for name in ("AliquotCardUnhealthy", "AliquotCardFellOffTheBus"):
+        prometheus.wait_quiet(name)
+
+
+def test_alert_of_a_driver_that_hangs(world, prometheus):
+    with world.driver_hangs("nvmlDeviceGetMemoryInfo*") as wait:
+        wait()
+        prometheus.wait_firing("AliquotDriverHangs", node=world.cluster.node)
+    prometheus.wait_quiet("AliquotDriverHangs")
+
+
+def test_alerts_of_containers(world, space, prometheus):
+    """One holds more than its memory, one takes more than its time, one leaves 28 GiB alone."""
+    space.start_all([forger("memory", "forge", 8 * GiB), pod("idle", container(core=10, memory=28 * GiB)),
+                     pod("time", container(core=20, memory=4 * GiB, argv=["gpu-spin", str(20 * MS), "0", "10000"]))])
+    for name in ("memory", "time"):
+        prometheus.wait_firing("AliquotOveruse", namespace=space.name, pod=name)
+    prometheus.wait_firing("AliquotMemoryIdle", namespace=space.name, pod="idle")
+    assert {labels["pod"] for labels in prometheus.firing("AliquotMemoryIdle")} == {"idle"}
+    space.end("memory", "idle", "time", grace=0)
+    for name in ("AliquotOveruse", "AliquotMemoryIdle"):
+        prometheus.wait_quiet(name)
+
+
+def test_alert_of_an_agent_that_is_away(world, prometheus):
+    process = world.first_process(world.agent.status())
+    world.cluster.on_node(["kill", "-STOP", process])
+    try:
+        prometheus.wait_firing("AliquotAgentAway", node=world.cluster.node)
+    finally:
+        world.cluster.on_node(["kill", "-CONT", process])
+    prometheus.wait_quiet("AliquotAgentAway")
+
+
+def test_alert_without_a_leader(world, prometheus):
+    deployment = "/apis/apps/v1/namespaces/aliquot-system/deployments/aliquot-scheduler"
+    replicas = world.api.get(deployment)["spec"]["replicas"]
+    world.api.patch(deployment, {"spec": {"replicas": 0}})
+    try:
+        prometheus.wait_firing("AliquotSchedulerDoesNotAct")
+    finally:
+        world.api.patch(deployment, {"spec": {"replicas": replicas}})
+    prometheus.wait_quiet("AliquotSchedulerDoesNotAct")
