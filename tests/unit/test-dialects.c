@@ -246,10 +246,11 @@ static const struct readme readmes[] = {
 
 #define READMES (sizeof(readmes) / sizeof(readmes[0]))
 
-/* The names of resources and annotations. */
+/* The names of resources, annotations and variables. */
 static const char *const names[] = {
 #define QUANTITY(id, resource, kind, unit, meaning) resource,
 #define ANNOTATION(id, key, part, meaning) key,
+#define VARIABLE(id, variable, kind, unit, meaning) variable,
 #include "model/dialects.def"
 };
 
@@ -326,8 +327,8 @@ static void test_readmes(void **state) {
     }
 }
 
-/* Each resource and each annotation of the table is in the request of a README, and each dialect in
- * one that is served. */
+/* Each resource, annotation and variable of the table is in the request of a README, and each
+ * dialect in one that is served. */
 static void test_readmes_are_whole(void **state) {
     (void) state;
     bool served[DIALECT_COUNT] = {false};
@@ -343,7 +344,8 @@ static void test_readmes_are_whole(void **state) {
         (void) snprintf(quoted, sizeof(quoted), "\"%s\"", names[n]);
         for (size_t i = 0; i < READMES && !found; i++)
             found = strstr(readmes[i].limits, quoted) ||
-                    (readmes[i].meta && strstr(readmes[i].meta, quoted));
+                    (readmes[i].meta && strstr(readmes[i].meta, quoted)) ||
+                    (readmes[i].env && strstr(readmes[i].env, quoted));
         if (!found)
             fail_msg("readmes: no request by %s", names[n]);
     }
