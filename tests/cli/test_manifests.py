@@ -177,6 +177,21 @@ def test_selecting_annotations_are_documented():
             assert re.search(rf"`{key}`|`{prefix}/[^|]*`{name}`", dialects), key
 
 
+def documented(document, heading):
+    """The names at the begin of the lines of the first table below a heading."""
+    section = re.search(rf"\n#+ {heading}\n(.*?\n\|.*?)\n\n", (TOP / "docs" / document).read_text() + "\n\n", re.S)[1]
+    return {name for first in re.findall(r"^\| (`[^`]+`(?:, `[^`]+`)*)", section, re.M) for name in first.strip("`").split("`, `")}
+
+
+@pytest.mark.parametrize("header, document, heading", [
+    ("src/model/placement_policies.h", "placement.md", "Placement policies"),
+    ("src/share/compute_policies.h", "limits.md", "Policies"),
+])
+def test_policies_are_documented(header, document, heading):
+    names = re.findall(r'^    (?:FIRST|NEXT|LAST)\(\w+, "(.+?)"\)', (TOP / header).read_text(), re.M)
+    assert len(names) > 5 and documented(document, heading) == set(names)
+
+
 @pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/none", ""])
 def test_not_to_be_left(name, tmp_path):
     made = leave(name, tmp_path)

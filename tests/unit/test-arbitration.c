@@ -232,12 +232,15 @@ static void guarantees_by_policy(void **state) {
         {{{SHARE_FIXED, 200, 0}, {SHARE_OFFLINE, 50, 0}, {SHARE_BEST_EFFORT, 50, 0}}, {100, 0, 0}},
     };
 
+    bool met[SHARE_POLICIES] = {false};
+
     (void) state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct arbitration_tenant t[3] = {0};
         uint64_t now = SEC;
 
         for (int k = 0; k < 3; k++) {
+            met[rows[i].of[k].policy] = true;
             t[k].policy = rows[i].of[k].policy;
             t[k].share_percent = rows[i].of[k].percent;
             t[k].weight = rows[i].of[k].weight;
@@ -247,6 +250,9 @@ static void guarantees_by_policy(void **state) {
         for (int k = 0; k < 3; k++)
             assert_int_equal(t[k].state.sure / (RATE_WHOLE / 100), rows[i].sure[k]);
     }
+    for (int policy = 0; policy < SHARE_POLICIES; policy++)
+        if (!met[policy])
+            fail_msg("no row of policy %d", policy);
 }
 
 /* A tenant owes nothing for time that it could have borrowed and did not take. */

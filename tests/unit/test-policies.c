@@ -15,10 +15,19 @@
 
 /* What each policy chooses on nodes that can be worked out by hand, and what the model learns. */
 
+#define WORD(id, word) word,
+static const char *const policies[] = {PLACEMENT_POLICIES(WORD, WORD, WORD)};
+#undef WORD
+#define POLICIES (sizeof(policies) / sizeof(policies[0]))
+
+static bool asked[POLICIES]; /* which of them have chosen cards in these tests */
+
 /* The cards of the first ask, 0 where it does not fit. */
 static uint64_t cards_of(const char *policy, struct place_plan *plan, const struct world *w) {
     struct place_result result;
     const struct place_policy *p = place_policy_find(policy);
+    for (size_t i = 0; i < POLICIES; i++)
+        asked[i] |= strcmp(policies[i], policy) == 0;
     return place_on_node(p, plan, &w->node, &result) == PLACE_OK ? result.cards[0] : 0;
 }
 
@@ -26,13 +35,10 @@ static uint64_t cards_of(const char *policy, struct place_plan *plan, const stru
 
 static void test_names(void **state) {
     (void) state;
-#define WORD(id, word) word,
-    static const char *const names[] = {PLACEMENT_POLICIES(WORD, WORD, WORD)};
-#undef WORD
     size_t n = 0;
     for (; place_policy_at(n); n++)
-        assert_ptr_equal(place_policy_find(names[n]), place_policy_at(n));
-    assert_int_equal(n, sizeof(names) / sizeof(names[0]));
+        assert_ptr_equal(place_policy_find(policies[n]), place_policy_at(n));
+    assert_int_equal(n, POLICIES);
     assert_null(place_policy_at(1000));
     assert_null(place_policy_find("worst-fit"));
     assert_null(place_policy_find(""));
@@ -61,6 +67,20 @@ static void test_best_fit(void **state) {
     assert_int_equal(cards_of("best-fit", plan, &a), 1 << 1);
     assert_true(score_of("best-fit", plan, &b) > score_of("best-fit", plan, &a));
     assert_true(score_of("best-fit", plan, &c) > score_of("best-fit", plan, &a));
+}
+
+static void test_binpack(void **state) {
+    (void) state;
+    struct world a, b, c;
+    struct pod pod;
+    make_node(&a, 0, CORES(96), 3, (uint32_t[]){100, 60, 40});
+    make_node(&b, 1, CORES(96), 1, (uint32_t[]){50});
+    make_node(&c, 2, CORES(96), 1, (uint32_t[]){100});
+    struct place_plan *plan = make_pod(&pod, NULL, 1, 30, CORES(4));
+    assert_int_equal(cards_of("binpack", plan, &a), 1 << 2);
+    /* The fuller card, then a card that is not idle. */
+    assert_true(score_of("binpack", plan, &a) > score_of("binpack", plan, &b));
+    assert_true(score_of("binpack", plan, &b) > score_of("binpack", plan, &c));
 }
 
 static void test_spread(void **state) {
@@ -466,11 +486,20 @@ static void test_shapes(void **state) {
     assert_int_equal(place_shape_of(&plan).cards, 8);
 }
 
+/* The last test: each policy has chosen cards in one of those above. */
+static void test_every_policy_is_tested(void **state) {
+    (void) state;
+    for (size_t i = 0; i < POLICIES; i++)
+        if (!asked[i])
+            fail_msg("no test of what %s chooses", policies[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_first_fit),
         cmocka_unit_test(test_best_fit),
+        cmocka_unit_test(test_binpack),
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_fragments),
@@ -487,6 +516,7 @@ int main(void) {
         cmocka_unit_test(test_workload_text_is_whole_or_nothing),
         cmocka_unit_test(test_model_is_kept),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_every_policy_is_tested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
