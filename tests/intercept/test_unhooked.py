@@ -79,6 +79,13 @@ def test_every_cuda_entry_point_is_decided(cuda_entries, real_driver):
     assert not twice, f"hooked, so these need no line in unhooked.txt: {twice}"
 
 
+def test_every_variant_of_a_hook_is_hooked():
+    """Of a function that is hooked no row is left to the driver: neither an older version nor the other stream's."""
+    hooked = {row.base for row in CUDA if row.kind == "HOOK"}
+    left = [row.symbol for row in CUDA if row.base in hooked and row.kind != "HOOK"]
+    assert len(hooked) > 100 and not left, f"rows of hooked functions that are no hooks: {left}"
+
+
 def test_every_nvml_function_is_decided(toolkits, real_driver):
     table, hooks = decisions(), {row.symbol for row in NVML if row.kind == "HOOK"}
     names = interesting_nvml(toolkits, real_driver)
