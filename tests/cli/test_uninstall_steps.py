@@ -4,6 +4,7 @@
 import argparse
 import json
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -42,6 +43,13 @@ def cluster(aliquot, tmp_path):
     for name in ("aliquot-system", "gpus"):
         made.answers[f"get namespaces {name} --ignore-not-found -o name"] = "namespace/" + name
     return made
+
+
+def test_resources_of_every_agent_are_removed_from_nodes():
+    """uninstall knows each row of the table of resources, which kubelet keeps for a plugin that has ended."""
+    rows = re.findall(r"\{\.name = (.+?),", (TOP / "src/agent/backends/resource.c").read_text())
+    removed = re.findall(r"\{([^{},]+), true, (?:true|false)\}", (TOP / "src/cli/uninstall/nodes.c").read_text())
+    assert rows and sorted(removed) == sorted(rows)
 
 
 def uninstall(cluster, *options, status=0):

@@ -84,10 +84,9 @@ static size_t named_prefer(const struct backend_choice *c, char **ret) {
     seen.prefers++;
     for (size_t i = 0; i < c->navailable; i++)
         assert_non_null(gpu_find(c->devices, c->available[i]));
-    while (n < c->navailable && n < c->want) {
-        ret[n] = c->available[n];
-        n++;
-    }
+    for (size_t i = 0; i < c->navailable && n < c->want; i++)
+        if (c->nmust == 0 || strcmp(c->available[i], c->must[0]) == 0)
+            ret[n++] = c->available[i];
     return n;
 }
 
@@ -192,14 +191,14 @@ static void check_health(const struct resource *r, uint32_t n) {
 
 static void check_prefer(const struct resource *r, const struct gpu_snapshot *s, uint32_t n) {
     char ids[2][BACKEND_ID_SIZE], *available[] = {ids[0], ids[1]}, *ret[3];
-    struct backend_choice c = {
-        .resource = r, .devices = s, .available = available, .navailable = 2, .want = 1};
+    struct backend_choice c = {r, s, available, 2, &available[1], 1, 1}; /* that one must be in */
 
     assert_true(n >= 2);
     r->backend->id(r, s, 0, ids[0]);
     r->backend->id(r, s, 1, ids[1]);
     assert_int_equal(r->backend->prefer(&c, ret), 1);
-    assert_true(ret[0] == ids[0] || ret[0] == ids[1]);
+    assert_ptr_equal(ret[0], ids[1]);
+    c.nmust = 0;
     c.want = 2;
     assert_int_equal(r->backend->prefer(&c, ret), 2);
     assert_true(ret[0] != ret[1]);
