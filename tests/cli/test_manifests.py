@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = TOP / "scripts/manifests"
@@ -177,19 +178,46 @@ def test_selecting_annotations_are_documented():
             assert re.search(rf"`{key}`|`{prefix}/[^|]*`{name}`", dialects), key
 
 
-def documented(document, heading):
-    """The names at the begin of the lines of the first table below a heading."""
-    section = re.search(rf"\n#+ {heading}\n(.*?\n\|.*?)\n\n", (TOP / "docs" / document).read_text() + "\n\n", re.S)[1]
-    return {name for first in re.findall(r"^\| (`[^`]+`(?:, `[^`]+`)*)", section, re.M) for name in first.strip("`").split("`, `")}
+def documented(document, head):
+    """The names at the begin of the lines of the table with this head."""
+    table = re.search(rf"^{re.escape(head)}\n(.*?)\n\n", (TOP / "docs" / document).read_text(), re.M | re.S)[1]
+    return {name for names in re.findall(r"^\| `(.+?)` [(|]", table, re.M) for name in names.split("`, `")}
 
 
-@pytest.mark.parametrize("header, document, heading", [
-    ("src/model/placement_policies.h", "placement.md", "Placement policies"),
-    ("src/share/compute_policies.h", "limits.md", "Policies"),
+@pytest.mark.parametrize("header, document, head", [
+    ("src/model/placement_policies.h", "placement.md", "| name | the card | the node |"),
+    ("src/share/compute_policies.h", "limits.md", "| policy | what it gets |"),
 ])
-def test_policies_are_documented(header, document, heading):
+def test_policies_are_documented(header, document, head):
     names = re.findall(r'^    (?:FIRST|NEXT|LAST)\(\w+, "(.+?)"\)', (TOP / header).read_text(), re.M)
-    assert len(names) > 5 and documented(document, heading) == set(names)
+    assert len(names) > 5 and documented(document, head) == set(names)
+
+
+PROVISIONERS = "".join(path.read_text() for path in sorted((TOP / "src/claims").glob("*.c")))
+
+
+def test_provisioners_are_documented():
+    lists = re.findall(r"^static const char \*const names\[\] = \{(.*?)\};", PROVISIONERS, re.M | re.S)
+    names = {name for words in lists for name in re.findall(r'"(.+?)"', words)}
+    assert len(names) > 5 and documented("claims.md", "| provisioner | gives |") == names
+
+
+def test_sources_of_claims_are_in_the_crd():
+    """The API server drops a field that is not in the CRD. Every source that a provisioner writes is read again, and is
+    in the rules that there is one and that it stays."""
+    written = set(re.findall(r'^static void put_source\(.*?json_object_begin\(w, "(\w+)"\)', PROVISIONERS, re.M | re.S))
+    table = re.search(r"\} sources\[\] = \{(.*?)\};", PROVISIONERS, re.S)[1]
+    read = dict(re.findall(r'\{"(\w+)", "(\w+)"\}', table))
+    assert len(read) > 3 and written == set(read)
+    crd = yaml.safe_load((TOP / "deploy/base/crd-elasticgpus.yaml").read_text())
+    for version in crd["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        for source, names in read.items():
+            assert names in spec["properties"].get(source, {"properties": ()})["properties"], source
+        one, stays = (next(rule["rule"] for rule in spec["x-kubernetes-validations"] if message in rule["message"])
+                      for message in ("exactly one source", "the source cannot be changed"))
+        assert set(re.findall(r"has\(self\.(\w+)\)", one)) == set(read)
+        assert set(re.findall(r"has\(oldSelf\.(\w+)\)", stays)) == set(read)
 
 
 @pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/none", ""])
