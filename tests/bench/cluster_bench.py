@@ -70,7 +70,7 @@ def _process(world, container, pid):
     """("", or what a child is, {"Rss": bytes, "Pss": bytes})."""
     pid = world.cluster.host_pid(pid)
     with open(f"/proc/{pid}/cmdline") as f:
-        main = pid == _oldest(world, container)
+        main = pid == oldest(world, container)
         child = "" if main else f" ({f.read().split(chr(0))[0].rpartition('/')[2]}, its child for NVML)"
     return child, memory_of(pid)
 
@@ -82,7 +82,7 @@ def memory_of(pid):
     return {k: int(re.search(rf"^{k}:\s+(\d+) kB", text, re.M)[1]) << 10 for k in ("Rss", "Pss")}
 
 
-def _oldest(world, container):
+def oldest(world, container):
     """The container's first process."""
     for line in world.ctr("tasks", "ls").splitlines():
         if line.startswith(container):

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+import typing
 
 import grpc_raw
 from cluster import api as kube
@@ -100,16 +101,33 @@ class Watch(threading.Thread):
         self.channel.close()
 
 
+def ran_and_waited(task):
+    """Nanoseconds that a thread has run, and has waited for a CPU: its directory in /proc."""
+    with open(f"{task}/schedstat") as f:
+        ran, waited, _ = map(int, f.read().split())
+    return ran, waited
+
+
+class Allocation(typing.NamedTuple):
+    """A call of Allocate, in nanoseconds: how long it took the caller, how long the plugin's loop ran from its beginning until
+    AFTER its end, and how long loop and caller waited for a CPU."""
+    took: int
+    ran: int
+    waited: int
+
+
 class Allocations(threading.Thread):
-    """Allocate for the same IDs, again and again, with a pause between."""
+    """Allocate for the same IDs, again and again, with a pause between. `loop`: the thread that answers, in /proc."""
 
-    PAUSE = 0.005
+    PAUSE = 0.004
+    AFTER = 0.001       # after which the kernel has accounted what a thread that sleeps again has run
 
-    def __init__(self, path, ids):
+    def __init__(self, path, ids, loop):
         super().__init__(daemon=True)
+        self.loop = loop
         self.channel = grpc_raw.Channel(path)
         self.request = grpc_raw.field(1, b"".join(grpc_raw.field(1, i.encode()) for i in ids))
-        self.times = []         # ns
+        self.calls = []
         self.failure = None     # after which nothing is called
         self.ended = threading.Event()
         self.start()
@@ -117,18 +135,23 @@ class Allocations(threading.Thread):
     def run(self):
         try:
             while not self.ended.wait(self.PAUSE):
+                (ran, waited), (_, own) = ran_and_waited(self.loop), ran_and_waited("/proc/thread-self")
                 begun = time.perf_counter_ns()
                 reply = self.channel.call(b"/v1beta1.DevicePlugin/Allocate", self.request)
-                self.times.append(time.perf_counter_ns() - begun)
+                took = time.perf_counter_ns() - begun
+                _, own_now = ran_and_waited("/proc/thread-self")
                 assert reply, "an empty answer to Allocate"
+                time.sleep(self.AFTER)
+                ran_now, waited_now = ran_and_waited(self.loop)
+                self.calls.append(Allocation(took, ran_now - ran, min(took, waited_now - waited + own_now - own)))
         except Exception as failure:    # noqa: BLE001  (raised by close())
             self.failure = failure
 
     def close(self):
-        """The times of all calls, which have succeeded."""
+        """All calls, which have succeeded."""
         self.ended.set()
         self.join()
         self.channel.close()
         if self.failure:
             raise self.failure
-        return self.times
+        return self.calls

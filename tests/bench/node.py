@@ -3,7 +3,7 @@
 
     make bench-node                             about 15 minutes, of which ten at rest
     make bench-node ARGS="--idle 60"            with less time at rest
-    make bench-node ARGS="--peer PROGRAM"       NVIDIA's device plugin on the same cards in the same run
+    make bench-node ARGS="--peer PROGRAM"       NVIDIA's device plugin on the same cards in the same run, divided ones, too
 
 The node is one of a real cluster; the cards are simulated. Lists of devices are those that a plugin streams to kubelet.
 Requests are counted by the API server: a FlowSchema matches those of the agents alone.
@@ -50,6 +50,7 @@ CONFIG = "/run/aliquot/config.yaml"     # of the node, the same in the agent's c
 MIG_CONFIGS = "/run/aliquot/mig.yaml"
 CONFIG_MAP = "bench-config"
 CHANGES = 10                # of the configuration
+QUICK = 1000000             # ns, for Allocate
 STEADY = "health: {flapping: {times: 0}}"    # each card fails several times in a run, and is to return each time
 BASE_CONFIG = f"version: v1\naliquot: {{{STEADY}}}\n"
 IN_FORCE = "the configuration of the node has changed"     # in the agent's log
@@ -189,14 +190,17 @@ def resets(node, lists, say):
 
 
 @contextlib.contextmanager
-def plugin_of_nvidia(node, program):
-    """Its PID on the node, and the list of its whole cards."""
+def plugin_of_nvidia(node, program, resource="gpu", config=PEER_CONFIG, strategy="none"):
+    """Its PID on the node, and the list of its devices of a resource. It sees the driver's files of /proc: the capabilities of
+    instances are there."""
     path = pathlib.Path(node.cluster.state) / "peer.yaml"
-    path.write_text(PEER_CONFIG)
-    pid = node.cluster.spawn("peer", [*DRIVEN, program, "--kubelet-socket=", f"--config-file={path}",
+    path.write_text(config)
+    pid = node.cluster.spawn("peer", ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/driver && exec "$@"',
+                                      f"{aliquot.DRIVER}/proc/driver", *DRIVEN, program, "--kubelet-socket=",
+                                      f"--config-file={path}", f"--mig-strategy={strategy}",
                                       "--device-discovery-strategy=nvml", "--pass-device-specs"])
     try:
-        watch = device_plugin.Watch(device_plugin.find(node.world, "nvidia-gpu"))
+        watch = device_plugin.Watch(device_plugin.find(node.world, "nvidia-" + resource))
         yield pid, watch
         watch.close()
     finally:
@@ -233,6 +237,16 @@ def peer(node, program, say):
             (f"of the {CARDS * REPLICAS - sick_at_end} others, {REPLICAS} of each card, unhealthy {SETTLED} s after the loss of "
              "a card", str(lost)),
             ("resident memory of NVIDIA's device plugin, 8 whole cards", mebibytes(memory))]
+
+
+def peer_divided(node, program, say):
+    """The row about NVIDIA's device plugin with all cards divided."""
+    say("NVIDIA's device plugin")
+    with plugin_of_nvidia(node, program, "mig-" + PROFILE, "version: v1\n", "mixed") as (pid, watch):
+        watch.wait(lambda seen: sum(seen.values()) == CARDS * INSTANCES)
+        time.sleep(SETTLED)
+        return [(f"resident memory of NVIDIA's device plugin, {CARDS} cards with {INSTANCES} instances each, `mixed`",
+                 mebibytes(resident(node.cluster.host_pid(pid))))]
 
 
 def resident(pid):
@@ -324,15 +338,16 @@ def at_rest(node, own, number, seconds, say):
     return rows
 
 
-def divided(node, say):
-    """Rows about the node with all cards divided."""
+def divided(node, program, say):
+    """Rows about the node with all cards divided. program: of NVIDIA's device plugin, or None."""
     say(f"{CARDS} cards with {INSTANCES} instances each")
     node.divide_all()
     watch = device_plugin.Watch(device_plugin.find(node.world, "mig-" + PROFILE))
     watch.wait(lambda seen: sum(seen.values()) == CARDS * INSTANCES)
     watch.close()
+    rows = peer_divided(node, program, say) if program else []
     node.world.agent.wait_restarted(node.world.agent.kill())
-    rows = memory(node, "just started")
+    rows += memory(node, "just started")
     other = node.world.until(lambda: node.instances(CARDS - 1), 30, "the agent's figures of instances")[:1]
     with allocations(node, rows, "of another instance meanwhile", f"nvidia.com/mig-{PROFILE}", other):
         took, listed, labelled = repartition(node, say)
@@ -352,17 +367,28 @@ def answered(node, resource):
     return int(seen[None]), int(seen["0.001"])
 
 
+def loop_of_agent(node):
+    """Host's PID of the agent, whose first thread has the loop."""
+    return cluster_bench.oldest(node.world, node.world.agent.status()["containerID"].partition("://")[2])
+
+
 @contextlib.contextmanager
 def allocations(node, rows, when, resource, ids):
     """Adds rows about Allocate, which is called all the time in the block."""
     begun = answered(node, resource)
-    calls = device_plugin.Allocations(device_plugin.find(node.world, resource.partition("/")[2]), ids)
+    thread = device_plugin.Allocations(device_plugin.find(node.world, resource.partition("/")[2]), ids,
+                                       f"/proc/{loop_of_agent(node)}")
     yield
-    times = calls.close()
+    calls = thread.close()
     count, quick = (now - before for now, before in zip(answered(node, resource), begun))
+    times, late = [c.took for c in calls], [c for c in calls if c.took > QUICK]
     rows += [(f"Allocate {when}, median / p99 of {len(times):,}, by the clock of the caller",
               f"{duration(statistics.median(times))} / {duration(statistics.quantiles(times, n=100)[98])}"),
-             ("the same, answered within 1 ms, by the clock of the agent", f"{quick:,} of {count:,}")]
+             ("the same, answered within 1 ms, by the clock of the agent", f"{quick:,} of {count:,}"),
+             ("of those above 1 ms by the clock of the caller: all / with the agent's loop running above 1 ms / "
+              "their time / of it waiting for a CPU, agent or caller",
+              f"{len(late)} / {sum(c.ran > QUICK for c in late)} / {duration(sum(c.took for c in late))} / "
+              f"{duration(sum(c.waited for c in late))}")]
 
 
 def changes(node, say):
@@ -402,7 +428,7 @@ def measure(node, options, say):
     if options.peer:
         add(peer(node, options.peer, say))
     with Requests(node.world.api, "aliquot-agent") as requests:
-        add(divided(node, say))
+        add(divided(node, options.peer, say))
         add(at_rest(node, requests, options.agents, options.idle, say))
     add(memory(node, "at rest"))
     return rows
