@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An NVML with two cards that goes wrong on demand, for test-gpu.c: a file of the name of a fault
+/* An NVML with two cards that goes wrong on demand, for gpu-world.h: a file of the name of a fault
  * in the directory $FAKE_NVML switches it on. */
 
 #include <stdbool.h>
