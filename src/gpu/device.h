@@ -40,6 +40,7 @@ struct gpu_sample {
     uint64_t memory_allocated;
     uint64_t memory_most;  /* the higher of the two; memory_used if not reported */
     uint32_t attributable; /* not 0: reported for each process */
+    uint32_t loads_untold; /* 1: the card is busy, and of no process its load is reported */
     uint32_t gpu_percent;  /* this and all below: or GPU_NOT_TOLD */
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */
@@ -245,7 +246,7 @@ static inline bool gpu_is_given_whole(const struct gpu_device *d) {
 
 /* Whether the driver reports the load of the device's processes. Of MIG instances it does not. */
 static inline bool gpu_tells_load(const struct gpu_device *d) {
-    return !gpu_is_part(d) || d->sample.gpu_percent != GPU_NOT_TOLD;
+    return !d->sample.loads_untold && (!gpu_is_part(d) || d->sample.gpu_percent != GPU_NOT_TOLD);
 }
 
 /* Whether what the driver says of it can be compared with the ledgers of its shares. */

@@ -118,6 +118,22 @@ def test_utilisation_follows_the_work(node, nvml):
     wait_until(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu == 0, what="idle")
 
 
+def test_the_load_of_processes_on_blackwell(machine_of):
+    """The older of NVML's two functions has no samples of these cards."""
+    node, nvml = machine_of("[machine]\ndriver = 580.159.03\n[gpu 0]\nmodel = RTXPRO6000\n")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlDeviceGetCudaComputeCapability(gpu) == (12, 0)
+    assert nvml.nvmlDeviceGetArchitecture(gpu) == nvml.NVML_DEVICE_ARCH_BLACKWELL
+    busy = node.start("spin", 60_000_000_000, 1)
+    pid = int(busy.stdout.readline())
+    busy.stdin.write("\n")
+    busy.stdin.flush()
+    wait_until(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu >= 99, what="busy")
+    with pytest.raises(nvml.NVMLError_NotFound):
+        nvml.nvmlDeviceGetProcessUtilization(gpu, 0)
+    assert {s.pid: s.smUtil for s in nvml.nvmlDeviceGetProcessesUtilizationInfo(gpu, 0)} == {pid: 100}
+
+
 def test_fork(node, nvml):
     p = node.start("forked")
     line = p.stdout.readline()

@@ -321,6 +321,39 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
     return NVML_SUCCESS;
 }
 
+/* The load of process 1000 on card 0: by the newer of two functions, or, with a file "older-load",
+ * by the older one alone. "silent-loads": both have no samples. */
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                    nvmlProcessUtilizationSample_t *samples,
+                                                    unsigned int *count, unsigned long long since);
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *samples,
+                                             unsigned int *count, unsigned long long since) {
+    if (index_of(device) != 0 || !fault("older-load"))
+        return NVML_ERROR_NOT_FOUND;
+    *count = 1;
+    samples[0] =
+        (nvmlProcessUtilizationSample_t){.pid = 1000, .timeStamp = since + 1, .smUtil = 40};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                          nvmlProcessesUtilizationInfo_t *info);
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *info) {
+    if (fault("older-load"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (index_of(device) != 0 || fault("silent-loads"))
+        return NVML_ERROR_NOT_FOUND;
+    if (info->version != NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1) ||
+        info->processSamplesCount < 1)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    info->processSamplesCount = 1;
+    info->procUtilArray[0] = (nvmlProcessUtilizationInfo_v1_t){
+        .pid = 1000, .timeStamp = info->lastSeenTimeStamp + 1, .smUtil = 55};
+    return NVML_SUCCESS;
+}
+
 /* A file xid-N becomes an event of card 1, once; recovery: the driver wants it reset. */
 static unsigned int take_xid(void) {
     static const unsigned int known[] = {31, 48};

@@ -29,6 +29,25 @@ static void clients_of_mps(void **state) {
     switch_fault(f, "mps", false);
 }
 
+/* On a busy card of whose processes no load was ever reported, it is not 0 but not known. */
+static void loads_of_processes(void **state) {
+    struct fixture *f = *state;
+    const struct gpu_device *d = &snap(f)->devices[0];
+
+    switch_fault(f, "silent-loads", true);
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_false(gpu_tells_load(d));
+    assert_true(gpu_tells_load(d + 1));
+    switch_fault(f, "older-load", true);
+    RUN_UNTIL(f, gpu_tells_load(d));
+    assert_int_equal(d->processes[0].sm_percent, 40);
+    assert_int_equal(d->processes[1].sm_percent, 0);
+    switch_fault(f, "older-load", false);
+    switch_fault(f, "silent-loads", false);
+    RUN_UNTIL(f, d->processes[0].sm_percent == 55);
+    assert_true(gpu_tells_load(d));
+}
+
 static bool is_moving(struct fixture *f) {
     const struct gpu_sample *sample = &snap(f)->devices[1].sample;
 
@@ -494,6 +513,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
         cmocka_unit_test_setup_teardown(clients_of_mps, setup, teardown),
+        cmocka_unit_test_setup_teardown(loads_of_processes, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_without_reserve, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),

@@ -33,7 +33,7 @@
 #define UTILIZATION_MAX 128 /* processes of one card whose last sample is kept */
 
 struct utilization {
-    unsigned long long seen; /* time stamp of the last sample */
+    unsigned long long seen; /* time stamp of the last sample; 0: there was none */
     uint64_t at;             /* when it came, CLOCK_MONOTONIC */
     unsigned int count;
     struct {
@@ -53,7 +53,8 @@ struct worker {
     uint64_t links_ms; /* when they were read; 0: never */
     struct utilization utilization[GPU_CARDS_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
-    nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
+    nvmlProcessUtilizationInfo_v1_t samples[GPU_PROCESSES_MAX];
+    nvmlProcessUtilizationSample_t older[GPU_PROCESSES_MAX];
     struct gpu_message_process processes[GPU_PROCESSES_MAX];
     size_t nprocesses;
     bool unknown_memory;          /* of one of them the driver does not tell what it holds */
@@ -109,8 +110,41 @@ static void add_list(struct worker *w, nvmlDevice_t device, list_fn fn) {
         add_process(w, &w->list[i]);
 }
 
+/* The samples of a card since its last one: the first *ret_count of w->samples. */
+static nvmlReturn_t read_samples(struct worker *w, nvmlDevice_t device, unsigned long long since,
+                                 unsigned int *ret_count) {
+    nvmlProcessesUtilizationInfo_t info = {
+        .version = NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1),
+        .processSamplesCount = GPU_PROCESSES_MAX,
+        .lastSeenTimeStamp = since,
+        .procUtilArray = w->samples};
+    nvmlReturn_t r;
+
+    if (!w->nvml.nvmlDeviceGetProcessesUtilizationInfo)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = w->nvml.nvmlDeviceGetProcessesUtilizationInfo(device, &info);
+    *ret_count = info.processSamplesCount;
+    return r;
+}
+
+/* The same by the older function, which has no samples of Blackwell cards. */
+static nvmlReturn_t read_older(struct worker *w, nvmlDevice_t device, unsigned long long since,
+                               unsigned int *ret_count) {
+    nvmlReturn_t r;
+
+    *ret_count = GPU_PROCESSES_MAX;
+    if (!w->nvml.nvmlDeviceGetProcessUtilization)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = w->nvml.nvmlDeviceGetProcessUtilization(device, w->older, ret_count, since);
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < *ret_count && i < GPU_PROCESSES_MAX; i++)
+        w->samples[i] = (nvmlProcessUtilizationInfo_v1_t){.pid = w->older[i].pid,
+                                                          .timeStamp = w->older[i].timeStamp,
+                                                          .smUtil = w->older[i].smUtil};
+    return r;
+}
+
 /* The samples that came since the last call take the place of all that were kept. */
-static void keep_utilization(struct utilization *u, const nvmlProcessUtilizationSample_t *samples,
+static void keep_utilization(struct utilization *u, const nvmlProcessUtilizationInfo_v1_t *samples,
                              unsigned int count) {
     u->count = 0;
     u->at = clock_ns(CLOCK_MONOTONIC);
@@ -130,17 +164,23 @@ static void keep_utilization(struct utilization *u, const nvmlProcessUtilization
 }
 
 /* NOT_FOUND means that nothing new is known: after a while every process then has 0. */
-static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t index) {
+static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t index,
+                            struct gpu_sample *card) {
     struct utilization *u = &w->utilization[index];
-    unsigned int count = GPU_PROCESSES_MAX;
+    unsigned int count;
+    nvmlReturn_t r;
 
-    if (!w->nvml.nvmlDeviceGetProcessUtilization || w->nprocesses == 0)
+    card->loads_untold = 0;
+    if (w->nprocesses == 0)
         return;
-    if (w->nvml.nvmlDeviceGetProcessUtilization(device, w->samples, &count, u->seen) ==
-        NVML_SUCCESS)
+    r = read_samples(w, device, u->seen, &count);
+    if (r != NVML_SUCCESS && r != NVML_ERROR_NOT_FOUND)
+        r = read_older(w, device, u->seen, &count);
+    if (r == NVML_SUCCESS)
         keep_utilization(u, w->samples, count < GPU_PROCESSES_MAX ? count : GPU_PROCESSES_MAX);
     else if (clock_ns(CLOCK_MONOTONIC) - u->at > UTILIZATION_AGE_NS)
         u->count = 0;
+    card->loads_untold = u->seen == 0 && card->gpu_percent != GPU_NOT_TOLD && card->gpu_percent > 0;
     for (unsigned int k = 0; k < u->count; k++)
         for (size_t i = 0; i < w->nprocesses; i++)
             if (w->processes[i].pid == u->last[k].pid)
@@ -398,7 +438,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     if (healthy) {
         read_load(w, device, &d->sample);
         list_processes(w, device);
-        add_utilization(w, device, index);
+        add_utilization(w, device, index, &d->sample);
         read_memory_again(w, device, d);
     }
     return send_message(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&

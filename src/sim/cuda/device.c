@@ -192,9 +192,11 @@ static int persisting_l2(const struct sim_page *p) {
 
 static int attribute_of(const struct sim_page *p, CUdevice_attribute attribute) {
     if (attribute == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)
-        return p->cc_major == 7 && p->cc_minor == 5 ? 1024 : p->cc_minor == 0 ? 2048 : 1536;
+        return p->cc_major == 7 && p->cc_minor == 5    ? 1024
+               : p->cc_minor == 0 && p->cc_major != 12 ? 2048
+                                                       : 1536;
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
-        return p->cc_major >= 9; /* Hopper's cards, the others have no instructions for it */
+        return p->cc_major >= 9 && p->cc_major < 12; /* the others have no instructions for it */
     if (attribute == CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE)
         return persisting_l2(p);
     if (attribute == CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE)

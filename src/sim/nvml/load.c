@@ -78,6 +78,8 @@ static nvmlReturn_t fetch_samples(nvmlDevice_t device, enum sim_op op, unsigned 
     return NVML_SUCCESS;
 }
 
+/* Seen on an RTX PRO 6000 with driver 580: there are never samples of a Blackwell card, where
+ * nvmlDeviceGetProcessesUtilizationInfo has them. */
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *utilization,
                                              unsigned int *process_samples_count,
@@ -85,6 +87,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     NVML_TRY(nvml_enter(device));
     if (!process_samples_count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (device->page->architecture >= NVML_DEVICE_ARCH_BLACKWELL)
+        return NVML_ERROR_NOT_FOUND;
     struct sim_sample *list;
     unsigned int n;
     nvmlReturn_t r = fetch_samples(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
