@@ -185,6 +185,21 @@ def test_what_a_login_says(cluster):
     assert (status, err) == (0, "Open https://login and enter 1234\n")
 
 
+def test_a_kubectl_that_ends(cluster):
+    """A command that goes on and on starts another one."""
+    watch = cluster.start("inspect", "--watch", "-o", "name")
+    try:
+        assert [watch.stdout.readline() for _ in range(2)] == ["node/a\n", "node/b\n"]
+        cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": GPUS["items"][:1]}
+        (cluster.where / "answers.json").write_text(json.dumps(cluster.answers))
+        os.kill(int(cluster.lines("started")[0].split()[0]), signal.SIGKILL)
+        assert [watch.stdout.readline() for _ in range(2)] == ["\n", "node/b\n"]
+        assert len(cluster.lines("started")) == 2 and list(cluster.runtime.iterdir()) == []
+    finally:
+        watch.terminate()
+        watch.communicate(timeout=60)
+
+
 def test_names_are_no_paths(cluster):
     for words in (["explain", "x/../y", "-n", "team"], ["explain", "x", "-n", "a?b"], ["gpus", "--system", "a/b"],
                   ["node", "release", "../pods"]):

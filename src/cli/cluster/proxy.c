@@ -164,6 +164,17 @@ static void end_kubectl(void) {
     proxy.pid = 0;
 }
 
+/* As if none had been started. */
+static void forget(void) {
+    end_kubectl();
+    if (proxy.complaint >= 0)
+        (void) close(take_fd(&proxy.complaint));
+    if (proxy.socket >= 0)
+        (void) close(take_fd(&proxy.socket));
+    buf_reset(&proxy.line);
+    proxy.is_started = false;
+}
+
 static int make_directory(char *ret, size_t size, struct err *err) {
     const char *own = getenv("XDG_RUNTIME_DIR");
 
@@ -189,7 +200,7 @@ static int start(struct err *err) {
     r = serve_in(directory, err);
     (void) rmdir(directory);
     if (r < 0)
-        end_kubectl();
+        forget();
     (void) sigprocmask(SIG_SETMASK, &before, NULL);
     if (r < 0)
         return r;
@@ -198,21 +209,26 @@ static int start(struct err *err) {
     return 0;
 }
 
-int proxy_connect(struct err *err) {
+static int connect_to_socket(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-
-    if (!proxy.is_started) {
-        int r = start(err);
-        if (r < 0)
-            return r;
-    }
-    (void) snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d", proxy.socket);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot reach kubectl proxy");
-    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0) {
-        proxy_read_complaints();
-        return err_errno(err, errno, "cannot reach kubectl proxy (%s)", last_complaint());
-    }
+
+    (void) snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d", proxy.socket);
+    if (fd < 0 || connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0)
+        return -errno;
     return take_fd(&fd);
+}
+
+int proxy_connect(struct err *err) {
+    int fd = proxy.is_started ? connect_to_socket() : -ECONNREFUSED;
+
+    if (fd != -ECONNREFUSED)
+        return fd < 0 ? err_errno(err, -fd, "cannot reach kubectl proxy") : fd;
+    /* It was not started yet, or has ended under a command that goes on and on. */
+    forget();
+    int r = start(err);
+    if (r < 0)
+        return r;
+    fd = connect_to_socket();
+    return fd < 0 ? err_errno(err, -fd, "cannot reach kubectl proxy") : fd;
 }
