@@ -386,6 +386,20 @@ def test_a_pod_that_waits(cluster):
     assert "and 1 more node (--nodes N lists more)".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
 
 
+def test_what_would_have_to_end(cluster):
+    """The fewest pods whose end makes room, as the scheduler says."""
+    def said(pods, **more):
+        ends = {"node": "b", "pods": [{"namespace": "team", "name": n} for n in pods]}
+        waiting(cluster, dict(PAGE, ends=ends, **more))
+        return cluster.run("explain", "-n", "team", "p").stdout
+    assert "It would fit on node b if this pod ended: team/web.\n" in said(["web"])
+    assert "It would fit on node b if these pods ended: team/web, team/train.\n" in said(["web", "train"])
+    assert ", team/p9, and 2 more.\n" in said([f"p{i}" for i in range(12)])
+    assert "It fits on node b as soon as pods that are being deleted have terminated.\n" in said([])
+    waiting(cluster, dict(PAGE, ends=None))
+    assert "would fit" not in cluster.run("explain", "-n", "team", "p").stdout
+
+
 def test_a_pod_that_is_held(cluster):
     page = dict(PAGE, held="gang train: 1 of 3 pods have arrived", nodesThatFit=1)
     waiting(cluster, page)

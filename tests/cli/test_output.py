@@ -11,7 +11,7 @@ import fastjsonschema
 import pytest
 import yaml
 
-from test_inspect import AGENTS, GPUS, Cluster, GiB, gpu, uuid, waiting
+from test_inspect import AGENTS, GPUS, PAGE, Cluster, GiB, gpu, uuid, waiting
 
 SCHEMAS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas"
 SHOWN = [["gpus"], ["inspect"], ["inspect", "node"], ["inspect", "card"], ["inspect", "pod"], ["inspect", "namespace"],
@@ -22,7 +22,7 @@ IDS = [" ".join(words[:2]) for words in SHOWN]
 @pytest.fixture
 def cluster(aliquot, tmp_path):
     made = Cluster(aliquot, tmp_path)
-    waiting(made)
+    waiting(made, dict(PAGE, ends={"node": "b", "pods": [{"namespace": "team", "name": "web"}]}))
     made.answers["get pod p -n team -o json"]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     page = {"gpus": [{"uuid": uuid("b", 0), "memoryUsed": 3 * GiB, "utilization": 7, "holders": [
         {"podUID": "u2", "container": "main", "memoryDriver": GiB, "coreUsed": 5, "memoryState": "Fine"}]}]}

@@ -2,7 +2,9 @@
 """What holds a pod although there is room: quotas, gangs and reservations; and what people are told about it."""
 
 import json
+import pathlib
 
+import fastjsonschema
 import pytest
 
 from kit import (CORE, MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_no_share_twice, container,
@@ -11,6 +13,7 @@ from cluster import api as kube
 from cluster.api import ApiError
 
 RESERVATIONS = "/apis/elasticgpu.io/v1alpha1/elasticgpureservations"
+SCHEMAS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas"
 QUOTAS = "/apis/elasticgpu.io/v1alpha1/namespaces/{}/elasticgpuquotas"
 
 
@@ -135,6 +138,17 @@ def test_inspect_and_explain(world, space):
     told = world.until(told_by_scheduler, 60, "what the scheduler says of the pod")
     assert told["scheduler"]["nodes"][0]["name"] == node and not told["scheduler"]["nodes"][0]["fits"]
     assert "whole GPUs" in told["scheduler"]["wants"] and told["kubeScheduler"]
+    fastjsonschema.compile(json.loads((SCHEMAS / "explain.json").read_text()))(told)
+    assert told["scheduler"]["ends"] == {"node": node, "pods": [{"namespace": space.name, "name": "small"}]}
+    text = world.aliquot("explain", "large", "-n", space.name)
+    assert f"It would fit on node {node} if this pod ended: {space.name}/small.\n" in text and "It waits since 20" in text
+    cards = json.loads(world.aliquot("gpus", "-n", space.name, "-o", "json"))
+    fastjsonschema.compile(json.loads((SCHEMAS / "cards.json").read_text()))(cards)
+    [[card]] = [[g for g in n["gpus"]] for n in cards["nodes"]]
+    assert cards["nodes"][0]["agentAnswers"] and card["use"]["memory"] >= 0 and card["holders"][0]["use"]["memoryState"] == "Fine"
+    waits = world.aliquot("top", "--once", "--view", "waiting", "-n", space.name)
+    assert f"{space.name}/large" in waits and "2 whole" in waits and "nodes are available" in waits
+    assert f"{space.name}/small (main)" in world.aliquot("top", "--once", "--view", "containers")
     assert "30/80" in world.aliquot("inspect", "memory") and "30/160" in world.aliquot("inspect", "memory")
 
 

@@ -254,6 +254,36 @@ static void test_budgets(void **state) {
     assert_null(s->p->budgets);
 }
 
+/* The fewest pods that would have to end: of any priority, whatever budgets and refused evictions
+ * say. */
+static void test_would_have_to_end(void **state) {
+    struct stage *s = *state;
+    uint32_t tests = PREEMPT_TESTS;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", "\"elasticgpu.io/gpu-core\":\"20\"", "n", 5);
+    run_low(s, "b", "\"elasticgpu.io/gpu-core\":\"20\"", "n", 5);
+    run_low(s, "c", "\"elasticgpu.io/gpu-core\":\"60\"", "n", 2000);
+    label(s->w, "c", "app=x,");
+    preempt_budgets_begin(s->p);
+    show_budget(s->w, s->p, "app", "x", 0);
+    preempt_budgets_end(s->p);
+    state_pod_find(s->w->state, "c")->preemption.refused_ms = s->w->now + 10;
+    (void) ask_verb(s, HALF, HIGH, META, "\"n\":{\"Pods\":[]}");
+    const struct state_pod *pod = state_pod_find(s->w->state, s->uid);
+    struct state_node *node = state_node_find(s->w->state, "n");
+    state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
+    assert_null(preempt_on_node(s->p, pod, node, s->w->now, &tests).node);
+    const struct evict_plan one = preempt_would_have_to_end(s->p, pod, node, &tests);
+    assert_ptr_equal(one.node, node);
+    assert_int_equal(one.nvictims, 1);
+    assert_string_equal(one.victims[0]->uid, "c");
+    /* One that is on its way counts as gone. */
+    state_pod_find(s->w->state, "c")->deleting = true;
+    const struct evict_plan none = preempt_would_have_to_end(s->p, pod, node, &tests);
+    assert_ptr_equal(none.node, node);
+    assert_int_equal(none.nvictims, 0);
+}
+
 #define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
 
 int main(void) {
@@ -267,6 +297,7 @@ int main(void) {
         STAGED(test_held_pod),
         STAGED(test_long_requests),
         STAGED(test_ended_pod),
+        STAGED(test_would_have_to_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

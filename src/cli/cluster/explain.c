@@ -22,6 +22,8 @@
 #include "kube/objects/pod.h"
 #include "wire/json_write.h"
 
+#define ENDS_MAX 10 /* pods that are named */
+
 static const char *arg_namespace;
 static struct port_forward arg_source = {.name_space = "aliquot-system"};
 static uint32_t arg_nodes = 20;
@@ -285,6 +287,28 @@ static int print_nodes(struct json page, struct err *err) {
     return 0;
 }
 
+/* The fewest pods whose end would make room, as the scheduler says. */
+static void print_ends(struct json page) {
+    struct json ends = json_get(page, "ends"), pods = json_get(ends, "pods"), one;
+    struct json_iter it = json_iter(pods);
+    size_t n = json_size(pods), shown = 0;
+    const char *node = json_string(json_get(ends, "node"));
+    if (!node)
+        return;
+    if (n == 0) {
+        printf("It fits on node %s as soon as pods that are being deleted have terminated.\n",
+               node);
+        return;
+    }
+    printf("It would fit on node %s if %s ended:", node, n > 1 ? "these pods" : "this pod");
+    for (; shown < ENDS_MAX && json_next(&it, NULL, &one); shown++)
+        printf("%s %s/%s", shown ? "," : "", json_string_or(json_get(one, "namespace"), ""),
+               json_string_or(json_get(one, "name"), ""));
+    if (n > shown)
+        printf(", and %zu more", n - shown);
+    puts(".");
+}
+
 static int print_page(const struct pod *pod, struct json object, struct json page,
                       struct err *err) {
     uint64_t fitting = 0;
@@ -304,6 +328,8 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
         printf("%" PRIu64 " %s enough free GPU capacity. If the pod stays pending, the reason is "
                "not the GPUs.\n",
                fitting, fitting > 1 ? "nodes have" : "node has");
+    if (r == 0 && fitting == 0 && !pod->nominated[0])
+        print_ends(page);
     if (r == 0 && pod->nominated[0])
         printf("Preemption is in progress on node %s: the pod is bound when the evicted pods "
                "have terminated.\n",

@@ -60,8 +60,9 @@ static bool is_known(const struct state_pod *pod) {
     return true;
 }
 
-static void write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod,
-                        struct place_plan *plan) {
+/* Returns how many nodes fit. */
+static uint64_t write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod,
+                            struct place_plan *plan) {
     uint64_t fitting = 0, without = 0;
     int64_t score;
     json_array_begin(w, "nodes");
@@ -82,6 +83,44 @@ static void write_nodes(struct json_writer *w, struct scheduler *s, const struct
     json_array_end(w);
     json_put_u64(w, "nodesThatFit", fitting);
     json_put_u64(w, "nodesWithoutGPU", without);
+    return fitting;
+}
+
+/* A node that takes the pod when enough others have ended. */
+static bool is_full(struct scheduler *s, const struct state_pod *pod, struct state_node *node) {
+    int64_t score;
+    if (node->ncards == 0 || !node->exists)
+        return false;
+    return !place_reason_is_final(state_judge(s->state, &s->preempt.plan, node->head, pod, &score));
+}
+
+/* The fewest pods whose end makes room for the pod, over all nodes; null where no end does. */
+static void write_ends(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
+    struct evict_plan best = {.node = NULL};
+    uint32_t tests = PREEMPT_TESTS;
+    state_plan(s->state, pod, &s->preempt.request, &s->preempt.plan);
+    for (struct state_node *node = s->state->nodes; node && tests > 0; node = node->hh.next) {
+        if (!is_full(s, pod, node))
+            continue;
+        const struct evict_plan plan = preempt_would_have_to_end(&s->preempt, pod, node, &tests);
+        if (plan.node && (!best.node || plan.nvictims < best.nvictims))
+            best = plan;
+    }
+    if (!best.node) {
+        json_put_null(w, "ends");
+        return;
+    }
+    json_object_begin(w, "ends");
+    json_put_string(w, "node", best.node->name);
+    json_array_begin(w, "pods");
+    for (uint32_t i = 0; i < best.nvictims; i++) {
+        json_object_begin(w, NULL);
+        json_put_string(w, "namespace", best.victims[i]->namespace);
+        json_put_string(w, "name", best.victims[i]->name);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_object_end(w);
 }
 
 /* Checks the gates only for a pod that one has refused: a check can make assumed allocations. */
@@ -112,8 +151,8 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
     } else {
         write_held(&w, s, pod);
         state_plan(s->state, pod, &request, &plan);
-        if (is_known(pod))
-            write_nodes(&w, s, pod, &plan);
+        if (is_known(pod) && write_nodes(&w, s, pod, &plan) == 0 && !pod->node)
+            write_ends(&w, s, pod);
         explain_wants(&request, wants);
         json_put_string(&w, "wants", wants);
     }

@@ -94,8 +94,16 @@ bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod) {
 
 /* ---- one node as a case for victims_choose() ---- */
 
+/* How pods leave the node. */
+enum leaving {
+    BY_EVICTION, /* the Eviction API breaks no budget */
+    BY_DELETION, /* by kube-scheduler, which breaks budgets where nothing else helps */
+    BY_THEMSELVES,
+};
+
 struct node_case {
     struct preempt *p;
+    enum leaving leaving;
     const struct state_pod *pod;
     struct state_node *node;
     uint64_t now_ms;
@@ -162,21 +170,23 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
         return;
     }
     struct victims_holder *holder = &c->p->described[c->of.nholders];
-    *holder = (struct victims_holder){.priority = pod->priority,
+    *holder = (struct victims_holder){.priority = c->leaving == BY_THEMSELVES ? 0 : pod->priority,
                                       .since = pod->created,
                                       .goes = pod->deleting || is_given(c->p, pod),
                                       .amounts = &c->p->amounts[at],
                                       .namounts = n};
-    holder->budgets = budgets_of(c, pod, &too_many);
     /* What a pod draws on reserved capacity does not become free when it goes. */
-    holder->stays =
-        pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->preemption.refused_ms || too_many;
+    holder->stays = pod->stage != POD_BOUND || pod->draws;
+    c->p->holders[c->of.nholders++] = pod;
+    if (c->leaving == BY_THEMSELVES)
+        return;
+    holder->budgets = budgets_of(c, pod, &too_many);
+    holder->stays |= c->now_ms < pod->preemption.refused_ms || too_many;
     /* The Eviction API refuses pods with several budgets; kube-scheduler deletes its victims. */
     holder->stays |= !c->of.may_violate && __builtin_popcountll(holder->budgets) > 1;
     if (is_given(c->p, pod) && !pod->deleting)
         for (uint32_t b = 0; b < c->of.nbudgets; b++)
             c->allowed[b] -= (int32_t) (holder->budgets >> b & 1);
-    c->p->holders[c->of.nholders++] = pod;
 }
 
 static int describe_all(struct node_case *c) {
@@ -225,16 +235,16 @@ static struct evict_plan plan_of(const struct node_case *c, const struct victims
 }
 
 static struct evict_plan choose(struct preempt *p, const struct state_pod *pod,
-                                struct state_node *node, bool may_violate, uint64_t now_ms,
+                                struct state_node *node, enum leaving leaving, uint64_t now_ms,
                                 uint32_t *tests) {
-    struct node_case c = {.p = p, .pod = pod, .node = node, .now_ms = now_ms};
+    struct node_case c = {.p = p, .leaving = leaving, .pod = pod, .node = node, .now_ms = now_ms};
     struct victims_choice choice;
     c.of = (struct victims_case){.policy = &p->plan.policy,
                                  .node = &c.view.node,
                                  .holders = p->described,
-                                 .priority = pod->priority,
+                                 .priority = leaving == BY_THEMSELVES ? 1 : pod->priority,
                                  .budget = c.allowed,
-                                 .may_violate = may_violate};
+                                 .may_violate = leaving == BY_DELETION};
     if (!empty_view(&c) || describe_all(&c) < 0)
         return (struct evict_plan){.node = NULL};
     uint32_t more = c.compared / COMPARED_OF_TEST;
@@ -252,7 +262,13 @@ bool preempt_may(const struct state_pod *pod) {
 struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
                                   struct state_node *node, uint64_t now_ms, uint32_t *tests) {
     p->ngiven = 0;
-    return choose(p, pod, node, false, now_ms, tests);
+    return choose(p, pod, node, BY_EVICTION, now_ms, tests);
+}
+
+struct evict_plan preempt_would_have_to_end(struct preempt *p, const struct state_pod *pod,
+                                            struct state_node *node, uint32_t *tests) {
+    p->ngiven = 0;
+    return choose(p, pod, node, BY_THEMSELVES, 0, tests);
 }
 
 /* ---- the verb ---- */
@@ -328,7 +344,7 @@ static unsigned put_nodes(struct json_writer *w, struct preempt *p, const struct
         struct evict_plan plan = {.node = node};
         take_given(p, victims);
         if (self && node)
-            plan = choose(p, self, node, true, now_ms, &tests);
+            plan = choose(p, self, node, BY_DELETION, now_ms, &tests);
         if (!name || (self && !plan.node))
             continue;
         put_node(w, p, name, victims, &plan);

@@ -70,6 +70,11 @@ bool preempt_may(const struct state_pod *pod);
 struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
                                   struct state_node *node, uint64_t now_ms, uint32_t *tests);
 
+/* The fewest pods whose end lets the pod that p->plan was made for fit on the node, whatever their
+ * priorities and budgets: nothing is evicted. The plan's `cost` says nothing. */
+struct evict_plan preempt_would_have_to_end(struct preempt *p, const struct state_pod *pod,
+                                            struct state_node *node, uint32_t *tests);
+
 /* Whether a budget counts the pod, so that the API server may refuse to evict it. */
 bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod);
 
