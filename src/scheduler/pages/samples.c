@@ -29,6 +29,7 @@ static void collect_pods(const struct state *state, struct scheduler_samples *re
 
 static void collect_cards(const struct state *state, struct scheduler_samples *ret) {
     uint64_t healthy = 0;
+    ret->scheduler.overcommitted = ret->scheduler.memory_free = 0;
     for (const struct state_node *node = state->nodes; node; node = node->hh.next) {
         for (const struct state_card *card = node->apart; card; card = card->next)
             healthy += card->healthy;
@@ -220,11 +221,14 @@ static int collect_quotas(const struct quotas *quotas, struct scheduler_samples 
 
 static int collect_cluster(struct scheduler *s, struct scheduler_samples *ret) {
     struct scheduler_sample *sum = &ret->scheduler;
-    sum->free_cards = sum->largest_memory = METRIC_UNKNOWN_64;
+    sum->overcommitted = sum->memory_free = sum->free_cards = sum->largest_memory =
+        METRIC_UNKNOWN_64;
     sum->largest_core = sum->absent_nodes = METRIC_UNKNOWN_32;
     sum->wanted_cards = NAN;
     if (!scheduler_is_ready(s))
         return 0;
+    collect_pods(s->state, ret);
+    collect_cards(s->state, ret);
     sum->free_cards = sum->largest_memory = sum->largest_core = sum->absent_nodes = 0;
     for (const struct state_node *node = s->state->nodes; node; node = node->hh.next)
         collect_room(node, sum);
@@ -280,8 +284,6 @@ int scheduler_samples_collect(struct scheduler *s, struct scheduler_samples *ret
         .stands_back = lease_stands_back(&s->lease),
     };
     collect_verbs(s, ret);
-    collect_pods(s->state, ret);
-    collect_cards(s->state, ret);
     collect_events(s, &ret->scheduler);
     collect_mig(s, ret);
     ret->changes[0] = (struct change_sample){"acquired", s->lease.acquired};
