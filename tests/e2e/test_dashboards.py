@@ -168,13 +168,13 @@ def missing(prometheus):
 
 def test_targets(world, prometheus):
     """Two replicas in the network of one node are one target; all others are one each."""
-    found = [labels for labels, _ in prometheus.query("up == 1")]
+    found = [target["labels"] for target in prometheus.get("/api/v1/targets", state="active")["activeTargets"]]
     replicas = world.scheduler.pods()
     separate = len(replicas) if "hostNetwork" not in replicas[0]["spec"] else 1
     assert [one["job"] for one in found].count("aliquot-scheduler") == separate
     (agent,) = [one for one in found if one["job"] == "aliquot-agent"]
     assert agent["node"] == world.cluster.node
-    assert prometheus.query("sum(aliquot_scheduler_acts)") == [({}, 1)]
+    world.until(lambda: prometheus.query("count(up == 1)") == [({}, separate + 1)], 20, "all of them are scraped")
 
 
 def test_every_panel_has_data(world, space, prometheus):
