@@ -4,7 +4,7 @@
 #include "cli/run/driver_calls.h"
 #include "cli/run/proc_stat.h"
 
-#define LIST_MAX (CARD_USE_PROCESSES / 2) /* of each of two lists */
+#define LIST_MAX (CARD_USE_PROCESSES / 3) /* of each of three lists */
 
 /* What a card has in use, less what the driver keeps for itself where it says so. */
 static bool read_used(void *nvml, nvmlDevice_t device, uint64_t *ret) {
@@ -55,6 +55,15 @@ static bool add_list(list_fn *list, nvmlDevice_t device, struct card_use *use) {
     return complete;
 }
 
+/* Clients of MPS are in a list of their own, which not every driver and device has. */
+static bool add_mps_clients(list_fn *list, nvmlDevice_t device, struct card_use *use) {
+    unsigned int n = 0;
+
+    if (!list || list(device, &n, NULL) == NVML_ERROR_NOT_SUPPORTED)
+        return true;
+    return add_list(list, device, use);
+}
+
 static uint64_t subtract(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
@@ -62,6 +71,7 @@ static uint64_t subtract(uint64_t from, uint64_t bytes) {
 bool card_use_read(void *nvml, nvmlDevice_t device, struct card_use *ret) {
     LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
     LOOK_UP(nvml, nvmlDeviceGetGraphicsRunningProcesses_v3);
+    LOOK_UP(nvml, nvmlDeviceGetMPSComputeRunningProcesses_v3);
     uint64_t before, later, living = 0, all = 0;
     bool complete;
 
@@ -70,6 +80,7 @@ bool card_use_read(void *nvml, nvmlDevice_t device, struct card_use *ret) {
         return false;
     complete = add_list(nvmlDeviceGetComputeRunningProcesses_v3, device, ret);
     complete &= add_list(nvmlDeviceGetGraphicsRunningProcesses_v3, device, ret);
+    complete &= add_mps_clients(nvmlDeviceGetMPSComputeRunningProcesses_v3, device, ret);
     for (size_t i = 0; i < ret->npids; i++) {
         all += ret->bytes[i];
         living += proc_stat_of(ret->pids[i]).ending ? 0 : ret->bytes[i];

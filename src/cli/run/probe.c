@@ -19,19 +19,28 @@ struct answer {
     struct probe_gpu gpu[PROBE_GPUS_MAX];
 };
 
-static uint64_t memory_of_this_process(void *nvml, nvmlDevice_t device) {
-    LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
+typedef nvmlReturn_t list_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
+
+static uint64_t memory_in(list_fn *get, nvmlDevice_t device) {
     nvmlProcessInfo_t list[256];
     unsigned int n = sizeof(list) / sizeof(list[0]);
 
-    if (!nvmlDeviceGetComputeRunningProcesses_v3 ||
-        nvmlDeviceGetComputeRunningProcesses_v3(device, &n, list) != NVML_SUCCESS)
+    if (!get || get(device, &n, list) != NVML_SUCCESS)
         return 0;
     for (unsigned int i = 0; i < n; i++)
         if (list[i].pid == (unsigned int) getpid() &&
             list[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_ULL)
             return list[i].usedGpuMemory;
     return 0;
+}
+
+/* By the environment it can be a client of MPS. */
+static uint64_t memory_of_this_process(void *nvml, nvmlDevice_t device) {
+    LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
+    LOOK_UP(nvml, nvmlDeviceGetMPSComputeRunningProcesses_v3);
+    uint64_t bytes = memory_in(nvmlDeviceGetComputeRunningProcesses_v3, device);
+
+    return bytes > 0 ? bytes : memory_in(nvmlDeviceGetMPSComputeRunningProcesses_v3, device);
 }
 
 /* Whether a UUID of NVML's, behind its "GPU-" or "MIG-", is this one. */

@@ -76,6 +76,11 @@ def programs():
                    30, "memory of every kind in a slice of 4 GiB, to the byte")
 
 
+def mps(simulated):
+    yield Step("limits:mps", (PYTHON, str(HERE.parent / "mps.py"), "share", ALIQUOT, *["--simulated"] * simulated), 120,
+               "two clients of MPS in one slice of 5 GiB, and NVML's lists of them")
+
+
 def shares(work, simulated):
     for cores in SHARES:
         yield Step(f"shares:{':'.join(map(str, cores))}", (
@@ -88,7 +93,7 @@ def steps(work, simulated=False):
     nvidia_smi = [name for name in tables.PROGRAMS if name.startswith("nvidia-smi")]
     others = [name for name in tables.PROGRAMS if name not in nvidia_smi]
     return [Step("facts", script("facts.py"), 30, "runtime, driver, namespaces, packages"),
-            *questions(("life",)), *answers(work), *recordings(*others[:3]), *programs(), *list(frameworks())[:6], *questions(("calls",)),
+            *questions(("life",)), *answers(work), *recordings(*others[:3]), *programs(), *mps(simulated), *list(frameworks())[:6], *questions(("calls",)),
             *list(shares(work, simulated))[:3], *questions(("memory",)), Step("hooks", script("hooks.py"), 60, "what the hooks add"),
             *recordings(*nvidia_smi), *list(frameworks())[6:], *list(shares(work, simulated))[3:], *recordings(*others[3:])]
 
