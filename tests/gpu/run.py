@@ -22,6 +22,7 @@ sys.path[:0] = [str(TOP / "tests" / "bench"), str(HERE)]
 
 from figures import write_between        # noqa: E402  (the path comes first)
 from shares import share_table      # noqa: E402
+import grace                        # noqa: E402
 import mig                          # noqa: E402
 import mps                          # noqa: E402
 
@@ -122,13 +123,6 @@ def workloads(aliquot, gpus, results):
         print("{}: {} ({})".format(*results[-1]), flush=True)
 
 
-def grace_hopper(gpus, results):
-    """All rows are its tests where the machine is one: arm64, and memory of the CPU that the card reaches coherently."""
-    if not any("GH200" in name for name in gpus):
-        print("skipped: no GH200")
-        results.append(("all of this on arm64 with a GH200", "skipped", "no GH200"))
-
-
 def report(gpus, driver, results, table):
     lines = [f"{time.strftime('%Y-%m-%d', time.gmtime())}; {len(gpus)} x {gpus[0]}; driver {driver}.", "",
              "| workload | result | |", "|---|---|---|"]
@@ -161,7 +155,7 @@ def main():
     mps.run(arguments.build.resolve(), results)
     mig.run(arguments.build.resolve(), results)
     workloads(aliquot, gpus, results)
-    grace_hopper(gpus, results)
+    grace.run(gpus, results)
     table = share_table(aliquot, arguments.seconds, False)
     lines = report(gpus, driver, results, table)
     print("\n".join(lines))
