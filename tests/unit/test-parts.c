@@ -3,6 +3,7 @@
 /* What the pages of the agent say of a node with a card in MIG mode: no figure counts an instance
  * beside the card that it is a part of, and no share is given of either. */
 
+#include "agent/report/metrics.h"
 #include "metrics-page.h"
 #include "parts-world.h"
 
@@ -74,6 +75,28 @@ static void metrics_of_dcgm(void **state) {
     assert_int_equal(page_labelled(page, "DCGM_FI_DEV_FB_USED", "UUID=\"GPU-divided\""), 2);
     assert_int_equal(page_labelled(page, "DCGM_FI_DEV_FB_USED", "UUID=\"GPU-whole\""), 1);
     assert_int_equal(page_labelled(page, "DCGM_FI_DEV_FB_USED", "GPU_I"), 2);
+}
+
+/* What dcgm-exporter says of a whole card it says of a card in MIG mode or of its instances. */
+static void no_figure_of_dcgm_is_lost(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    unsigned n = 0;
+
+    get(*state, "/metrics", &out);
+    for (size_t i = 0; i < agent_vocabularies_count; i++) {
+        const struct vocabulary *v = agent_vocabularies[i];
+
+        for (size_t k = 0; v->name && strcmp(v->name, "dcgm") == 0 && k < v->nmetrics; k++) {
+            const char *name = v->metrics[k].name;
+
+            if (page_labelled(buf_str(&out), name, "UUID=\"GPU-whole\"") == 0)
+                continue;
+            n++;
+            if (page_labelled(buf_str(&out), name, "UUID=\"GPU-divided\"") == 0)
+                fail_msg("%s: neither of the divided card nor of its instances", name);
+        }
+    }
+    assert_true(n > 25);
 }
 
 static void usage(void **state) {
@@ -267,6 +290,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shares_are_of_whole_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics_of_dcgm, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_figure_of_dcgm_is_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(usage, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_of_instances, setup, teardown),
         cmocka_unit_test_setup_teardown(health, setup, teardown),
