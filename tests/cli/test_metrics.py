@@ -48,6 +48,10 @@ def test_the_document_is_up_to_date():
     assert check(TOP) == (0, "")
 
 
+def test_every_vocabulary_is_in_the_document():
+    assert set(load().VOCABULARIES) == {str(path.relative_to(TOP)) for path in TOP.glob("src/**/metrics*.def")}
+
+
 @pytest.mark.parametrize("new", [ROW.replace("GAUGE", "HISTOGRAM"), ROW.replace('"", ', '"the agent stops", '),
                                  ROW.replace("Shares", "Slots"), ROW + "\n" + ROW.replace("slots", "more")])
 def test_a_document_that_is_out_of_date(copy, new):

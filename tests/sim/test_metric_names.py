@@ -2,6 +2,7 @@
 """--metric-names: under which names the agent has its metrics. That figures are right under each: test-metric-names.c,
 test-metrics.c, and tests/e2e/test_dashboards.py for containers."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -12,6 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from sim_kit import wait_until
 from test_sim_agent import AGENT, Agent
 
+CHART = pathlib.Path(__file__).parents[2] / "charts/aliquot"
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/metrics.md"
 WORDS = ["aliquot", "dcgm", "hami", "hami-legacy", "gpu-manager"]
 
@@ -39,10 +41,18 @@ def test_nothing_is_served_that_is_not_documented(words, node):
             agent.close()
 
 
+def test_the_words_are_named_where_they_are_chosen():
+    """In the agent's help, in the document and in the chart; their refusal is below."""
+    help = subprocess.run([AGENT, "--help"], capture_output=True, text=True, check=True).stdout
+    assert ", ".join(WORDS) in " ".join(help.split())
+    assert re.findall(r"^\| `([\w-]+)` \| \[of ", DOCUMENT.read_text(), re.M) == WORDS
+    options = json.loads((CHART / "values.schema.json").read_text())["properties"]["agent"]["properties"]["metricNames"]
+    assert options["items"]["enum"] == WORDS and ", ".join(f"`{word}`" for word in WORDS) in options["description"]
+
+
 @pytest.mark.parametrize("words", ["", "hamy", "aliquot,DCGM", "dcgm hami"])
 def test_other_words_are_refused(words):
     done = subprocess.run([AGENT, "--node-name=n", f"--metric-names={words}"], capture_output=True, text=True, timeout=10)
     assert done.returncode != 0
-    for word in WORDS:
-        assert word in done.stderr
+    assert done.stderr.rstrip().endswith(": " + ", ".join(WORDS))
     assert f"'{words.split(',')[-1]}'" in done.stderr
