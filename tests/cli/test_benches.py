@@ -4,6 +4,7 @@
 import contextlib
 import pathlib
 import sys
+import time
 import types
 
 import pytest
@@ -37,10 +38,28 @@ class Channel:
                          ids=["ended", "empty"])
 def test_allocations_that_fail(monkeypatch, channel, error):
     monkeypatch.setattr(device_plugin.grpc_raw, "Channel", lambda path: channel)
-    calls = device_plugin.Allocations("/socket", ["a"])
+    calls = device_plugin.Allocations("/socket", ["a"], "/proc/self")
     calls.join(10)
     with pytest.raises(error):
         calls.close()
+
+
+def test_what_an_allocation_costs(monkeypatch):
+    """The thread that answers runs for so long; that of the caller is another one."""
+    class Busy(Channel):
+        def call(self, *_):
+            begun = time.thread_time()
+            while time.thread_time() < begun + 0.02:
+                pass
+            if self.left == 1:
+                calls.ended.set()
+            return super().call()
+    monkeypatch.setattr(device_plugin.grpc_raw, "Channel", lambda path: Busy(3))
+    calls = device_plugin.Allocations("/socket", ["a"], "/proc/thread-self")
+    calls.join(30)
+    seen = calls.close()
+    assert len(seen) == 3
+    assert all(call.took >= 20e6 and 19e6 <= call.ran <= call.took + 20e6 and 0 <= call.waited <= call.took for call in seen), seen
 
 
 def test_agents_that_have_ended():
