@@ -225,7 +225,7 @@ def test_readings_follow(cluster):
         t.shows("not read again: away", "b-00")
         cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [gpu("c", 0, (100, "80Gi"))]}
         say(cluster)
-        t.shows("c-00", "1 GPUs, 1 healthy", "? help")
+        t.shows("c-00", "1 GPU, 1 healthy", "? help")
 
 
 @pytest.mark.parametrize("columns, lines", [(80, 24), (200, 50), (40, 10), (20, 5), (10, 24), (10, 3), (1, 1)])

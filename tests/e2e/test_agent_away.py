@@ -12,6 +12,7 @@ from arrivals import Load, all_succeed
 from cluster import api as kube
 from cluster import images
 from kit import condition, container, is_running, pod
+from test_gputime import agent_stopped
 
 NOTICED = 8             # seconds after which no pod is bound to a node without an agent: kubelet's next status, each second here
 LATE = 4                # seconds of pods that come after that
@@ -129,3 +130,17 @@ def test_gpu_objects_belong_to_their_node(world):
 
 def kube_free(world, gpu):
     return world.api.get(kube.gpus(gpu["metadata"]["name"]))["status"]["allocatable"][kit.CORE]
+
+
+def test_looking_while_it_hangs(world):
+    """The cards are shown, and that their use is not to be had."""
+    with agent_stopped(world):
+        done = world.cluster.on_node([str(world.build / "src/cli/aliquot"), "gpus"], check=False)
+        top = world.cluster.on_node([str(world.build / "src/cli/aliquot"), "top", "--once"], check=False)
+    name = world.agent.pod()["metadata"]["name"]
+    assert (done.returncode, done.stderr) == (0, f"aliquot gpus: no usage from agent {name}: no answer in time\n")
+    for card in world.gpus():
+        row = next(line for line in done.stdout.splitlines() if line.startswith(card["metadata"]["name"]))
+        assert "no answer" in row, done.stdout
+        assert card["metadata"]["name"] in top.stdout
+    assert (top.returncode, top.stderr) == (0, "aliquot top: 1 agent does not answer\n")

@@ -110,8 +110,9 @@ static void put_sum(struct ui *ui) {
     }
     (void) snprintf(
         text, sizeof(text),
-        "%zu GPUs, %zu healthy; given out: %.0f%% compute, %.0f%% memory; %zu pods wait",
-        ui->data.ncards, well, core ? 100.0 * (double) taken_core / (double) core : 0,
+        "%zu GPU%s, %zu healthy; given out: %.0f%% compute, %.0f%% memory; waiting pods: %zu",
+        ui->data.ncards, ui->data.ncards == 1 ? "" : "s", well,
+        core ? 100.0 * (double) taken_core / (double) core : 0,
         memory ? 100.0 * (double) taken_memory / (double) memory : 0, ui->data.nwaiting);
     screen_line(&ui->screen, false);
     screen_put(&ui->screen, text, 0, false, STYLE_PLAIN);
@@ -132,6 +133,12 @@ static void put_views(struct ui *ui) {
     }
 }
 
+static const char *silent_text(const struct ui *ui, char *ret, size_t size) {
+    (void) snprintf(ret, size, "%zu %s not answer", ui->data.silent,
+                    ui->data.silent == 1 ? "agent does" : "agents do");
+    return ret;
+}
+
 static void put_foot(struct ui *ui) {
     char text[ERR_TEXT_MAX + 64];
 
@@ -140,7 +147,7 @@ static void put_foot(struct ui *ui) {
     else if (ui->data.trouble[0])
         (void) snprintf(text, sizeof(text), "%s", ui->data.trouble);
     else if (ui->data.silent > 0)
-        (void) snprintf(text, sizeof(text), "%zu agents do not answer", ui->data.silent);
+        silent_text(ui, text, sizeof(text));
     else
         (void) snprintf(text, sizeof(text),
                         "q quit  1-4 views  enter more  s sort  r reverse  / filter  ? help");
@@ -320,6 +327,7 @@ static void ui_done(struct ui *ui) {
 }
 
 static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
+    char text[64];
     int width = 0, height = 0;
 
     if (is_terminal)
@@ -331,7 +339,7 @@ static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
     if (ui->data.trouble[0])
         fprintf(stderr, "aliquot top: %s\n", ui->data.trouble);
     if (ui->data.silent > 0)
-        fprintf(stderr, "aliquot top: %zu agents do not answer\n", ui->data.silent);
+        fprintf(stderr, "aliquot top: %s\n", silent_text(ui, text, sizeof(text)));
     if (buf_error(&ui->screen.out) < 0 || fputs(buf_str(&ui->screen.out), stdout) < 0)
         return err_errno(err, EIO, "cannot print");
     return 0;
