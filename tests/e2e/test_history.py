@@ -89,20 +89,22 @@ def test_the_last_hour(world, space):
     spin = container(core=20, memory=6 * GiB, argv=["sh", "-c", "gpu-spin 1000000"])
     space.start_all([pod("busy", spin), pod("idle", container(core=20, memory=GiB))])
 
-    def busy_steps():
-        """Those in which it took GPU time from begin to end, newest last."""
-        entry = hour(world, space, "busy")
-        return [] if entry is None else [ms for ms in entry["gpuTimeMs"] if ms]
-    world.until(lambda: len(busy_steps()) >= 1, 4 * STEP, "a whole step")
+    def steps():
+        return (hour(world, space, "busy") or {"gpuTimeMs": []})["gpuTimeMs"]
+    world.until(lambda: any(steps()), 4 * STEP, "a step of which the GPU time is known")
     before = hour(world, space, "busy")
     restart_agent(world)
-    world.until(lambda: len(hour(world, space, "busy")["gpuTimeMs"]) > len(before["gpuTimeMs"]), 2 * STEP, "a step after the restart")
+    world.until(lambda: len(steps()) > len(before["gpuTimeMs"]), 2 * STEP, "a step after the restart")
     after = hour(world, space, "busy")
     for key in ("gpuTimeMs", "gpuEntitledMs", "throttledMs", "memoryUsed"):
         assert after[key][:len(before[key])] == before[key]
-        assert len(after[key]) == len(after["memoryUsed"]) <= len(before[key]) + 2
-    assert after["agoMs"] < STEP * 1000 and after["memoryUnit"] <= 6 * GiB / 32767
-    assert 0 < after["memoryUsed"][-1] <= 6 * GiB
-    assert all(0.1 * STEP * 1000 <= ms <= 1.1 * STEP * 1000 for ms in before["gpuTimeMs"] if ms)
+        assert len(after[key]) == len(after["memoryUsed"])
+    assert after["memoryUnit"] <= 6 * GiB / 32767 and 0 < after["memoryUsed"][-1] <= 6 * GiB
+    # A step of the recorder can be late, and the next one is shorter by that.
+    took = figure(world, "aliquot_container_gpu_seconds_total", "busy")
+    assert 0 < sum(ms for ms in after["gpuTimeMs"] if ms) <= 1000 * took
+    assert all(ms >= 0.05 * STEP * 1000 for ms in before["gpuTimeMs"] if ms)
     idle = hour(world, space, "idle")
     assert not any(idle["memoryUsed"]) and not any(idle["gpuTimeMs"])
+    page = json.loads(world.agent.http(f"/history?namespace={space.name}&skip=1"))
+    assert len(page["containers"]) == 1 and "next" not in page

@@ -16,8 +16,10 @@
 
 #include <cmocka.h>
 
-#include "agent/report/history.h"
+#include "agent/report/history_page.h"
+#include "base/cleanup.h"
 #include "base/file.h"
+#include "base/text.h"
 
 #define SLOT "0000000000000000000000000000000a"
 #define MIB ((uint64_t) 1 << 20)
@@ -265,6 +267,68 @@ static void no_file(void **state) {
     assert_null(history_find(&w->history, SLOT, 0));
 }
 
+/* ---- the page ---- */
+
+/* Slots of one device, of the namespace "even" or "odd". */
+static void add_slots(struct slot_store *store, unsigned n) {
+    static struct slot slots[HISTORY_PAGE_MAX + 1];
+    static struct slot_device device;
+
+    assert_in_range(n, 0, sizeof(slots) / sizeof(slots[0]));
+    memset(slots, 0, sizeof(slots));
+    for (unsigned i = 0; i < n; i++) {
+        (void) snprintf(slots[i].nonce, sizeof(slots[i].nonce), "%032x", i);
+        text_copy(slots[i].grant.namespace, sizeof(slots[i].grant.namespace),
+                  i % 2 ? "odd" : "even");
+        slots[i].grant.devices = &device;
+        slots[i].grant.ndevices = 1;
+        HASH_ADD_STR(store->slots, nonce, &slots[i]);
+    }
+}
+
+static unsigned count(const char *text, const char *word) {
+    unsigned n = 0;
+
+    while ((text = strstr(text, word))) {
+        n++;
+        text++;
+    }
+    return n;
+}
+
+static void assert_page(struct report *report, struct history_query query, unsigned n,
+                        const char *end) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+
+    history_page_write(report, &query, &out);
+    assert_int_equal(count(buf_str(&out), "\"throttledMs\":[null,5]"), n);
+    assert_non_null(strstr(buf_str(&out), end));
+}
+
+/* A page is bounded and names the next one; what has no history is on none. */
+static void pages(void **state) {
+    struct world *w = *state;
+    struct shares shares = {.options.node_name = "n"};
+    struct report report = {.shares = &shares, .history = w->history};
+
+    add_slots(&shares.slots, HISTORY_PAGE_MAX + 1);
+    assert_page(&report, (struct history_query){0}, 0, "\"containers\":[]}");
+    for (struct slot *slot = shares.slots.slots; slot; slot = slot->hh.next) {
+        struct history_figures now = {.most = GIB};
+
+        history_put(&report.history, slot->nonce, 0, 1, &now);
+        now.throttled = 5 * MS;
+        history_put(&report.history, slot->nonce, 0, 2, &now);
+    }
+    assert_page(&report, (struct history_query){0}, HISTORY_PAGE_MAX, "],\"next\":100}");
+    assert_page(&report, (struct history_query){.skip = HISTORY_PAGE_MAX}, 1, "]}]}");
+    assert_page(&report, (struct history_query){.skip = UINT64_MAX}, 0, "\"containers\":[]}");
+    assert_page(&report, (struct history_query){.namespace = "odd"}, HISTORY_PAGE_MAX / 2, "]}]}");
+    assert_page(&report, (struct history_query){.pod = "other"}, 0, "\"containers\":[]}");
+    w->history = report.history;
+    HASH_CLEAR(hh, shares.slots.slots);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(totals_become_steps, setup, teardown),
@@ -279,6 +343,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_file_is_begun_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_file, setup, teardown),
         cmocka_unit_test_setup_teardown(no_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(pages, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

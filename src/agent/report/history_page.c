@@ -80,25 +80,40 @@ static bool is_chosen(const char *value, const char *wanted) {
     return !wanted || strcmp(value, wanted) == 0;
 }
 
-void history_page_write(struct report *report, const char *namespace, const char *pod,
-                        struct buf *out) {
+/* Returns how many of `query` there are, on this page or not. */
+static uint64_t put_containers(struct report *report, const struct history_query *query,
+                               struct json_writer *w) {
+    uint64_t n = 0;
+
+    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        if (!is_chosen(slot->grant.namespace, query->namespace) ||
+            !is_chosen(slot->grant.pod, query->pod))
+            continue;
+        for (uint32_t at = 0; at < slot->grant.ndevices; at++) {
+            const struct history_record *r = history_find(&report->history, slot->nonce, at);
+
+            if (!r)
+                continue;
+            if (n >= query->skip && n - query->skip < HISTORY_PAGE_MAX)
+                put_record(slot, at, r, w);
+            n++;
+        }
+    }
+    return n;
+}
+
+void history_page_write(struct report *report, const struct history_query *query, struct buf *out) {
     struct json_writer w = {.out = out};
+    uint64_t n;
 
     json_object_begin(&w, NULL);
     json_put_string(&w, "node", report->shares->options.node_name);
     json_put_u64(&w, "stepMs", HISTORY_STEP_MS);
     json_array_begin(&w, "containers");
-    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
-        if (!is_chosen(slot->grant.namespace, namespace) || !is_chosen(slot->grant.pod, pod))
-            continue;
-        for (uint32_t at = 0; at < slot->grant.ndevices; at++) {
-            const struct history_record *r = history_find(&report->history, slot->nonce, at);
-
-            if (r)
-                put_record(slot, at, r, &w);
-        }
-    }
+    n = put_containers(report, query, &w);
     json_array_end(&w);
+    if (n > query->skip && n - query->skip > HISTORY_PAGE_MAX)
+        json_put_u64(&w, "next", query->skip + HISTORY_PAGE_MAX);
     json_object_end(&w);
     buf_putc(out, '\n');
 }

@@ -17,6 +17,7 @@
 #include "agent/shares/gputime.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/num.h"
 #include "model/scaling.h"
 #include "wire/http.h"
 #include "wire/json_write.h"
@@ -380,10 +381,16 @@ static void on_usage(struct http_exchange *exchange, void *userdata) {
 /* ---- /history ---- */
 
 static void on_history(struct http_exchange *exchange, void *userdata) {
+    struct history_query query = {.namespace = http_query(exchange, "namespace"),
+                                  .pod = http_query(exchange, "pod")};
+    const char *skip = http_query(exchange, "skip");
     struct buf out = BUF_INIT(ANSWER_MAX);
 
-    history_page_write(userdata, http_query(exchange, "namespace"), http_query(exchange, "pod"),
-                       &out);
+    if (skip && num_parse_u64(skip, UINT64_MAX, &query.skip) < 0) {
+        http_reply_text(exchange, 400, "skip is not a number\n");
+        return;
+    }
+    history_page_write(userdata, &query, &out);
     http_compress(exchange);
     http_reply(exchange, 200, "application/json", &out);
 }
