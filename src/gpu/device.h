@@ -38,10 +38,11 @@ struct gpu_sample {
     /* In use, without the driver's reserve if it reports that: the lower of the figures before and
      * after the list of processes. */
     uint64_t memory_allocated;
-    uint64_t memory_most;  /* the higher of the two; memory_used if not reported */
-    uint32_t attributable; /* not 0: reported for each process */
-    uint32_t loads_untold; /* 1: the card is busy, and of no process its load is reported */
-    uint32_t gpu_percent;  /* this and all below: or GPU_NOT_TOLD */
+    uint64_t memory_most;   /* the higher of the two; memory_used if not reported */
+    uint32_t attributable;  /* not 0: reported for each process */
+    uint32_t loads_untold;  /* 1: the card is busy, and of no process its load is reported */
+    uint32_t memory_untold; /* 1: of a process it is not reported what it holds */
+    uint32_t gpu_percent;   /* this and all below: or GPU_NOT_TOLD */
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */
     uint32_t sm_clock;    /* MHz */

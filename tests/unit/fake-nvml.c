@@ -302,10 +302,12 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
         list[0] = (nvmlProcessInfo_v2_t){.pid = 2000 + number_of(device), .usedGpuMemory = GIB};
         return NVML_SUCCESS;
     }
-    /* More than one packet holds. */
+    /* More than one packet holds. "untold": of one of them the driver does not tell. */
     *count = index_of(device) == 0 ? 100 : 0;
     for (unsigned int i = 0; i < *count; i++)
         list[i] = (nvmlProcessInfo_v2_t){.pid = 1000 + i, .usedGpuMemory = i};
+    if (*count > 0 && fault("untold"))
+        list[7].usedGpuMemory = NVML_VALUE_NOT_AVAILABLE_ULL;
     return NVML_SUCCESS;
 }
 

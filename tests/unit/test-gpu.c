@@ -48,6 +48,20 @@ static void loads_of_processes(void **state) {
     assert_true(gpu_tells_load(d));
 }
 
+/* The memory of a process, which a sum over processes then lacks. */
+static void memory_that_is_not_told(void **state) {
+    struct fixture *f = *state;
+    const struct gpu_device *d = &snap(f)->devices[0];
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_int_equal(d->sample.memory_untold, 0);
+    switch_fault(f, "untold", true);
+    RUN_UNTIL(f, d->sample.memory_untold);
+    assert_int_equal(d[1].sample.memory_untold, 0);
+    switch_fault(f, "untold", false);
+    RUN_UNTIL(f, !d->sample.memory_untold);
+}
+
 static bool is_moving(struct fixture *f) {
     const struct gpu_sample *sample = &snap(f)->devices[1].sample;
 
@@ -514,6 +528,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
         cmocka_unit_test_setup_teardown(clients_of_mps, setup, teardown),
         cmocka_unit_test_setup_teardown(loads_of_processes, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_that_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_without_reserve, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),

@@ -326,7 +326,7 @@ static void test_figures_that_are_absent(void **state) {
     (void) state;
     add_container();
     text_copy(device.uuid, sizeof(device.uuid), "GPU-a");
-    snapshot.devices[0].sample.loads_untold = 1;
+    snapshot.devices[0].sample.loads_untold = snapshot.devices[0].sample.memory_untold = 1;
     usage.damaged = no_statm = true;
     assert_absent(page(&out), agent_vocabularies, agent_vocabularies_count);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_gpu_healthy", "0"), CARDS);

@@ -272,7 +272,7 @@ static void collect_driver(const struct report *report, const struct slot_device
     bool judged = read && audit_pids_fit(report->audit, card);
 
     ret->driver_time = card && card->sample.loads_untold ? METRIC_UNKNOWN_64 : d->driver_time;
-    ret->driver_memory = read ? d->driver_memory : METRIC_UNKNOWN_64;
+    ret->driver_memory = read && !card->sample.memory_untold ? d->driver_memory : METRIC_UNKNOWN_64;
     ret->driver_percent = read && gpu_tells_load(card) ? d->driver_percent : METRIC_UNKNOWN_32;
     ret->processes = read ? d->driver_processes : METRIC_UNKNOWN_32;
     ret->over_time = read ? d->compute_audit.over : METRIC_UNKNOWN_32;

@@ -170,7 +170,6 @@ static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t inde
     unsigned int count;
     nvmlReturn_t r;
 
-    card->loads_untold = 0;
     if (w->nprocesses == 0)
         return;
     r = read_samples(w, device, u->seen, &count);
@@ -291,6 +290,7 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
                     "nvmlDeviceGetMemoryInfo"))
         return false;
     d->memory = memory.total;
+    d->sample.loads_untold = 0;
     d->sample.memory_used = memory.used;
     d->sample.memory_free = memory.free;
     d->sample.memory_allocated = memory.used;
@@ -310,6 +310,7 @@ static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_
     bool known = d->sample.attributable && read_allocated(w, device, &now, &reserved);
 
     d->sample.attributable = known && !w->unknown_memory;
+    d->sample.memory_untold = w->unknown_memory;
     if (!known) {
         d->sample.memory_most = d->sample.memory_used;
         return;
