@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How `aliquot` asks a cluster: one `kubectl proxy` for all requests of a command."""
 
+import http.server
 import json
 import os
 import pathlib
@@ -8,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
 
+from test_chart import programs     # noqa: F401  (fixture)
 from test_inspect import AGENTS, GPUS, gpu
 
 USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-{}:9400/proxy/usage"
@@ -97,7 +100,7 @@ def test_one_kubectl(cluster):
     status, out, err = cluster.run("gpus", "--context", "c")
     assert (status, err) == (0, ""), err
     (started,) = cluster.lines("started")
-    assert started.split()[1:-1] == ["--context=c", "proxy"]
+    assert started.split()[1:-1] == ["--context=c", "proxy", "--append-server-path"]
     assert len(cluster.lines("asked")) == 102
     for i in (0, 99):
         assert f"{i + 1} MiB".split() == next(line for line in out.splitlines() if line.startswith(f"n{i}-00")).split()[-5:-3]
@@ -205,3 +208,38 @@ def test_names_are_no_paths(cluster):
                   ["node", "release", "../pods"]):
         assert cluster.run(*words)[0] == 1
     assert not [line for line in cluster.lines("asked") if ".." in line or "?b" in line or "a/b" in line]
+
+
+# ---- the real kubectl ----
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """An API server below a path, which knows GPU objects only."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        known = self.path == self.server.below + "/apis/elasticgpu.io/v1alpha1/gpus"
+        body = json.dumps(GPUS if known else {"kind": "Status", "message": "no such path"}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("below", ["", "/k8s/clusters/c-1"])
+def test_a_server_with_a_path(cluster, programs, below):    # noqa: F811
+    """The path of the kubeconfig's server is that of every request."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        server.asked, server.below = [], below
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = {"server": f"http://127.0.0.1:{server.server_port}{below}"}
+        config = cluster.where / "config"
+        config.write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": where}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}]}))
+        status, out, err = cluster.run("inspect", "-o", "name", "--kubeconfig", str(config), KUBECTL=programs["kubectl"])
+        server.shutdown()
+    assert (status, out, err) == (0, "node/a\nnode/b\n", ""), server.asked

@@ -114,9 +114,10 @@ static int await_socket(int out, struct err *err) {
     return 0;
 }
 
-/* kubectl with the standard output in *ret_out. */
+/* kubectl with the standard output in *ret_out. A server of a kubeconfig can have a path, as behind
+ * Rancher. */
 static int spawn(const char *option, int *ret_out, struct err *err) {
-    const char *const arguments[] = {"proxy", option, NULL};
+    const char *const arguments[] = {"proxy", "--append-server-path", option, NULL};
     int out[2], bad[2];
 
     if (pipe2(out, O_CLOEXEC) < 0)
