@@ -383,6 +383,57 @@ static void no_driver(void **state) {
     node_memory = CARD;
 }
 
+static void show(const struct kube_reflector_handlers *watch, const char *text) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json root;
+
+    assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
+    watch->on_object(KUBE_MODIFIED, root, watcher);
+}
+
+/* The i-th object with this version and this status. */
+static void versioned(unsigned i, const char *version, const char *status,
+                      char ret[static 3 * sizeof(api.body)]) {
+    const char *head = objects_made[i].head + strlen("{\"metadata\":{");
+
+    (void) snprintf(ret, 3 * sizeof(api.body), "{\"metadata\":{\"resourceVersion\":\"%s\",%.*s,%s",
+                    version, (int) strlen(head) - 1, head, status + 1);
+}
+
+/* The watch shows what others have written after the agent's write, and then comes its answer. */
+static void an_answer_after_what_came_later(void **state) {
+    struct world *w = *state;
+    char written[3 * sizeof(api.body)], later[3 * sizeof(api.body)];
+    unsigned i;
+
+    write_all(w);
+    w->cross_check.listed = true;
+    w->cross_check.node_cpus = (struct node_cpus){.all = {4, 8}, .free = {0, 3}};
+    update(w);
+    assert_string_equal(api.path, NODE);
+    (void) snprintf(written, sizeof(written),
+                    "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\",\"resourceVersion\":\"99\"},"
+                    "\"status\":{\"nodeInfo\":{}%s%s}}",
+                    node.capacity, node.conditions);
+    show(&node_watch,
+         "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\",\"resourceVersion\":\"100\"}}");
+    answer(written);
+    expect_write("PATCH", NODE, "\"capacity\""); /* there is none any more */
+    answer_all(w);
+
+    i = find_made("node-a-01");
+    snapshot.devices[3].healthy = false;
+    update(w);
+    expect_write("PATCH", NODE, "3 of 4 GPUs and instances are healthy");
+    assert_string_equal(api.path, OBJECT "01/status");
+    versioned(i, "101", api.body, written);
+    versioned(i, "102", objects_made[i].status, later);
+    show(&gpu_watch, later);
+    answer(written);
+    expect_write("PATCH", OBJECT "01/status", "\"state\":\"Unhealthy\"");
+    assert_null(api.callback);
+}
+
 /* The orders of users are at the object of the device. */
 static void orders(void **state) {
     struct world *w = *state;
@@ -465,6 +516,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shares_of_an_instance, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_before_was_ready, setup, teardown),
         cmocka_unit_test_setup_teardown(no_driver, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_answer_after_what_came_later, setup, teardown),
         cmocka_unit_test_setup_teardown(orders, setup, teardown),
         cmocka_unit_test_setup_teardown(orders_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(end_of_an_order, setup, teardown),

@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/text.h"
 #include "kube/api/client.h"
 #include "kube/api/object_write.h"
@@ -44,7 +45,8 @@
 /* An object of this node as the API server has it. */
 struct published {
     struct gpu_object gpu;
-    uint64_t mig; /* mig_status_seen() of its status.mig */
+    uint64_t mig;     /* mig_status_seen() of its status.mig */
+    uint64_t version; /* version_of() it */
     bool seen;
 };
 
@@ -54,6 +56,7 @@ struct publisher {
     bool node_known, gpus_known;
     bool was_served; /* kubelet has registered all plugins at least once */
     struct node_object node;
+    uint64_t node_version; /* version_of() it */
     struct labeler labeler;
     struct node_capacity capacity; /* in the Node's status */
     char health[MESSAGE_MAX];      /* message of the condition GPUHealthy; "": there is none */
@@ -76,6 +79,14 @@ struct publisher {
 static void reconcile(struct publisher *p);
 
 /* ---- what there is ---- */
+
+/* Later states have greater ones. 0: it cannot be compared. */
+static uint64_t version_of(struct json object) {
+    const char *text = json_string(JSON_PATH(object, "metadata", "resourceVersion"));
+    uint64_t version = 0;
+
+    return text && num_parse_u64(text, UINT64_MAX, &version) == 0 ? version : 0;
+}
 
 static struct published *find_published(struct publisher *p, const char *name) {
     for (size_t i = 0; i < p->nobjects; i++)
@@ -106,6 +117,7 @@ static void remember(struct publisher *p, struct json object) {
         return;
     o->gpu = gpu;
     o->mig = mig_status_seen(JSON_PATH(object, "status", "mig"));
+    o->version = version_of(object);
     o->seen = true;
     if (p->report->on_gpu)
         p->report->on_gpu(object, p->report->userdata);
@@ -121,6 +133,7 @@ static void remember_node(struct publisher *p, struct json object) {
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
     p->node_known = true;
+    p->node_version = version_of(object);
     text_copy(p->cpus, sizeof(p->cpus), cpus ? cpus : "");
     labeler_see_node(&p->labeler, object);
     if (p->report->on_node)
@@ -179,6 +192,22 @@ static void on_timer(uv_timer_t *timer) {
     reconcile(timer->data);
 }
 
+/* What was written is true at once, not when the watch shows it; but the watch may have shown
+ * already what others have written since. */
+static void remember_written(struct publisher *p, struct json body) {
+    const char *name = json_string(JSON_PATH(body, "metadata", "name"));
+    bool gpu = json_valid(JSON_PATH(body, "spec", "uuid"));
+    const struct published *o = gpu && name ? find_published(p, name) : NULL;
+    uint64_t version = version_of(body), shown = gpu ? (o ? o->version : 0) : p->node_version;
+
+    if (version != 0 && version < shown)
+        return;
+    if (gpu)
+        remember(p, body);
+    else if (json_valid(JSON_PATH(body, "status", "nodeInfo")))
+        remember_node(p, body);
+}
+
 static void on_response(const struct kube_response *response, void *userdata) {
     struct publisher *p = userdata;
 
@@ -194,11 +223,7 @@ static void on_response(const struct kube_response *response, void *userdata) {
     p->retry_ms = RETRY_MIN_MS;
     p->trouble[0] = 0;
     log_info("%s: done", p->doing);
-    /* What was written is true at once, not when the watch shows it. */
-    if (json_valid(JSON_PATH(response->body, "spec", "uuid")))
-        remember(p, response->body);
-    else if (json_valid(JSON_PATH(response->body, "status", "nodeInfo")))
-        remember_node(p, response->body);
+    remember_written(p, response->body);
     if (++p->writes >= WRITES_MAX) {
         (void) snprintf(p->trouble, sizeof(p->trouble), "%s: it does not stay as written",
                         p->doing);
