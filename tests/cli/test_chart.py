@@ -448,6 +448,7 @@ EFFECTS = {
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
     "uninstall.check": (True, {CHECK: ("metadata.annotations", is_hook), CLEAN: (OPTIONS, lambda node: "--force" not in node), MORE: None}),
     "uninstall.clean": (True, {CLEAN: ("metadata.annotations", is_hook), MORE: None}),
+    "uninstall.timeout": (7, {CLEAN: (OPTIONS, option("--timeout=7"))}),
 }
 # The default says the same; what the sample is compared with has another value.
 OTHERWISE = {"crds.keep": False, "uninstall.check": False, "uninstall.clean": False}

@@ -232,7 +232,7 @@ def test_objects_of_kubectl_become_the_releases(world, helm):
     with kit.temporary_space(world) as space:
         seen = space.start(pod("before", container(core=30, memory=2 * GiB)))
         with Load(space, PAUSE) as load:
-            for step in (["install", RELEASE, CHART, "--take-ownership"],
+            for step in (["install", RELEASE, CHART, "--take-ownership", "--set", "uninstall.timeout=5"],
                          ["upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "agent.podAnnotations.example=changed"],
                          ["rollback", RELEASE, "1"]):
                 load.until(len(load.names) + EXTRA)
