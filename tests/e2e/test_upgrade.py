@@ -66,7 +66,7 @@ class Versions:
                 one["spec"]["updateStrategy"] = {"type": "OnDelete" if where == "half" else "RollingUpdate"}
         path = f"{cluster.state}/{version}.yaml"
         with open(path, "w") as file:
-            yaml.safe_dump_all(objects, file)
+            yaml.dump_all(objects, file, Dumper=yaml.CSafeDumper)
         cluster.kubectl("apply", "-f", path)
         if where == "half":
             cluster.kubectl("delete", "pod", "-n", kit.SYSTEM, self.agents()[cluster.second.node]["metadata"]["name"])
@@ -79,7 +79,7 @@ class Versions:
         return {seen["spec"]["nodeName"]: seen for seen in self.world.agent.pods()}
 
     def _objects(self, version):
-        return list(yaml.safe_load_all(self.world.cluster.kubectl("kustomize", self.directories[version])))
+        return list(yaml.load_all(self.world.cluster.kubectl("kustomize", self.directories[version]), Loader=yaml.CSafeLoader))
 
     def image(self, version, workload):
         """The image in its manifests."""
