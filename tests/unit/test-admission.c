@@ -425,6 +425,8 @@ static void test_who_may_write_assignments(void **state) {
                         "{}"));
 }
 
+#define TWO_CLAIMS(first, second)                                                                  \
+    "{\"metadata\":{\"annotations\":{\"egpuc-a\":\"" first "\",\"egpuc-b\":\"" second "\"}}}"
 #define CLAIM(key, value) "{\"metadata\":{\"annotations\":{\"" key "c\":\"" value "\"}}}"
 
 /* They are said when the pod is made, and stay. */
@@ -440,6 +442,8 @@ static void test_claims_cannot_be_changed(void **state) {
         assert_false(allowed("CREATE", "bindings", "", user, one, "null"));
         assert_false(allowed("UPDATE", "pods", "", user, CLAIM("egpuct.elasticgpu.io/", "{}"),
                              CLAIM("egpuct.elasticgpu.io/", "{ }")));
+        assert_false(
+            allowed("UPDATE", "pods", "", user, TWO_CLAIMS("x", "z"), TWO_CLAIMS("x", "y")));
         assert_true(allowed("UPDATE", "pods", "status", user, one, one));
         assert_true(allowed("UPDATE", "pods", "", user, CLAIM("other/", "b"), WITHOUT));
     }

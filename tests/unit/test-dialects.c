@@ -196,6 +196,9 @@ static const struct readme readmes[] = {
      .problem = REQUEST_TWICE},
     {SLOT "\"koordinator.sh/gpu.shared\":3,\"koordinator.sh/gpu-core\":100",
      .problem = REQUEST_SPLIT},
+    {SLOT "\"koordinator.sh/gpu.shared\":3,\"koordinator.sh/gpu-core\":100,"
+          "\"koordinator.sh/gpu-memory\":\"24Gi\"",
+     .problem = REQUEST_SPLIT},
     /* NVIDIA time-slicing and MIG */
     {SLOT "\"nvidia.com/gpu.shared\":1",
      .req = {.replicas = 1, .slot = true, .dialect = DIALECT_TIME_SLICING}},

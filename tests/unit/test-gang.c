@@ -159,7 +159,7 @@ static void test_two_gangs(void **state) {
         show_node(w, "n", 1);
         show_node(w, "m", 1);
         static const char *const uids[2][3] = {{"1", "2", "3"}, {"4", "5", "6"}};
-        static const char *const notes[] = {GANG("young", "3"), GANG("old", "3")};
+        static const char *const notes[] = {GANG("a-young", "3"), GANG("b-old", "3")};
         for (int k = 0; k < 2; k++)
             for (int i = 0; i < 3; i++) {
                 _cleanup_buf_ struct buf text = BUF_INIT(0);

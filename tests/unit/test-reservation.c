@@ -174,6 +174,21 @@ static void test_kept_for_its_owner(void **state) {
     end(&k);
 }
 
+/* It is kept where the policy puts such a share: here on the card that is in use already, whichever
+ * node comes first. */
+static void test_kept_on_the_best_node(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    run(w, "other", "", "n");
+    show_node(w, "m", 1);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"node\":\"n\""));
+    end(&k);
+}
+
 /* The owner goes where its share is kept, though the policy likes another node as much; and
  * elsewhere when it does not fit there. */
 static void test_owner_goes_to_it(void **state) {
@@ -560,6 +575,7 @@ int main(void) {
         T(test_unreadable),
         T(test_owners),
         T(test_kept_for_its_owner),
+        T(test_kept_on_the_best_node),
         T(test_owner_goes_to_it),
         T(test_first_by_name),
         T(test_first_by_name_after_a_restart),
