@@ -41,6 +41,7 @@ static const char *own_dir; /* of this program */
 
 static struct gpu_snapshot snapshot;
 static struct gpu_monitor_status monitor_status;
+static bool hanging; /* a call for card 0 */
 static struct plugin_stats stats_of_plugin;
 static struct slot_total granted;
 static unsigned walks, gathered;
@@ -55,6 +56,7 @@ const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor 
 void __real_gpu_monitor_status(const struct gpu_monitor *monitor, struct gpu_monitor_status *ret);
 void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
                                struct gpu_monitor_status *ret_status);
+bool __wrap_gpu_monitor_hangs(const struct gpu_monitor *monitor, uint32_t card);
 const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i);
 const struct resource *__wrap_plugin_resource(const struct plugin *plugin);
 void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats);
@@ -73,6 +75,11 @@ void __wrap_event_writer_stats(const struct event_writer *w, struct event_writer
 
 const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *monitor) {
     return monitor ? __real_gpu_monitor_snapshot(monitor) : &snapshot;
+}
+
+bool __wrap_gpu_monitor_hangs(const struct gpu_monitor *monitor, uint32_t card) {
+    (void) monitor;
+    return hanging && card == 0;
 }
 
 void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
@@ -174,6 +181,7 @@ static int setup(void **state) {
     memset(&slot, 0, sizeof(slot));
     memset(&device, 0, sizeof(device));
     memset(&monitor_status, 0, sizeof(monitor_status));
+    hanging = false;
     memset(&stats_of_plugin, 0, sizeof(stats_of_plugin));
     memset(&usage, 0, sizeof(usage));
     memset(&view, 0, sizeof(view));

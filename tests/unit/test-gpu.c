@@ -347,7 +347,9 @@ static void hanging_card(void **state) {
     switch_fault(f, "hang-1", true);
     RUN_UNTIL(f, snap(f)->devices[1].late);
     assert_true(snap(f)->devices[1].healthy); /* it may be slow */
+    assert_false(gpu_monitor_hangs(f->monitor, 1));
     RUN_UNTIL(f, hangs(&snap(f)->devices[1]));
+    assert_true(gpu_monitor_hangs(f->monitor, 1) && !gpu_monitor_hangs(f->monitor, 0));
     assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
     polls = status(f).polls;
     RUN_UNTIL(f, status(f).polls > polls + 20);
@@ -361,6 +363,7 @@ static void hanging_card(void **state) {
     assert_int_equal(kill(pid, 0), 0);
     switch_fault(f, "hang-1", false);
     RUN_UNTIL(f, snap(f)->devices[1].healthy);
+    assert_false(gpu_monitor_hangs(f->monitor, 1));
     assert_int_equal(snap(f)->devices[1].nprocesses, 0);
     RUN_UNTIL(f, !snap(f)->devices[1].late);
     assert_int_equal(status(f).pid, pid); /* registered for the XIDs of both */

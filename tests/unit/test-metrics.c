@@ -10,6 +10,7 @@ static int something; /* in place of objects that the wrapped functions know all
 
 static const struct expected full[] = {
     {"aliquot_gpu_healthy", "1"},
+    {"aliquot_gpu_call_hangs", "1"},
     {"aliquot_gpu_memory_total_bytes", "85899345920"},
     {"aliquot_gpu_memory_used_bytes", "1073741824"},
     {"aliquot_gpu_memory_granted_bytes", "16106127360"},
@@ -236,6 +237,7 @@ static void fill_agent(void) {
     static const struct event_writer_stats written = {.written = 48, .failed = 49, .dropped = 50};
 
     monitor_status = (struct gpu_monitor_status){.answering = true, .restarts = 41, .hangs = 42};
+    hanging = true;
     stats_of_plugin = (struct plugin_stats){.registered = true,
                                             .registrations = 33,
                                             .register_ns = 4500000000,

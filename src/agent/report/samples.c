@@ -50,6 +50,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .pci = d->pci,
         .index = d->index,
         .healthy = gpu_takes_pods(d),
+        .hangs = gpu_monitor_hangs(report->shares->monitor, d->index),
         .memory = d->memory,
         .gpu = d->sample,
         .nvlinks = d->healthy ? d->errors.nvlinks : METRIC_UNKNOWN_32,

@@ -53,7 +53,7 @@ struct card_sample {
     const char *uuid, *model, *pci;
     char device[24]; /* "nvidia0" */
     uint32_t index;
-    bool healthy;
+    bool healthy, hangs;
     uint64_t memory;
     struct gpu_sample gpu; /* all bits are set (not known) while the card is unhealthy */
     uint32_t nvlinks;      /* that are active */

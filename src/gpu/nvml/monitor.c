@@ -765,6 +765,12 @@ void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms) {
             rearm(m->watchers[i]);
 }
 
+bool gpu_monitor_hangs(const struct gpu_monitor *m, uint32_t card) {
+    const struct poller *watcher = watcher_of(m, card);
+
+    return watcher && watcher->hangs;
+}
+
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
     *ret = (struct gpu_monitor_status){
         .answering = (m->complete && !stale(m)) || gpu_monitor_reads_none(m),

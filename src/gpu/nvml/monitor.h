@@ -105,6 +105,9 @@ void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
 /* Also of the calls that run. */
 void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms);
 
+/* Whether a call for the card of that number has not returned in time and is still waited for. */
+bool gpu_monitor_hangs(const struct gpu_monitor *m, uint32_t card);
+
 struct gpu_monitor_status {
     /* The last poll was answered, and not too long ago (MONITOR_STALE_MS); or all cards are
      * released, and there is none. */
