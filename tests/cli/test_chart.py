@@ -531,7 +531,16 @@ def test_monitoring_of_another_port_and_namespace(render):
     rules = made["PodMonitor", "gpus", "aliquot-scheduler"]["spec"]["podMetricsEndpoints"][0]["relabelings"]
     assert [rule["replacement"] for rule in rules if "replacement" in rule] == ["$1:9500", "[$1]:9500"]
     assert "aliquot-system" not in json.dumps(list(made.values()))
-    assert ("PodMonitor", "gpus", "aliquot-scheduler") not in render("--namespace", "gpus", "--set", f"{MONITORING},scheduler.metricsPort=0")
+
+
+def test_monitoring_of_a_scheduler_without_metrics(render):
+    """What is not served can be neither scraped nor an alert."""
+    def alerts(port):
+        made = render("--namespace", "gpus", "--set", f"{MONITORING},scheduler.metricsPort={port}")
+        assert (("PodMonitor", "gpus", "aliquot-scheduler") in made) == (port > 0)
+        (group,) = made["PrometheusRule", "gpus", "aliquot"]["spec"]["groups"]
+        return [rule["alert"] for rule in group["rules"]]
+    assert [alert for alert in alerts(9403) if alert not in alerts(0)] == ["AliquotSchedulerDoesNotAct"]
 
 
 def test_any_namespace(render):
