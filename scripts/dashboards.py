@@ -33,7 +33,7 @@ CARD = '{{node}} {{gpu}}'
 NODE = 'node=~"$node"'
 SPACE = 'namespace=~"$namespace"'
 POD = 'namespace=~"$namespace",pod=~"$pod"'
-CONTAINER = "{{pod}} {{container}} on {{node}} {{gpu}}"
+CONTAINER = "{{namespace}}/{{pod}} {{container}} on {{node}} {{gpu}}"
 
 DASHBOARDS = [
     Dashboard("cluster", "Aliquot / Cluster", {}, [
@@ -57,14 +57,14 @@ DASHBOARDS = [
             "{{namespace}}/{{pod}} {{container}} on {{uuid}}":
                 "topk(10, aliquot_container_memory_limit_bytes - aliquot_container_memory_used_bytes)"}),
         Panel("Shares by dialect", "none", {"{{dialect}}": "sum by (dialect) (max by (namespace, dialect) (aliquot_scheduler_shares))"}),
-        Panel("Cards by state", "none", {"{{state}}": "sum by (state) (aliquot_gpu_state)"}),
+        Panel("Cards by state", "none", {"{{state}}": "sum by (state) (aliquot_gpu_state and on (node, uuid) aliquot_gpu_healthy)"}),
     ]),
     Dashboard("node", "Aliquot / Node and card", {"node": "label_values(aliquot_gpu_healthy, node)"}, [
         stat("Agent answers", "none", f'min(up{{job="aliquot-agent",{NODE}}})'),
         stat("Driver answers", "none", f"min(aliquot_agent_driver_answering{{{NODE}}})"),
         stat("Containers with a share", "none", f"sum(aliquot_agent_slots{{{NODE}}})"),
         stat("Containers that wait for their share", "none", f"sum(aliquot_agent_prestart_waiting{{{NODE}}})"),
-        Panel("State", "none", {CARD + " {{state}}": f"aliquot_gpu_state{{{NODE}}} == 1"}),
+        Panel("State", "none", {CARD + " {{state}}": f"aliquot_gpu_state{{{NODE}}} == 1 and on (node, uuid) aliquot_gpu_healthy"}),
         Panel("Memory in use", "bytes", {CARD: f"aliquot_gpu_memory_used_bytes{{{NODE}}}"}),
         Panel("Memory given out", "bytes", {CARD: f"aliquot_gpu_memory_granted_bytes{{{NODE}}}"}),
         Panel("Compute given out", "percent", {CARD: f"aliquot_gpu_core_granted_percent{{{NODE}}}"}),
@@ -88,21 +88,21 @@ DASHBOARDS = [
                                             f"/ sum(aliquot_container_memory_limit_bytes{{{SPACE}}})"),
         stat("Compute of shares", "percent", f"sum(aliquot_container_core_limit_percent{{{SPACE}}})"),
         stat("Pods that wait", "none", f"sum(max by (namespace, reason) (aliquot_scheduler_pods_waiting{{{SPACE}}})) or vector(0)"),
-        Panel("Memory in use by pod", "bytes", {"{{pod}}": f"sum by (pod) (aliquot_container_memory_used_bytes{{{SPACE}}})"}),
-        Panel("Memory of shares by pod", "bytes", {"{{pod}}": f"sum by (pod) (aliquot_container_memory_limit_bytes{{{SPACE}}})"}),
+        Panel("Memory in use by pod", "bytes", {"{{namespace}}/{{pod}}": f"sum by (namespace, pod) (aliquot_container_memory_used_bytes{{{SPACE}}})"}),
+        Panel("Memory of shares by pod", "bytes", {"{{namespace}}/{{pod}}": f"sum by (namespace, pod) (aliquot_container_memory_limit_bytes{{{SPACE}}})"}),
         Panel("Cards' time by pod", "none", {
-            "{{pod}}": f"sum by (pod) (rate(aliquot_container_gpu_seconds_total{{{SPACE}}}[$__rate_interval]))"}),
+            "{{namespace}}/{{pod}}": f"sum by (namespace, pod) (rate(aliquot_container_gpu_seconds_total{{{SPACE}}}[$__rate_interval]))"}),
         Panel("Time waited for the share by pod", "none", {
-            "{{pod}}": f"sum by (pod) (rate(aliquot_container_throttled_seconds_total{{{SPACE}}}[$__rate_interval]))"}),
+            "{{namespace}}/{{pod}}": f"sum by (namespace, pod) (rate(aliquot_container_throttled_seconds_total{{{SPACE}}}[$__rate_interval]))"}),
         Panel("Quotas: used", "none", {
-            "{{kind}} {{quota}} {{resource}}": f"max by (kind, quota, resource) (aliquot_scheduler_quota_used{{{SPACE}}})"}),
+            "{{namespace}}: {{kind}} {{quota}} {{resource}}": f"max by (namespace, kind, quota, resource) (aliquot_scheduler_quota_used{{{SPACE}}})"}),
         Panel("Quotas: part of the limit", "percentunit", {
-            "{{kind}} {{quota}} {{resource}}": f"max by (kind, quota, resource) (aliquot_scheduler_quota_used{{{SPACE}}} "
+            "{{namespace}}: {{kind}} {{quota}} {{resource}}": f"max by (namespace, kind, quota, resource) (aliquot_scheduler_quota_used{{{SPACE}}} "
                                                f"/ (aliquot_scheduler_quota_max{{{SPACE}}} > 0))"}),
         Panel("Quotas: borrowed", "none", {
-            "{{kind}} {{quota}} {{resource}}": f"max by (kind, quota, resource) (aliquot_scheduler_quota_borrowed{{{SPACE}}})"}),
+            "{{namespace}}: {{kind}} {{quota}} {{resource}}": f"max by (namespace, kind, quota, resource) (aliquot_scheduler_quota_borrowed{{{SPACE}}})"}),
         Panel("Pods that wait, by reason", "none", {
-            "{{reason}}": f"max by (namespace, reason) (aliquot_scheduler_pods_waiting{{{SPACE}}})"}),
+            "{{namespace}}: {{reason}}": f"max by (namespace, reason) (aliquot_scheduler_pods_waiting{{{SPACE}}})"}),
     ]),
     Dashboard("pod", "Aliquot / Pod", {
         "namespace": "label_values(aliquot_container_memory_limit_bytes, namespace)",
