@@ -160,6 +160,21 @@ static void test_waits_are_counted(void **state) {
     assert_string_equal(state_pod_find(w->state, "c")->requeue.reason, "no-gpu");
 }
 
+/* Whatever filter answers, and whichever nodes kube-scheduler's own filters have left. */
+static void test_why_a_pod_waits(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    for (const char *const *uid = (const char *const[]){"a", "b", "c", NULL}; *uid; uid++)
+        show_pod(w, *uid, WHOLE, NULL, "");
+    assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
+    assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!'); /* `a` is being bound there */
+    assert_string_equal(state_pod_find(w->state, "b")->requeue.reason, "no-room");
+    assert_int_equal(filter(w, "c", WHOLE, "\"without\"")[0], '-');
+    assert_string_equal(state_pod_find(w->state, "c")->requeue.reason, "other");
+    assert_int_equal(filter(w, "d", "\"elasticgpu.io/gpu-core\":\"200\"", "\"without\"")[0], '-');
+    assert_string_equal(state_pod_find(w->state, "d")->requeue.reason, "no-gpu");
+}
+
 static void test_restart(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
@@ -753,6 +768,7 @@ int main(void) {
         T(test_invented_pods_are_forgotten),
         T(test_prioritize_assumes_the_best),
         T(test_waits_are_counted),
+        T(test_why_a_pod_waits),
         T(test_restart),
         T(test_pods_that_ask_for_nothing),
         T(test_failing_to_bind_a_pod_that_asks_for_nothing),

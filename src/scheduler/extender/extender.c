@@ -300,13 +300,26 @@ static int fail_filter(struct buf *out, const char *text) {
 
 /* ---- filter ---- */
 
-/* Whether a node could take the pod if it were empty. */
+/* Whether a node could take the pod if it were empty, of those that kube-scheduler asks about. */
 static bool is_possible(const struct filter_call *f) {
     for (size_t i = 0; i < f->n; i++)
         if (f->candidates[i].node && f->candidates[i].node->ncards > 0 &&
             !place_reason_is_final(f->candidates[i].reason))
             return true;
     return false;
+}
+
+/* Of all nodes: kube-scheduler's own filters may have left some out. */
+static bool is_possible_elsewhere(struct filter_call *f, const struct state_pod *self) {
+    struct state *s = f->extender->state;
+    bool possible = false;
+    int64_t score;
+    allow(f, 0);
+    for (const struct state_node *node = s->nodes; node && !possible; node = node->hh.next)
+        possible = node->exists && node->ncards > 0 &&
+                   !place_reason_is_final(state_judge(s, &f->plan, node->head, self, &score));
+    allow(f, PLACE_MODEL_STATES);
+    return possible;
 }
 
 static void report_refusal(struct filter_call *f, struct state_pod *pod) {
@@ -335,12 +348,14 @@ static int filter_malformed(struct filter_call *f, const struct pod *pod, struct
  * cluster would requeue the pod. An error makes kube-scheduler retry after a back-off. */
 static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                             struct buf *out) {
+    self->requeue.reason = REFUSED_NO_ROOM;
     if (assumed_in_the_way(f, self))
         return fail_filter(out, "the GPU share that would fit is allocated to a pod that is being "
                                 "bound; trying again in a moment");
     state_refresh_all(f->extender->state); /* so that only later changes count as such */
     self->requeue.refused = true;
-    self->requeue.reason = is_possible(f) ? REFUSED_NO_ROOM : REFUSED_NO_GPU;
+    if (!is_possible(f))
+        self->requeue.reason = is_possible_elsewhere(f, self) ? REFUSED_ELSEWHERE : REFUSED_NO_GPU;
     self->requeue.version = f->extender->state->version;
     put_filter_answer(out, f, false, NULL);
     if (f->extender->on_no_room)
@@ -364,6 +379,7 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
                         struct buf *out) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     size_t fitting;
+    self->requeue.reason = REFUSED_ELSEWHERE; /* where nothing below says more */
     if (self->stage == POD_BOUND || self->stage == POD_AWAITED)
         return fail_filter(out, "the pod is bound already");
     if (self->stage == POD_BINDING)
@@ -383,7 +399,6 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
     self->requeue.refused = false;
     if (fitting == 0)
         return filter_none_fits(f, self, now_ms, out);
-    self->requeue.reason = REFUSED_ELSEWHERE;
     if (fitting == 1)
         allocate_best(f, self, now_ms); /* prioritize will not be asked */
     f->all = self->requeue.shortened;

@@ -41,8 +41,8 @@ typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_ca
                                  size_t n, uint64_t now_ms, void *userdata);
 
 /* What filter writes into `requeue.reason` of a pod that no gate holds (then it is the gate's
- * name): no node has room, none has a GPU that could take the pod, or some do, and kube-scheduler
- * decides on the rest. */
+ * name): no node has room, none of the cluster has a GPU that could take the pod, or kube-scheduler
+ * decides: some have room, or its own filters have left out those that could. */
 #define REFUSED_NO_ROOM "no-room"
 #define REFUSED_NO_GPU "no-gpu"
 #define REFUSED_ELSEWHERE "other"
