@@ -12,6 +12,7 @@
 enum prom_format {
     PROM_TEXT,        /* of Prometheus, version 0.0.4 */
     PROM_OPENMETRICS, /* version 1.0.0; the page ends with prom_end() */
+    PROM_FORMATS,
 };
 
 enum prom_type {

@@ -18,6 +18,7 @@
 #include "scheduler/state/namespace_usage.h"
 
 static unsigned refreshed;
+static uint64_t now;
 static bool ready, leads;
 
 bool __wrap_scheduler_answers(const struct scheduler *s);
@@ -43,7 +44,7 @@ bool __wrap_scheduler_is_ready(const struct scheduler *s) {
 
 uint64_t __wrap_scheduler_now(const struct scheduler *s) {
     (void) s;
-    return 0;
+    return now;
 }
 
 bool __wrap_scheduler_leads(const struct scheduler *s) {
@@ -107,13 +108,13 @@ static const struct expected full[] = {
     {"aliquot_scheduler_stands_back", "1"},
     {"aliquot_scheduler_objects_refused_total", "27"},
     {"aliquot_scheduler_time_to_bind_seconds", "44.5"},
-    {"aliquot_scheduler_nodes_out_of_service", "1"},
+    {"aliquot_scheduler_nodes_out_of_service", "2"},
     {"aliquot_scheduler_gpus_free", "1"},
     {"aliquot_scheduler_largest_share_percent", "100"},
     {"aliquot_scheduler_largest_share_memory_bytes", "200"},
     {"aliquot_scheduler_gpus_wanted", "3.25"},
     {"aliquot_scheduler_pods_waiting", "5"},
-    {"aliquot_scheduler_shares", "2"},
+    {"aliquot_scheduler_shares", "6"},
     {"aliquot_scheduler_shares_compute_percent", "70"},
     {"aliquot_scheduler_shares_memory_bytes", "7000"},
     {"aliquot_scheduler_quota_used", "91"},
@@ -122,19 +123,30 @@ static const struct expected full[] = {
     {"aliquot_scheduler_quota_borrowed", "40"},
 };
 
-static struct state_node nodes[2];
-static struct state_head heads[2];
-static struct state_card cards[5];
+static struct state_node nodes[3];
+static struct state_head heads[3];
+static struct state_card cards[5], whole;
 static struct state_space space = {.name = "team", .used.of = {91, 7777, 3}};
 static struct state_pod pods[11];
 static struct container_request by_core = {.container = "main", .cards = 1, .core = 50},
+                                with_init[] = {{.container = "first", .cards = 3},
+                                               {.container = "second", .cards = 1},
+                                               {.container = "main", .cards = 2}},
                                 by_memory = {.container = "main", .cards = 1, .memory = 300},
                                 hami = {.container = "main", .cards = 1, .dialect = DIALECT_HAMI};
-static struct state_allocation native[2] = {{.container = "main", .device = {.core = 30}},
-                                            {.container = "main", .device = {.core = 40}}};
+/* Both init containers take less than the app container, which has two cards. */
+static struct state_allocation native[] = {
+    {"first", CONTAINER_INIT, {.core = 20, .memory = 2000}},
+    {"first", CONTAINER_INIT, {.core = 20, .memory = 2000}},
+    {"first", CONTAINER_INIT, {.core = 20, .memory = 2000}},
+    {"second", CONTAINER_INIT, {.core = 50, .memory = 5000}},
+    {"main", CONTAINER_APP, {.core = 30, .memory = 3000}},
+    {"main", CONTAINER_APP, {.core = 40, .memory = 4000}},
+};
 
 /* A node with four cards: three are healthy, of which one is overcommitted, one idle and one given
- * out whole only; and a node without an agent. */
+ * out whole only; a node without an agent; and one whose card another project's plugin gives out,
+ * without an agent. */
 static void fill_cards(struct state *state) {
     for (size_t i = 0; i < 5; i++) {
         struct state_node *node = &nodes[i / 4];
@@ -150,14 +162,17 @@ static void fill_cards(struct state *state) {
     }
     nodes[0].place[3].free.core = 90;
     cards[2].overcommitted = true;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         nodes[i].exists = true;
         nodes[i].head = &heads[i];
-        nodes[i].ncards = i == 0 ? 4 : 1;
+        nodes[i].ncards = i == 0 ? 4 : i == 1;
         (void) snprintf(nodes[i].name, sizeof(nodes[i].name), "node-%zu", i);
         HASH_ADD_STR(state->nodes, name, &nodes[i]);
     }
     heads[1].absence = PLACE_NO_AGENT;
+    nodes[2].apart_absence = PLACE_NO_AGENT;
+    whole = (struct state_card){.node = &nodes[2], .apart = true, .unknown = true};
+    DL_APPEND(nodes[2].apart, &whole);
 }
 
 /* Nine pods wait, one of which the watch has not shown; two are on a node. */
@@ -165,7 +180,7 @@ static void fill_pods(struct state *state) {
     for (size_t i = 0; i < 11; i++) {
         struct state_pod *pod = &pods[i];
         *pod = (struct state_pod){.space = &space, .shown = true, .ncontainers = 1};
-        pod->containers = i == 10 ? &hami : i < 5 || i == 9 ? &by_core : &by_memory;
+        pod->containers = i == 10 ? &hami : i < 5 ? &by_core : &by_memory;
         pod->stage = i < 9 ? POD_PENDING : POD_AWAITED;
         pod->requeue.reason = i < 5 ? "no-room" : i == 5 ? "quota" : NULL;
         (void) snprintf(pod->uid, sizeof(pod->uid), "pod-%zu", i);
@@ -176,11 +191,11 @@ static void fill_pods(struct state *state) {
     pods[7].shown = false;
     pods[8].foreign.scheduler = (char *) (uintptr_t) "volcano";
     pods[8].ncontainers = 0;
+    pods[9].containers = with_init;
+    pods[9].ncontainers = 3;
     pods[9].allocations = native;
-    pods[9].nallocations = 2;
-    native[0].device.memory = 3000;
-    native[1].device.memory = 4000;
-    pods[10].allocations = native;
+    pods[9].nallocations = 6;
+    pods[10].allocations = &native[4];
     pods[10].nallocations = 1;
 }
 
@@ -250,7 +265,7 @@ static const char *const lines[] = {
     "aliquot_scheduler_pods_waiting{namespace=\"team\",reason=\"quota\"} 1\n"
     "aliquot_scheduler_pods_waiting{namespace=\"team\",reason=\"malformed\"} 1\n"
     "aliquot_scheduler_pods_waiting{namespace=\"team\",reason=\"other-scheduler\"} 1\n#",
-    "\naliquot_scheduler_shares{namespace=\"team\",dialect=\"Elastic GPU (elasticgpu.io)\"} 2\n"
+    "\naliquot_scheduler_shares{namespace=\"team\",dialect=\"Elastic GPU (elasticgpu.io)\"} 6\n"
     "aliquot_scheduler_shares{namespace=\"team\",dialect=\"HAMi (nvidia.com/gpu)\"} 1\n#",
     "\naliquot_scheduler_quota_used{namespace=\"team\",kind=\"ResourceQuota\",quota=\"cards\","
     "resource=\"elasticgpu.io/gpu\"} 3\n",
@@ -301,9 +316,37 @@ static void test_each_figure_under_its_name(void **unused) {
     HASH_CLEAR(hh, state.pods);
 }
 
+/* Other hosts may read the page as often as they like: it is made once a second for each format. */
+static void test_page_for_other_hosts(void **unused) {
+    static struct scheduler s;
+    static struct state state;
+    _cleanup_buf_ struct buf out = BUF_INIT(0), open = BUF_INIT(0);
+
+    (void) unused;
+    s.state = &state;
+    ready = true;
+    refreshed = 0;
+    now = 5;
+    for (unsigned i = 0; i < 3; i++, now += SHARED_PAGE_MS - 1) {
+        buf_reset(&out);
+        s.requeue.sent = i;
+        scheduler_copy_metrics(&s, PROM_TEXT, &out);
+        assert_int_equal(buf_error(&out), 0);
+        assert_int_equal(refreshed, i < 2 ? 1 : 2);
+        assert_int_equal(
+            page_samples(buf_str(&out), "aliquot_scheduler_wakes_total", i < 2 ? "0" : "2"), 1);
+    }
+    scheduler_copy_metrics(&s, PROM_OPENMETRICS, &open);
+    assert_non_null(strstr(buf_str(&open), "# EOF\n"));
+    assert_null(strstr(buf_str(&out), "# EOF\n"));
+    for (size_t i = 0; i < PROM_FORMATS; i++)
+        buf_done(&s.shared_pages[i].text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_figure_under_its_name),
+        cmocka_unit_test(test_page_for_other_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

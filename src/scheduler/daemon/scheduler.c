@@ -577,6 +577,8 @@ void scheduler_done(struct scheduler *s) {
     preempt_done(&s->preempt);
     govern_done(s);
     elastic_done(&s->elastic);
+    for (size_t i = 0; i < PROM_FORMATS; i++)
+        buf_done(&s->shared_pages[i].text);
     s->mig = mig_orders_free(s->mig);
     s->mig_claims = mig_orders_free(s->mig_claims);
     s->state = state_free(s->state);

@@ -62,6 +62,10 @@ struct scheduler {
     struct watch watches[WATCHES_MAX];
     size_t nwatches;
     struct http_server *http, *metrics_http;
+    struct shared_page {
+        struct buf text; /* "": was not made yet */
+        uint64_t made_ms;
+    } shared_pages[PROM_FORMATS]; /* of metrics_http, see pages.h */
     struct state *state;
     struct extender extender;
     struct binder binder;

@@ -28,3 +28,16 @@ void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struc
     scheduler_samples_done(&samples);
     prom_end(out, format);
 }
+
+void scheduler_copy_metrics(struct scheduler *s, enum prom_format format, struct buf *out) {
+    struct shared_page *page = &s->shared_pages[format];
+    const uint64_t now = scheduler_now(s);
+    if (page->text.len == 0 || now - page->made_ms >= SHARED_PAGE_MS) {
+        page->made_ms = now;
+        buf_reset(&page->text);
+        scheduler_write_metrics(s, format, &page->text);
+    }
+    buf_append(out, page->text.data, page->text.len);
+    if (buf_error(&page->text) < 0)
+        out->error = page->text.error;
+}

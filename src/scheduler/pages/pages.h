@@ -14,6 +14,11 @@ extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];
 extern const struct vocabulary scheduler_vocabulary;
 void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out);
 
+/* The same of at most SHARED_PAGE_MS ago. The thread that makes the page answers kube-scheduler,
+ * too, and the page is of all pods and cards: clients do not decide how often it is made. */
+#define SHARED_PAGE_MS 1000
+void scheduler_copy_metrics(struct scheduler *s, enum prom_format format, struct buf *out);
+
 /* status.c: /status, all nodes with GPUs and all pods that request them, as JSON. */
 void scheduler_write_status(struct scheduler *s, struct buf *out);
 

@@ -126,6 +126,14 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
     http_reply(exchange, 200, prom_content_type(format), &page);
 }
 
+static void on_shared_metrics(struct http_exchange *exchange, void *userdata) {
+    struct buf page = BUF_INIT(ANSWER_MAX);
+    enum prom_format format = metrics_format(exchange);
+    scheduler_copy_metrics(userdata, format, &page);
+    http_compress(exchange);
+    http_reply(exchange, 200, prom_content_type(format), &page);
+}
+
 static void on_status(struct http_exchange *exchange, void *userdata) {
     struct buf page = BUF_INIT(ANSWER_MAX);
     scheduler_write_status(userdata, &page);
@@ -159,6 +167,6 @@ const struct http_route scheduler_routes[] = {
 };
 
 const struct http_route scheduler_metrics_routes[] = {
-    {"GET", "/metrics", on_metrics},
+    {"GET", "/metrics", on_shared_metrics},
     HTTP_ROUTE_END,
 };

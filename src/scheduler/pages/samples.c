@@ -45,11 +45,19 @@ static void collect_cards(const struct state *state, struct scheduler_samples *r
     ret->sets[SAMPLES_gpus] = METRIC_SAMPLES(ret->gpus, 2);
 }
 
+/* Also a node whose cards are all given out by another project. */
+static bool is_out_of_service(const struct state_node *node) {
+    for (const struct state_card *card = node->apart; card; card = card->next)
+        if ((card->healthy || card->unknown) && state_card_absent(card) != PLACE_OK)
+            return true;
+    return state_node_absent(node) != PLACE_OK;
+}
+
 /* What still fits on the node's cards. */
 static void collect_room(const struct state_node *node, struct scheduler_sample *ret) {
     if (!node->exists)
         return;
-    if (state_node_absent(node) != PLACE_OK) {
+    if (is_out_of_service(node)) {
         ret->absent_nodes++;
         return;
     }
@@ -87,7 +95,7 @@ static void tally_free(struct tally **all) {
 }
 
 static int tally_add(struct tally **all, const struct state_space *space, const char *word,
-                     const struct assigned_device *device) {
+                     uint32_t count, struct place_amount amount) {
     struct tally *entry, key = {.key = {space->name, word}};
     HASH_FIND(hh, *all, &key.key, sizeof(key.key), entry);
     if (!entry) {
@@ -99,9 +107,9 @@ static int tally_add(struct tally **all, const struct state_space *space, const 
         if (!(entry = hash_added_or_freed(entry)))
             return -ENOMEM;
     }
-    entry->sample.count++;
-    entry->sample.core += device ? device->core : 0;
-    entry->sample.memory += device ? device->memory : 0;
+    entry->sample.count += count;
+    entry->sample.core += amount.core;
+    entry->sample.memory += amount.memory;
     return 0;
 }
 
@@ -136,7 +144,7 @@ static int collect_waiting(struct scheduler *s, struct scheduler_samples *ret) {
     int r = 0;
     for (const struct state_pod *pod = s->state->open; pod && r == 0; pod = pod->open_next)
         if (waits(pod))
-            r = tally_add(&all, pod->space, reason_of(pod), NULL);
+            r = tally_add(&all, pod->space, reason_of(pod), 1, (struct place_amount){0});
     if (r == 0)
         r = tally_take(all, &ret->waiting, &ret->sets[SAMPLES_waiting]);
     tally_free(&all);
@@ -156,21 +164,38 @@ static void collect_wanted(struct scheduler *s, struct scheduler_sample *ret) {
     }
 }
 
-/* The dialect of the request of a container. */
-static const char *dialect_of(const struct state_pod *pod, const char *container) {
+/* The dialect of the request of a container; DIALECT_COUNT: the pod has no such request. */
+static enum dialect_id dialect_of(const struct state_pod *pod, const char *container) {
     for (uint32_t i = 0; i < pod->ncontainers; i++)
         if (strcmp(pod->containers[i].container, container) == 0)
-            return dialects[pod->containers[i].dialect].name;
-    return "";
+            return pod->containers[i].dialect;
+    return DIALECT_COUNT;
+}
+
+static int add_shares(struct tally **all, const struct state_pod *pod) {
+    struct place_sum sums[DIALECT_COUNT + 1] = {0};
+    uint32_t counts[DIALECT_COUNT + 1] = {0};
+    int r = 0;
+    for (uint32_t i = 0; i < pod->nallocations;) {
+        const struct state_allocation *first = &pod->allocations[i];
+        const enum dialect_id dialect = dialect_of(pod, first->container);
+        const struct place_amount amount = state_container_amount(pod, &i);
+        place_sum_add(&sums[dialect], first->phase, &amount);
+        counts[dialect] += (uint32_t) amount.slots;
+    }
+    for (size_t i = 0; i <= DIALECT_COUNT && r == 0; i++)
+        if (counts[i] > 0)
+            r = tally_add(all, pod->space, i < DIALECT_COUNT ? dialects[i].name : "", counts[i],
+                          place_sum_total(&sums[i]));
+    return r;
 }
 
 static int collect_shares(const struct state *state, struct scheduler_samples *ret) {
     struct tally *all = NULL;
     int r = 0;
-    for (const struct state_pod *pod = state->pods; pod; pod = pod->hh.next)
-        for (uint32_t i = 0; i < pod->nallocations && r == 0 && pod->stage >= POD_AWAITED; i++)
-            r = tally_add(&all, pod->space, dialect_of(pod, pod->allocations[i].container),
-                          &pod->allocations[i].device);
+    for (const struct state_pod *pod = state->pods; pod && r == 0; pod = pod->hh.next)
+        if (pod->stage >= POD_AWAITED)
+            r = add_shares(&all, pod);
     if (r == 0)
         r = tally_take(all, &ret->shares, &ret->sets[SAMPLES_shares]);
     tally_free(&all);

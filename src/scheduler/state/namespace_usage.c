@@ -21,20 +21,26 @@ struct quota_use quota_use_of(const struct place_sum *sum) {
     }};
 }
 
-/* The allocations of one container follow each other. A quota counts slots as cards. */
+/* The allocations of one container follow each other. */
+struct place_amount state_container_amount(const struct state_pod *pod, uint32_t *at) {
+    const char *container = pod->allocations[*at].container;
+    struct place_amount amount = {0};
+    for (; *at < pod->nallocations && strcmp(pod->allocations[*at].container, container) == 0;
+         (*at)++) {
+        amount.core += pod->allocations[*at].device.core;
+        amount.memory += pod->allocations[*at].device.memory;
+        amount.slots++;
+    }
+    return amount;
+}
+
+/* A quota counts slots as cards. */
 struct quota_use state_pod_use(const struct state_pod *pod) {
     struct place_sum sum = {0};
     for (uint32_t i = 0; i < pod->nallocations;) {
-        const struct state_allocation *first = &pod->allocations[i];
-        struct place_amount amount = {0};
-        for (;
-             i < pod->nallocations && strcmp(pod->allocations[i].container, first->container) == 0;
-             i++) {
-            amount.core += pod->allocations[i].device.core;
-            amount.memory += pod->allocations[i].device.memory;
-            amount.slots++;
-        }
-        place_sum_add(&sum, first->phase, &amount);
+        const enum container_phase phase = pod->allocations[i].phase;
+        const struct place_amount amount = state_container_amount(pod, &i);
+        place_sum_add(&sum, phase, &amount);
     }
     return quota_use_of(&sum);
 }

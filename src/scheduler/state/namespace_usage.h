@@ -19,6 +19,10 @@ struct state_space {
 /* NULL: no pod of that namespace requests GPUs. */
 struct state_space *state_space_find(struct state *s, const char *name);
 
+/* What is allocated to the container of allocation *at, with a slot for each card; *at is then the
+ * first allocation of the next container. */
+struct place_amount state_container_amount(const struct state_pod *pod, uint32_t *at);
+
 /* What is allocated to the pod. Init containers run one after the other, so only the largest
  * counts. */
 struct quota_use state_pod_use(const struct state_pod *pod);
