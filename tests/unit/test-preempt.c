@@ -5,6 +5,7 @@
 #include "preempt-world.h"
 
 #include "scheduler/extender/args.h"
+#include "scheduler/pages/pages.h"
 #include "wire/json_prune.h"
 
 /* A world with the verb. */
@@ -284,6 +285,40 @@ static void test_would_have_to_end(void **state) {
     assert_int_equal(none.nvictims, 0);
 }
 
+uint64_t __wrap_scheduler_now(const struct scheduler *s);
+
+uint64_t __wrap_scheduler_now(const struct scheduler *s) {
+    (void) s;
+    return 0;
+}
+
+/* On how many nodes with a card each, of which ten pods have a tenth, explain can search. */
+static void test_explain_says_that_it_was_cut_short(void **state) {
+    struct stage *s = *state;
+    struct scheduler *scheduler = calloc(1, sizeof(*scheduler));
+    char node[16], uid[16];
+    assert_non_null(scheduler);
+    scheduler->state = s->w->state;
+    show_pod(s->w, "late", WHOLE, NULL, "");
+    for (unsigned n = 0; n < 20; n++) {
+        _cleanup_buf_ struct buf page = BUF_INIT(0);
+        snprintf(node, sizeof(node), "n%u", n);
+        show_node(s->w, node, 1);
+        for (unsigned i = 0; i < 10; i++) {
+            snprintf(uid, sizeof(uid), "%u-%u", n, i);
+            run_low(s, uid, TENTH, node, 5);
+        }
+        if (n != 0 && n != 19)
+            continue;
+        scheduler->preempt = *s->p;
+        assert_true(scheduler_write_explanation(scheduler, "d", "pod-late", &page));
+        assert_non_null(strstr(buf_str(&page), "\"ends\":{\"node\":\"n0\""));
+        assert_int_equal(strstr(buf_str(&page), "\"cutShort\":true") != NULL, n == 19);
+        *s->p = scheduler->preempt;
+    }
+    free(scheduler);
+}
+
 #define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
 
 int main(void) {
@@ -298,6 +333,7 @@ int main(void) {
         STAGED(test_long_requests),
         STAGED(test_ended_pod),
         STAGED(test_would_have_to_end),
+        STAGED(test_explain_says_that_it_was_cut_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

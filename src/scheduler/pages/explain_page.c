@@ -94,7 +94,8 @@ static bool is_full(struct scheduler *s, const struct state_pod *pod, struct sta
     return !place_reason_is_final(state_judge(s->state, &s->preempt.plan, node->head, pod, &score));
 }
 
-/* The fewest pods whose end makes room for the pod, over all nodes; null where no end does. */
+/* Pods whose end makes room for the pod, on the node where the fewest have to: the fewest where few
+ * pods have cards there (victims.h). Null where no end was found that does. */
 static void write_ends(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
     struct evict_plan best = {.node = NULL};
     uint32_t tests = PREEMPT_TESTS;
@@ -106,6 +107,8 @@ static void write_ends(struct json_writer *w, struct scheduler *s, const struct 
         if (plan.node && (!best.node || plan.nvictims < best.nvictims))
             best = plan;
     }
+    if (tests == 0)
+        json_put_bool(w, "cutShort", true);
     if (!best.node) {
         json_put_null(w, "ends");
         return;
