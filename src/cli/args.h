@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/opt.h"
+#include "cli/clean.h"
 #include "cli/cli.h"
 
 /* As opt_parse(), and collects the words between the options. Returns how many there are; more than
@@ -31,6 +32,6 @@ static inline int args_exit(const char *command, int r, bool understood, const s
     if (r >= 0 || r == -ECANCELED)
         return 0;
     fflush(stdout);
-    fprintf(stderr, "aliquot %s: %s\n", command, err->text);
+    clean_print(stderr, "aliquot %s: %s\n", command, err->text);
     return understood ? 1 : EXIT_USAGE;
 }

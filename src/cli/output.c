@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/clean.h"
 #include "wire/json.h"
 #include "wire/yaml_write.h"
 
@@ -135,7 +136,7 @@ int output_run(const char *command, int (*show)(void *arg, struct err *err), voi
         if (r < 0 && !before)
             return r;
         if (r < 0) {
-            fprintf(stderr, "aliquot %s: %s\n", command, err->text);
+            clean_print(stderr, "aliquot %s: %s\n", command, err->text);
         } else if (!before || strcmp(before, text) != 0) {
             (void) fputs(before ? form_of()->between : "", stdout);
             (void) fputs(text, stdout);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/clean.h"
+
 bool table_no_titles;
 
 #define GAP 2 /* blanks between columns */
@@ -38,6 +40,8 @@ void table_set(struct table *t, size_t column, const char *format, ...) {
     if (vasprintf(cell, format, ap) < 0) {
         *cell = NULL;
         t->error = ENOMEM;
+    } else {
+        (void) clean_text(*cell, false);
     }
     va_end(ap);
 }

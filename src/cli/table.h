@@ -27,7 +27,7 @@ void table_row(struct table *t);
 /* A row of titles, one for each column, unless there are to be none. */
 void table_titles(struct table *t, const char *const *titles);
 
-/* Sets a cell of the row that was started last. */
+/* Sets a cell of the row that was started last. Its text is cleaned (cli/clean.h). */
 void table_set(struct table *t, size_t column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

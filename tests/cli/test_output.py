@@ -138,6 +138,43 @@ def test_memory_is_written_for_people(cluster, words):
     assert not re.search(r"\d{9,}(?![0-9a-f-])", out(cluster, *words))
 
 
+# ---- what others write ----
+
+ORDERS = "\033]0;x\007\033[31m\u009b2J\r\x7f"     # a title, a colour, an empty screen
+
+
+def colored(document):
+    """The same document, whose free texts have orders for a terminal."""
+    if isinstance(document, dict):
+        return {key: value + ORDERS if isinstance(value, str) and key in FREE else colored(value) for key, value in document.items()}
+    return [colored(item) for item in document] if isinstance(document, list) else document
+
+
+# Neither names, which the API server bounds, nor what is parsed.
+FREE = ("model", "state", "unavailable", "memoryState", "message", "reason", "wants", "held", "foreignScheduler", "schedulerName")
+
+
+@pytest.mark.parametrize("words", [*SHOWN, ["top"], ["top", "--view", "waiting"]], ids=[*IDS, "top", "top waiting"])
+@pytest.mark.parametrize("more", [{}, {"foreignScheduler": "x"}, {"held": "x"}], ids=["", "foreign", "held"])
+def test_no_text_is_an_order(cluster, words, more):
+    """Tenants and agents write texts, and none of them is more than a text on a terminal."""
+    (forward,) = [key for key in cluster.answers if "/explain?" in key]
+    cluster.answers[forward] = {**cluster.answers[forward], **more}
+    cluster.answers["get --raw /api/v1/namespaces/aliquot-system/pods/agent-a:9400/proxy/usage"] = "error: away" + ORDERS
+    cluster.answers["get pods -A --field-selector=spec.nodeName= -o json"] = "error: away" + ORDERS
+    cluster.answers = colored(cluster.answers)
+    done = cluster.run(*words)
+    assert done.returncode == 0 and not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr), done
+    if words != ["inspect", "namespace"] and words[:2] != ["inspect", "pod"] and words != ["inspect"] and words[1:] != ["memory"]:
+        assert "?" in done.stdout + done.stderr
+
+
+def test_no_text_of_a_pod_that_ended_is_an_order(cluster):
+    cluster.answers["get pod p -n team -o json"]["status"] = {"phase": "Failed", "reason": "x" + ORDERS, "message": ORDERS}
+    shown = out(cluster, "explain", "p", "-n", "team")
+    assert "Pod status: x?]0;x??[31m" in shown and not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", shown)
+
+
 # ---- again and again ----
 
 def test_watch(cluster):

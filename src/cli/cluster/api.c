@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/clean.h"
 #include "cli/cluster/proxy.h"
 #include "wire/http_answer.h"
 
@@ -96,6 +97,7 @@ static int refuse(const struct http_answer *answer, struct err *err) {
 static void judge(struct job *job, struct http_answer *answer) {
     if (!is_good(answer->status)) {
         job->result = refuse(answer, job->err);
+        (void) clean_text(job->err->text, false); /* an agent, or a proxy on the way, wrote it */
         return;
     }
     job->result = 0;

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "cli/age.h"
 #include "cli/args.h"
+#include "cli/clean.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
 #include "cli/cluster/kubectl.h"
@@ -40,8 +41,9 @@ static struct json find_condition(struct json object) {
 static void print_condition(struct json object) {
     struct json condition = find_condition(object);
     if (json_valid(condition))
-        printf("kube-scheduler: %s: %s\n", json_string_or(json_get(condition, "reason"), ""),
-               json_string_or(json_get(condition, "message"), ""));
+        clean_print(stdout, "kube-scheduler: %s: %s\n",
+                    json_string_or(json_get(condition, "reason"), ""),
+                    json_string_or(json_get(condition, "message"), ""));
 }
 
 /* When the pod was created, which is since when it waits; "": it is not known. */
@@ -63,7 +65,7 @@ static void print_gates(struct json object) {
     struct json gate;
     const char *sep = "kube-scheduler skips it until these scheduling gates are removed:";
     for (; json_next(&it, NULL, &gate); sep = ",")
-        printf("%s %s", sep, json_string_or(json_get(gate, "name"), ""));
+        clean_print(stdout, "%s %s", sep, json_string_or(json_get(gate, "name"), ""));
     if (*sep == ',')
         puts("");
 }
@@ -74,10 +76,10 @@ static void print_waiting(struct json statuses) {
     while (json_next(&it, NULL, &status)) {
         struct json waiting = JSON_PATH(status, "state", "waiting");
         if (json_valid(waiting))
-            printf("Container %s is waiting: %s: %s\n",
-                   json_string_or(json_get(status, "name"), ""),
-                   json_string_or(json_get(waiting, "reason"), ""),
-                   json_string_or(json_get(waiting, "message"), ""));
+            clean_print(stdout, "Container %s is waiting: %s: %s\n",
+                        json_string_or(json_get(status, "name"), ""),
+                        json_string_or(json_get(waiting, "reason"), ""),
+                        json_string_or(json_get(waiting, "message"), ""));
     }
 }
 
@@ -109,7 +111,7 @@ static void print_event(const struct pod *pod) {
         last = json_string(json_get(event, "message"));
     }
     if (last)
-        printf("Last Event of aliquot-scheduler, %s: %s\n", when, last);
+        clean_print(stdout, "Last Event of aliquot-scheduler, %s: %s\n", when, last);
 }
 
 /* ---- a pod that is on a node ---- */
@@ -125,7 +127,7 @@ static const struct card *find_card(const struct cards *cards, const char *uuid)
 static void print_sharing_pods(const struct card *card, const char *uid) {
     const char *last = uid;
     char bytes[24];
-    printf("GPU %s (%s, %s):", card->name, card->model, card->state);
+    clean_print(stdout, "GPU %s (%s, %s):", card->name, card->model, card->state);
     for (size_t i = 0; i < card->nholders; i++)
         if (strcmp(card->holders[i].uid, uid) != 0 && strcmp(card->holders[i].uid, last) != 0) {
             printf("%s %s/%s", last == uid ? " shared with" : ",", card->holders[i].namespace,
@@ -156,7 +158,7 @@ static void print_places(const struct assignment *a, const char *uid) {
     _cleanup_(cards_done) struct cards cards = {0};
     struct err err;
     if (cards_fetch(&cards, &err) < 0) {
-        printf("The pods that share its cards cannot be read: %s\n", err.text);
+        clean_print(stdout, "The pods that share its cards cannot be read: %s\n", err.text);
         return;
     }
     for (uint32_t i = 0; i < a->ncontainers; i++)
@@ -165,7 +167,7 @@ static void print_places(const struct assignment *a, const char *uid) {
             if (card)
                 print_sharing_pods(card, uid);
             else
-                printf("GPU %s no longer exists\n", a->containers[i].devices[j].uuid);
+                clean_print(stdout, "GPU %s no longer exists\n", a->containers[i].devices[j].uuid);
         }
 }
 
@@ -182,11 +184,13 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
         puts("It is being deleted. Its share is released when its containers have terminated.");
     if (!pod->assignment) {
         if (pod->problem == REQUEST_SLOT_MISSING)
-            printf("Aliquot has allocated nothing to it: the requests of container %s lack "
-                   "elasticgpu.io/slot.\nIf its resource names are left to another device plugin "
-                   "(--served-elsewhere), that plugin\nserves it. Otherwise the pod is older "
-                   "than Aliquot's admission policy: create it again.\n",
-                   pod->problem_container);
+            clean_print(
+                stdout,
+                "Aliquot has allocated nothing to it: the requests of container %s lack "
+                "elasticgpu.io/slot.\nIf its resource names are left to another device plugin "
+                "(--served-elsewhere), that plugin\nserves it. Otherwise the pod is older "
+                "than Aliquot's admission policy: create it again.\n",
+                pod->problem_container);
         else
             printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), "
                    "so the node's\nagent allocates no GPU to it. Delete it and let kube-scheduler "
@@ -302,8 +306,9 @@ static void print_ends(struct json page) {
     }
     printf("It would fit on node %s if %s ended:", node, n > 1 ? "these pods" : "this pod");
     for (; shown < ENDS_MAX && json_next(&it, NULL, &one); shown++)
-        printf("%s %s/%s", shown ? "," : "", json_string_or(json_get(one, "namespace"), ""),
-               json_string_or(json_get(one, "name"), ""));
+        clean_print(stdout, "%s %s/%s", shown ? "," : "",
+                    json_string_or(json_get(one, "namespace"), ""),
+                    json_string_or(json_get(one, "name"), ""));
     if (n > shown)
         printf(", and %zu more", n - shown);
     puts(".");
@@ -315,13 +320,13 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
     const char *foreign = json_string(json_get(page, "foreignScheduler"));
-    printf("Request: %s.\n", json_string_or(json_get(page, "wants"), ""));
+    clean_print(stdout, "Request: %s.\n", json_string_or(json_get(page, "wants"), ""));
     if (foreign) { /* what fits where is of no use to it */
-        printf("It names the scheduler %s, which does not ask Aliquot.\n", foreign);
+        clean_print(stdout, "It names the scheduler %s, which does not ask Aliquot.\n", foreign);
         return 0;
     }
     if (held)
-        printf("Gated: %s.\n", held);
+        clean_print(stdout, "Gated: %s.\n", held);
     int r = print_nodes(page, err);
     (void) json_u64(json_get(page, "nodesThatFit"), &fitting);
     if (r == 0 && fitting > 0 && !held && !gated)
@@ -331,9 +336,10 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     if (r == 0 && fitting == 0 && !pod->nominated[0])
         print_ends(page);
     if (r == 0 && pod->nominated[0])
-        printf("Preemption is in progress on node %s: the pod is bound when the evicted pods "
-               "have terminated.\n",
-               pod->nominated);
+        clean_print(stdout,
+                    "Preemption is in progress on node %s: the pod is bound when the evicted pods "
+                    "have terminated.\n",
+                    pod->nominated);
     return r;
 }
 
@@ -360,7 +366,7 @@ static void print_free_cards(void) {
     static const char *const titles[] = {"NODE", "GPU", "FREE CORE", "FREE MEMORY"};
     struct err err;
     if (cards_fetch(&cards, &err) < 0) {
-        printf("Free capacity cannot be read either: %s\n", err.text);
+        clean_print(stdout, "Free capacity cannot be read either: %s\n", err.text);
         return;
     }
     table_titles(&t, titles);
@@ -380,11 +386,11 @@ static int explain_pending(const struct pod *pod, struct json object) {
     printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
     print_since(object);
     if (pod->problem != REQUEST_OK)
-        printf("Container %s: %s.\n", pod->problem_container,
-               request_problem_text(pod->problem, pod->mixed));
+        clean_print(stdout, "Container %s: %s.\n", pod->problem_container,
+                    request_problem_text(pod->problem, pod->mixed));
     else if (print_scheduler_page(pod, object, &err) < 0) {
         fflush(stdout);
-        fprintf(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
+        clean_print(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
         print_event(pod);
         print_free_cards();
     }
@@ -410,7 +416,7 @@ static void put_page(struct json_writer *w, const struct pod *pod) {
     int r = get_page(pod, &text, &err);
     put_document(w, "scheduler", r < 0 ? NULL : buf_str(&text));
     if (r < 0)
-        fprintf(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
+        clean_print(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
 }
 
 static void put_or_null(struct json_writer *w, const char *key, const char *text) {
@@ -467,10 +473,10 @@ static int get_pod(const char *name, struct buf *text, struct err *err) {
 static void explain_ended(const struct pod *pod, struct json status) {
     const char *reason = json_string_or(json_get(status, "reason"), "");
     const char *message = json_string_or(json_get(status, "message"), "");
-    printf("Pod %s/%s has terminated (%s) and holds no share.\n", pod->namespace, pod->name,
-           json_string_or(json_get(status, "phase"), ""));
+    clean_print(stdout, "Pod %s/%s has terminated (%s) and holds no share.\n", pod->namespace,
+                pod->name, json_string_or(json_get(status, "phase"), ""));
     if (*reason || *message)
-        printf("Pod status: %s: %s\n", reason, message);
+        clean_print(stdout, "Pod status: %s: %s\n", reason, message);
     /* Any device plugin can be the cause, and ours can have refused the allocation. */
     if (strcmp(reason, "UnexpectedAdmissionError") == 0 && pod->request.n > 0)
         puts("Usual cause: the agent of its node was not registered with kubelet when the pod was "

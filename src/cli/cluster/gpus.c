@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
+#include "cli/clean.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/card_json.h"
 #include "cli/cluster/card_rows.h"
@@ -24,7 +25,7 @@ static const char *arg_system = "aliquot-system";
 static const char *arg_namespace;
 
 static void tell_silent(const char *pod, const char *text) {
-    fprintf(stderr, "aliquot gpus: no usage from agent %s: %s\n", pod, text);
+    clean_print(stderr, "aliquot gpus: no usage from agent %s: %s\n", pod, text);
 }
 
 static void put_used(struct table *t, struct json of, const char *memory, const char *busy) {

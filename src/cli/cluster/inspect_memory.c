@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "cli/clean.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/inspect.h"
 #include "cli/table.h"
@@ -186,6 +187,6 @@ int inspect_memory(const struct cards *cards, bool details, struct err *err) {
     struct json nodes = {0};
     struct err trouble;
     if (api_read("/api/v1/nodes", &parser, &nodes, &trouble) < 0)
-        fprintf(stderr, "aliquot inspect: no addresses of nodes: %s\n", trouble.text);
+        clean_print(stderr, "aliquot inspect: no addresses of nodes: %s\n", trouble.text);
     return print_hosts(cards, nodes, details, err);
 }

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "cli/args.h"
+#include "cli/clean.h"
 #include "cli/cluster/api.h"
 #include "cli/kubectl_options.h"
 #include "kube/api/object_write.h"
@@ -266,7 +267,8 @@ static int wait_for(const struct target *t, time_t end, struct err *err) {
         return r;
     if (t->verb->has_failed && t->verb->has_failed(&now))
         return err_set(err, EIO, "GPU %s: %s (it is %s)", now.name, now.reset.message, now.state);
-    printf("GPU %s is %s%s%s\n", now.name, now.state, now.reason[0] ? ": " : "", now.reason);
+    clean_print(stdout, "GPU %s is %s%s%s\n", now.name, now.state, now.reason[0] ? ": " : "",
+                now.reason);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "cli/args.h"
+#include "cli/clean.h"
 #include "cli/kubectl_options.h"
 #include "cli/top/more.h"
 #include "cli/top/reader.h"
@@ -337,7 +338,7 @@ static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
                  ui->sorted[view_index(ui)]);
     screen_end(&ui->screen);
     if (ui->data.trouble[0])
-        fprintf(stderr, "aliquot top: %s\n", ui->data.trouble);
+        clean_print(stderr, "aliquot top: %s\n", ui->data.trouble);
     if (ui->data.silent > 0)
         fprintf(stderr, "aliquot top: %s\n", silent_text(ui, text, sizeof(text)));
     if (buf_error(&ui->screen.out) < 0 || fputs(buf_str(&ui->screen.out), stdout) < 0)
