@@ -222,7 +222,7 @@ def test_use_of_instances(cluster):
         {"uuid": "MIG-0", "memoryUsed": 1}, {"uuid": "MIG-1", "memoryUsed": 2 * GiB, "holders": [holder]}]}]}
     cluster.answers.update({
         "get gpus.elasticgpu.io -o json": {"items": [divided, instance]},
-        AGENTS: {"items": [{"metadata": {"name": "agent-c"}}]},
+        AGENTS: {"items": [{"metadata": {"name": "agent-c"}, "spec": {"nodeName": "c"}}]},
         "get --raw /api/v1/namespaces/aliquot-system/pods/agent-c:9400/proxy/usage": page})
     _, card, part, share = cluster.rows("gpus")
     assert card[-5:] == "3 GiB 7 % Healthy".split()

@@ -130,6 +130,23 @@ def test_an_agent_that_hangs(cluster):
     assert rows["n39-00"][-5:] == "40 MiB 39 % Healthy".split()
 
 
+def test_two_agents_of_a_node(cluster):
+    """One that was evicted is not asked, and one that does not answer leaves the other's figures as they are."""
+    cluster.answers.update(agents(3))
+    pods = cluster.answers[AGENTS]["items"]
+    cluster.answers[AGENTS]["items"] = [
+        {"metadata": {"name": "old-0"}, "spec": {"nodeName": "n0"}, "status": {"phase": "Failed", "reason": "Evicted"}},
+        {"metadata": {"name": "no-node"}, "spec": {}, "status": {"phase": "Pending"}},
+        {"metadata": {"name": "old-1"}, "spec": {"nodeName": "n1"}}, *pods,
+        {"metadata": {"name": "new-2"}, "spec": {"nodeName": "n2"}}]
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and sorted(line.split()[6] for line in err.splitlines()) == ["new-2:", "old-1:"], err
+    used = [line.split()[-5:] for line in out.splitlines()[1:]]
+    assert used == [f"{i + 1} MiB {i} % Healthy".split() for i in range(3)]
+    top = cluster.run("top")
+    assert top[0] == 0 and "not answer" not in top[2], top
+
+
 def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as f:

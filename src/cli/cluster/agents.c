@@ -27,19 +27,26 @@ void agents_done(struct agents *agents) {
 
 /* ---- which agents there are ---- */
 
+/* A pod that has ended, such as an evicted one, stays beside its successor for a while. */
+static bool can_answer(struct json pod) {
+    struct json phase = JSON_PATH(pod, "status", "phase");
+
+    return json_string_or(JSON_PATH(pod, "spec", "nodeName"), "")[0] &&
+           !json_is_string(phase, "Succeeded") && !json_is_string(phase, "Failed");
+}
+
 static int add_agent(struct agents *agents, struct json pod) {
     struct agent *agent = &agents->list[agents->n];
     const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
 
-    if (!name || !api_is_name(name))
+    if (!name || !api_is_name(name) || !can_answer(pod))
         return 0;
     agent->pod = strdup(name);
     agent->node = strdup(json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
     agents->n++;
     if (!agent->pod || !agent->node)
         return -ENOMEM;
-    HASH_ADD_KEYPTR(hh, agents->by_node, agent->node, strlen(agent->node), agent);
-    return hash_added(agent) ? 0 : -ENOMEM;
+    return 0;
 }
 
 static int list_agents(const char *system, struct agents *agents, struct err *err) {
@@ -68,6 +75,22 @@ static int list_agents(const char *system, struct agents *agents, struct err *er
 }
 
 /* ---- their pages ---- */
+
+/* While an agent is replaced, a node can have two: the one that answers counts. */
+static int index_nodes(struct agents *agents) {
+    for (size_t i = 0; i < agents->n; i++) {
+        struct agent *agent = &agents->list[i], *known = NULL;
+        HASH_FIND(hh, agents->by_node, agent->node, strlen(agent->node), known);
+        if (known && known->parser)
+            continue;
+        if (known)
+            HASH_DELETE(hh, agents->by_node, known);
+        HASH_ADD_KEYPTR(hh, agents->by_node, agent->node, strlen(agent->node), agent);
+        if (!hash_added(agent))
+            return -ENOMEM;
+    }
+    return 0;
+}
 
 static void ask_all(const char *system, struct agents *agents, struct api_get *gets,
                     void (*trouble)(const char *pod, const char *text)) {
@@ -142,6 +165,8 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
         return err_errno(err, ENOMEM, "cannot read the use of cards");
     ask_all(system, &agents, gets, trouble);
     api_gets_done(gets, agents.n);
+    if (index_nodes(&agents) < 0)
+        return err_errno(err, ENOMEM, "cannot read the use of cards");
     r = index_cards(&agents, err);
     if (r < 0)
         return r;

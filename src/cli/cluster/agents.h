@@ -27,12 +27,12 @@ struct agent_card {
 struct agents {
     struct agent *list;
     size_t n;
-    struct agent *by_node;
+    struct agent *by_node; /* of two on a node the one that answered */
     struct agent_card *cards, *by_uuid;
 };
 
-/* Asks all agents in the namespace at once. One that does not answer in time costs its node the
- * figures of use, and `trouble` is called for it. */
+/* Asks all agents in the namespace at once, but those that have ended or are on no node. One that
+ * does not answer in time costs its node the figures of use, and `trouble` is called for it. */
 int agents_read(const char *system, void (*trouble)(const char *pod, const char *text),
                 struct agents *ret, struct err *err);
 void agents_done(struct agents *agents);
@@ -40,7 +40,7 @@ void agents_done(struct agents *agents);
 /* The card as its agent sees it; invalid where none does. */
 struct json agents_find(const struct agents *agents, const char *uuid);
 
-/* Whether the node has an agent that answered, and one that did not. */
+/* Whether the node has an agent that answered, and whether it has agents of which none did. */
 bool agents_answers(const struct agents *agents, const char *node);
 bool agents_silent(const struct agents *agents, const char *node);
 

@@ -75,8 +75,8 @@ static int add_cards(struct top_data *data, const struct cards *cards, const str
         return err_errno(err, ENOMEM, "cannot hold the cards");
     for (size_t i = 0; i < cards->n; i++)
         add_card(data, &cards->list[i], agents);
-    for (size_t i = 0; i < agents->n; i++)
-        data->silent += !agents->list[i].parser;
+    for (const struct agent *agent = agents->by_node; agent; agent = agent->hh.next)
+        data->silent += !agent->parser;
     return 0;
 }
 
