@@ -2,6 +2,7 @@
 """`aliquot top` on a terminal: what a terminal emulator shows, and what is left of it at the end."""
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -271,6 +272,25 @@ def test_the_terminal_is_itself_after_any_end(cluster, number):
         t.shows("? help")
         assert termios.tcgetattr(t.slave) != t.before
         t.process.send_signal(number)
+        t.until("its end", lambda: t.process.poll() is not None)
+        t.read(1)
+        assert t.process.returncode == -number and t.is_as_before()
+
+
+def threads_of(pid):
+    return {int(name) for name in os.listdir(f"/proc/{pid}/task")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT])
+def test_the_terminal_is_itself_after_a_fault_of_the_reader(cluster, number):
+    """A fault is a signal to the thread that causes it, and the reader's own mask decides what becomes of it."""
+    with top(cluster) as t:
+        t.shows("? help")
+        (reader,) = threads_of(t.process.pid) - {t.process.pid}
+        status = pathlib.Path(f"/proc/{t.process.pid}/task/{reader}/status").read_text()
+        blocked = int(re.search(r"^SigBlk:\s*(\w+)", status, re.M)[1], 16)
+        assert not blocked >> (number - 1) & 1 and blocked >> (signal.SIGTERM - 1) & 1
+        assert ctypes.CDLL(None).tgkill(t.process.pid, reader, int(number)) == 0
         t.until("its end", lambda: t.process.poll() is not None)
         t.read(1)
         assert t.process.returncode == -number and t.is_as_before()

@@ -61,6 +61,7 @@ static void *run(void *arg) {
 int reader_start(top_read_fn *read, const struct top_source *source, unsigned rest_ms,
                  struct reader **ret, struct err *err) {
     struct reader *r = calloc(1, sizeof(*r));
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t all, before;
     pthread_t thread;
 
@@ -69,8 +70,11 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     *r = (struct reader){.read = read, .source = *source, .rest_ms = rest_ms};
     r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void) pthread_mutex_init(&r->lock, NULL);
-    /* Signals are the screen's. */
+    /* Signals are the screen's. A fault of this thread, blocked, would end the process without the
+     * handler that gives the terminal back. */
     (void) sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        (void) sigdelset(&all, faults[i]);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = r->event < 0 ? errno : pthread_create(&thread, NULL, run, r);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);

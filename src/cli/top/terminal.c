@@ -16,7 +16,8 @@
 #define ENTER "\033[?1049h\033[?25l\033[?7l"
 #define LEAVE "\033[0m\033[?7h\033[?25h\033[?1049l"
 
-static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
+static const int ends[] = {SIGHUP,  SIGINT, SIGQUIT, SIGTERM, SIGABRT,
+                           SIGSEGV, SIGBUS, SIGFPE,  SIGILL};
 static struct termios before;
 static volatile sig_atomic_t is_ours;
 
@@ -30,18 +31,18 @@ static void take(void) {
     raw.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
     raw.c_cc[VMIN] = 1;
     raw.c_cc[VTIME] = 0;
+    is_ours = 1; /* first: a signal from here on gives all of it back */
     (void) tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     put(ENTER);
-    is_ours = 1;
 }
 
 /* Only what a handler of signals may call. */
 void terminal_leave(void) {
     if (!is_ours)
         return;
-    is_ours = 0;
     put(LEAVE);
     (void) tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    is_ours = 0;
 }
 
 static void on_end(int number) {
@@ -72,7 +73,10 @@ static void catch (int number, void (*handler)(int number), int flags) {
     /* What is ignored stays so, such as SIGHUP under nohup. */
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
         return;
+    /* One handler at a time has the terminal. */
     (void) sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        (void) sigaddset(&action.sa_mask, ends[i]);
     (void) sigaction(number, &action, NULL);
 }
 
