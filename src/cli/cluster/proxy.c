@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +30,9 @@ static struct {
     struct buf line; /* of standard error, the last one */
     bool is_started;
 } proxy = {.complaint = -1, .socket = -1, .line = {.max = LINE_MAX_LEN}};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of starts, and of the end */
+static atomic_bool is_ending;
 
 int proxy_complaints(void) {
     return proxy.complaint;
@@ -145,6 +150,8 @@ static int serve_in(const char *directory, struct err *err) {
     (void) snprintf(path, sizeof(path), "%s" SOCKET, directory);
     (void) snprintf(option, sizeof(option), "--unix-socket=%s", path);
     int r = spawn(option, &out, err);
+    if (r == 0 && is_ending)
+        r = err_set(err, ECANCELED, "the command ends");
     if (r == 0)
         r = await_socket(out, err);
     if (r == 0) {
@@ -206,7 +213,7 @@ static int start(struct err *err) {
     if (r < 0)
         return r;
     proxy.is_started = true;
-    (void) atexit(end_kubectl);
+    (void) atexit(proxy_end);
     return 0;
 }
 
@@ -220,11 +227,25 @@ static int connect_to_socket(void) {
     return take_fd(&fd);
 }
 
-int proxy_connect(struct err *err) {
+void proxy_end(void) {
+    is_ending = true;
+    if (pthread_mutex_trylock(&lock) != 0) { /* one starts: without it the start fails at once */
+        pid_t pid = proxy.pid;
+        if (pid > 0)
+            (void) kill(pid, SIGTERM);
+        (void) pthread_mutex_lock(&lock);
+    }
+    end_kubectl();
+    (void) pthread_mutex_unlock(&lock);
+}
+
+static int connect_or_start(struct err *err) {
     int fd = proxy.is_started ? connect_to_socket() : -ECONNREFUSED;
 
     if (fd != -ECONNREFUSED)
         return fd < 0 ? err_errno(err, -fd, "cannot reach kubectl proxy") : fd;
+    if (is_ending)
+        return err_set(err, ECANCELED, "the command ends");
     /* It was not started yet, or has ended under a command that goes on and on. */
     forget();
     int r = start(err);
@@ -232,4 +253,11 @@ int proxy_connect(struct err *err) {
         return r;
     fd = connect_to_socket();
     return fd < 0 ? err_errno(err, -fd, "cannot reach kubectl proxy") : fd;
+}
+
+int proxy_connect(struct err *err) {
+    (void) pthread_mutex_lock(&lock);
+    int r = connect_or_start(err);
+    (void) pthread_mutex_unlock(&lock);
+    return r;
 }

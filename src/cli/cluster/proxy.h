@@ -12,6 +12,9 @@
 /* A connection to it. A descriptor, or a negative errno with a text that names cause and remedy. */
 int proxy_connect(struct err *err);
 
+/* Ends it, and no other one is started: requests of other threads fail from now on. */
+void proxy_end(void);
+
 /* To poll while an answer is awaited: kubectl's standard error; -1: there is none. */
 int proxy_complaints(void);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/top/reader.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,9 @@ struct reader {
     top_read_fn *read;
     struct top_source source;
     unsigned rest_ms;
-    int event;
+    int event, stop; /* event descriptors: there is news; it shall end */
+    atomic_bool is_stopped;
+    pthread_t thread;
     pthread_mutex_t lock;
     bool is_fresh;
     struct top_data data;
@@ -38,11 +43,10 @@ static void put(struct reader *r, struct top_data *data, const char *trouble) {
     (void) !write(r->event, &one, sizeof(one));
 }
 
-/* Runs until the process ends. */
 static void *run(void *arg) {
     struct reader *r = arg;
 
-    for (;;) {
+    while (!r->is_stopped) {
         struct top_data data;
         struct err err;
         uint64_t start = clock_ms(CLOCK_MONOTONIC);
@@ -52,8 +56,7 @@ static void *run(void *arg) {
             put(r, NULL, err.text);
         uint64_t took = clock_ms(CLOCK_MONOTONIC) - start;
         uint64_t rest = took * REST_FACTOR > r->rest_ms ? took * REST_FACTOR : r->rest_ms;
-        const struct timespec pause = {(time_t) (rest / 1000), (long) (rest % 1000) * 1000000};
-        (void) nanosleep(&pause, NULL);
+        (void) poll(&(struct pollfd){r->stop, POLLIN, 0}, 1, rest < INT_MAX ? (int) rest : INT_MAX);
     }
     return NULL;
 }
@@ -63,12 +66,12 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     struct reader *r = calloc(1, sizeof(*r));
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t all, before;
-    pthread_t thread;
 
     if (!r)
         return err_errno(err, ENOMEM, "cannot read again and again");
     *r = (struct reader){.read = read, .source = *source, .rest_ms = rest_ms};
     r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void) pthread_mutex_init(&r->lock, NULL);
     /* Signals are the screen's. A fault of this thread, blocked, would end the process without the
      * handler that gives the terminal back. */
@@ -76,7 +79,7 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         (void) sigdelset(&all, faults[i]);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = r->event < 0 ? errno : pthread_create(&thread, NULL, run, r);
+    int error = r->event < 0 || r->stop < 0 ? errno : pthread_create(&r->thread, NULL, run, r);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         free(r);
@@ -84,6 +87,18 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     }
     *ret = r;
     return 0;
+}
+
+void reader_stop(struct reader *r) {
+    uint64_t one = 1;
+
+    r->is_stopped = true;
+    (void) !write(r->stop, &one, sizeof(one));
+    (void) pthread_join(r->thread, NULL);
+    top_data_done(&r->data);
+    (void) close(r->event);
+    (void) close(r->stop);
+    free(r);
 }
 
 int reader_fd(const struct reader *reader) {

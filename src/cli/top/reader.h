@@ -16,6 +16,10 @@ typedef int top_read_fn(const struct top_source *source, struct top_data *ret, s
 int reader_start(top_read_fn *read, const struct top_source *source, unsigned rest_ms,
                  struct reader **ret, struct err *err);
 
+/* Waits for the end of a reading. What the threads of a process use is taken down at its end, so
+ * the reader must not outlive main(). */
+void reader_stop(struct reader *reader);
+
 /* Readable when there is news. */
 int reader_fd(const struct reader *reader);
 

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "cli/args.h"
 #include "cli/clean.h"
+#include "cli/cluster/proxy.h"
 #include "cli/kubectl_options.h"
 #include "cli/top/more.h"
 #include "cli/top/reader.h"
@@ -368,6 +369,8 @@ static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
         key = terminal_key(reader_fd(reader), -1);
     } while (key == KEY_NONE || obey(ui, key));
     terminal_leave();
+    proxy_end(); /* a reading that waits for an answer fails */
+    reader_stop(reader);
     return 0;
 }
 
