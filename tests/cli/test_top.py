@@ -154,6 +154,26 @@ def test_nodes_and_waiting(cluster):
     assert line.startswith("team/large") and "2 whole" in line and line.endswith("0/2 nodes ?[31mare? available")
 
 
+def test_nodes_in_mig_mode(cluster):
+    """Instances are no GPUs, their memory counts without a load, and a pod with two containers or cards is one."""
+    divided, instance, other = gpu("c", 0, (0, "0")), *[gpu("c", 0, (22, "19Gi"), [("u1", "team", "train", 0, "1Gi")], memory="20Gi")] * 2
+    instance, other = json.loads(json.dumps([instance, other]))
+    divided["status"]["capacity"] = {"elasticgpu.io/gpu-core": "0", "elasticgpu.io/gpu-memory": "0"}
+    divided["spec"]["mig"] = {"mode": "Enabled"}
+    for i, it in enumerate((instance, other)):
+        it["metadata"]["name"] = f"c-00-gi{i}-ci0"
+        it["spec"].update(parent=divided["spec"]["uuid"], uuid=f"MIG-{i}", mig={"profile": "3g.20gb"})
+    page = {"gpus": [{"uuid": divided["spec"]["uuid"], "instances": [
+        {"uuid": f"MIG-{i}", "memoryUsed": 10 * GiB} for i in range(2)]}]}
+    cluster.answers.update({
+        "get gpus.elasticgpu.io -o json": {"items": [divided, instance, other]}, USAGE: page,
+        AGENTS: {"items": [{"metadata": {"name": "agent-b"}, "spec": {"nodeName": "c"}}]}})
+    (_, node) = once(cluster, "--view", "nodes").stdout.splitlines()
+    assert node.split()[:2] == ["c", "1"] and "50%" in node and node.split()[-2:] == ["1", "Healthy"], node
+    shares = once(cluster, "--view", "containers").stdout.splitlines()[1:]
+    assert [line.split()[2] for line in shares] == ["-", "-"]       # no limit of its compute
+
+
 def test_filter_and_namespace(cluster):
     assert len(once(cluster, "--filter", "B-0").stdout.splitlines()) == 3
     cluster.answers["get --raw /api/v1/namespaces/team/pods?fieldSelector=spec.nodeName%3D"] = cluster.answers[WAITING]
@@ -172,7 +192,8 @@ def test_what_cannot_be_read_is_said(cluster):
 
 
 @pytest.mark.parametrize("words, text", [
-    (["--view", "x"], "no view 'x'"), (["--sort", "x"], "no column 'x'"), (["x"], "unexpected argument")])
+    (["--view", "x"], "no view 'x'"), (["--interval", "0"], "1 to 3600 s"), (["--interval", "3601"], "1 to 3600 s"),
+    (["--sort", "x"], "no column 'x'"), (["x"], "unexpected argument")])
 def test_wrong_use(cluster, words, text):
     assert text in once(cluster, *words, status=2).stderr
 
@@ -241,6 +262,49 @@ def test_sizes(cluster, columns, lines):
         t.press("qq")
         t.until("its end", lambda: t.process.poll() is not None)
         assert t.process.returncode == 0
+
+
+def test_the_end_of_a_text(cluster):
+    """End shows as much of it as fits, and keys with modifiers are keys."""
+    with top(cluster, columns=40, lines=12) as t:
+        t.shows("b-00")
+        t.press("\033[1;2B")
+        t.until("the next row", lambda: t.chosen().startswith("a-00"))
+        t.press("?")
+        t.shows("1 2 3 4, tab")
+        t.press(END)
+        t.shows("there is no limit.")
+        assert sum(bool(line.strip()) for line in t.screen.display) > 8
+        t.press(UP)
+        t.until("a line before", lambda: "there is no limit." not in t.text())
+
+
+def test_the_marked_row_stays(cluster):
+    """A container has a row for each card, and readings change the order of rows with equal first cells."""
+    both = [gpu("b", i, (50, "40Gi"), [("u1", "team", "train", 50, "40Gi")]) for i in range(2)]
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": both}
+    with top(cluster, "--view", "containers", columns=120) as t:
+        t.until("the first", lambda: "b-00" in t.chosen())
+        t.press(DOWN)
+        t.until("the second", lambda: "b-01" in t.chosen())
+        cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [*both, gpu("c", 0, (100, "80Gi"))]}
+        say(cluster)
+        t.shows("3 GPUs")
+        assert "b-01" in t.chosen()
+
+
+def test_an_end_in_the_middle_of_a_reading(cluster):
+    """It is not waited for, and no kubectl is left."""
+    slow = "    if os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
+    cluster.kubectl.write_text(cluster.kubectl.read_text().replace("def get(words):\n", "def get(words):\n" + slow))
+    with top(cluster) as t:
+        t.shows("? help")
+        (cluster.where / "slow").touch()
+        t.until("a slow reading", lambda: "slow" in cluster.asked())
+        begin = time.monotonic()
+        t.press("q")
+        t.until("its end", lambda: t.process.poll() is not None)
+        assert t.process.returncode == 0 and time.monotonic() - begin < 30
 
 
 def test_another_size(cluster):

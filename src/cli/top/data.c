@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct top_text {
     struct top_text *next;
@@ -26,6 +27,15 @@ const char *top_text(struct top_data *data, const char *format, ...) {
     entry->next = data->texts;
     data->texts = entry;
     return entry->text;
+}
+
+bool top_is_first(const struct top_data *data, size_t card) {
+    const struct top_card *cards = data->cards;
+
+    for (size_t i = card; i-- > 0 && strcmp(cards[i].node, cards[card].node) == 0;)
+        if (strcmp(cards[i].device, cards[card].device) == 0)
+            return false;
+    return true;
 }
 
 void top_data_done(struct top_data *data) {

@@ -17,7 +17,8 @@ struct top_card {
     uint64_t memory, taken_memory; /* bytes */
     uint64_t used;                 /* bytes, or TOP_UNKNOWN */
     uint64_t busy;                 /* percent, or TOP_UNKNOWN */
-    uint64_t containers;
+    uint64_t pods;
+    const char *device; /* UUID of the GPU, which several MIG instances share */
 };
 
 /* A container's part of a card. */
@@ -34,14 +35,17 @@ struct top_pod {
 };
 
 struct top_data {
-    struct top_card *cards; /* by node and index */
-    struct top_share *shares;
+    struct top_card *cards;   /* by node and index */
+    struct top_share *shares; /* in the order of their cards */
     struct top_pod *waiting;
     size_t ncards, nshares, nwaiting;
     size_t silent;       /* agents that did not answer */
     const char *trouble; /* what could not be read, or "" */
     struct top_text *texts;
 };
+
+/* Whether no card before it is a part of the same GPU. */
+bool top_is_first(const struct top_data *data, size_t card);
 
 /* A text that lives as long as the data; "" without memory. */
 const char *top_text(struct top_data *data, const char *format, ...)

@@ -47,6 +47,15 @@ static void add_share(struct top_data *data, const struct card *card, const stru
     };
 }
 
+/* The holders of a pod are neighbours. */
+static uint64_t count_pods(const struct card *card) {
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < card->nholders; i++)
+        n += i == 0 || strcmp(card->holders[i].uid, card->holders[i - 1].uid) != 0;
+    return n;
+}
+
 static void add_card(struct top_data *data, const struct card *card, const struct agents *agents) {
     struct json use = agents_find(agents, card->uuid);
 
@@ -61,7 +70,8 @@ static void add_card(struct top_data *data, const struct card *card, const struc
         .taken_memory = card->taken_memory,
         .used = figure(use, "memoryUsed"),
         .busy = figure(use, "utilization"),
-        .containers = card->nholders,
+        .pods = count_pods(card),
+        .device = top_text(data, "%s", card->parent[0] ? card->parent : card->uuid),
     };
     for (size_t i = 0; i < card->nholders; i++)
         add_share(data, card, &card->holders[i], use);

@@ -44,9 +44,11 @@ static void add_card(struct look *look, unsigned index, nvmlDevice_t device) {
     tells_load = nvmlDeviceGetUtilizationRates &&
                  nvmlDeviceGetUtilizationRates(device, &load) == NVML_SUCCESS;
     look->uuids[data->ncards] = top_text(data, "%s", uuid);
-    data->cards[data->ncards++] = (struct top_card){
+    struct top_card *card = &data->cards[data->ncards++];
+    *card = (struct top_card){
         .name = top_text(data, "%u", index),
         .node = "this machine",
+        .device = look->uuids[data->ncards - 1],
         .model = top_text(data, "%s", name),
         .state = tells_memory ? "Healthy" : "Unknown",
         .core = 100,
@@ -105,7 +107,7 @@ static void add_device(struct look *look, const struct run_share *place,
     };
     if (!card)
         return;
-    card->containers++;
+    card->pods++;
     card->taken_core += d->core_percent;
     card->taken_memory += d->memory_bytes;
 }

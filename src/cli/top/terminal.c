@@ -114,7 +114,7 @@ static int read_byte(int timeout_ms) {
     return n == 1 ? byte : KEY_END;
 }
 
-/* What "\033[" and a letter, or a number and '~', stand for. */
+/* What "\033[" and a letter, or a number and '~', stand for. With a letter come modifiers. */
 static int key_of(int number, int last) {
     static const struct {
         int number, last, key;
@@ -125,18 +125,22 @@ static int key_of(int number, int last) {
     };
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (keys[i].number == number && keys[i].last == last)
+        if (keys[i].last == last && (keys[i].number == number || last != '~'))
             return keys[i].key;
     return KEY_NONE;
 }
 
 static int read_escape(void) {
-    int number = 0, byte = read_byte(ESCAPE_MS);
+    int number = 0, parameters = 1, byte = read_byte(ESCAPE_MS);
 
     if (byte != '[' && byte != 'O')
         return KEY_ESCAPE;
-    while ((byte = read_byte(ESCAPE_MS)) >= '0' && byte <= '9')
-        number = number < 100 ? 10 * number + byte - '0' : number;
+    /* Up to the final byte, as the rest would be taken for keys. */
+    while ((byte = read_byte(ESCAPE_MS)) >= ' ' && byte < '@') {
+        parameters += byte == ';';
+        if (parameters == 1 && byte >= '0' && byte <= '9')
+            number = number < 100 ? 10 * number + byte - '0' : number;
+    }
     return key_of(number, byte);
 }
 

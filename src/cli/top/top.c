@@ -22,6 +22,8 @@
 
 #define FILTER_MAX 64
 #define HEAD_LINES 2 /* the sum and the views, on a screen that has room */
+#define KEY_MAX 1024 /* of a row: names of an object, of a pod and of its namespace */
+#define INTERVAL_MAX 3600
 #define MORE_MAX ((size_t) 1 << 20)
 
 static struct top_source arg_source = {.system = "aliquot-system"};
@@ -39,11 +41,11 @@ struct ui {
     size_t sorted[TOP_VIEWS];
     bool reversed[TOP_VIEWS];
     char filter[FILTER_MAX];
-    char chosen_name[256]; /* first cell of the row that is marked, as readings change its place */
+    char chosen_key[KEY_MAX]; /* of the row that is marked, as readings change its place */
     size_t chosen, first;
     enum mode mode;
-    struct buf text; /* of MODE_TEXT */
-    size_t text_first;
+    struct buf text;              /* of MODE_TEXT */
+    size_t text_first, text_room; /* lines */
     struct screen screen;
 };
 
@@ -56,8 +58,8 @@ static const char help[] =
     "q   quit\n\n"
     "CORE and MEMORY: what is given out of a card or a node, and what a container may use.\n"
     "USED: memory in use; UNUSED: what a container has and does not use. BUSY: load of the card.\n"
-    "A '-' is a figure that is not to be had: the agent does not answer, or the driver does not "
-    "tell.\n";
+    "A '-' is a figure that is not to be had: the agent does not answer, the driver does not "
+    "tell, or there is no limit.\n";
 
 /* ---- rows ---- */
 
@@ -66,9 +68,9 @@ static size_t view_index(const struct ui *ui) {
 }
 
 static void note_chosen(struct ui *ui) {
-    const char *name = ui->chosen < ui->rows.n ? ui->rows.list[ui->chosen].cells[0].text : "";
+    const char *key = ui->chosen < ui->rows.n ? top_row_key(&ui->rows.list[ui->chosen]) : "";
 
-    (void) snprintf(ui->chosen_name, sizeof(ui->chosen_name), "%s", name);
+    (void) snprintf(ui->chosen_key, sizeof(ui->chosen_key), "%s", key);
 }
 
 /* After a reading, or another view, order or filter. */
@@ -79,7 +81,7 @@ static void make_rows(struct ui *ui) {
     (void) top_rows_make(ui->view, &ui->data, ui->filter, ui->sorted[at], ui->reversed[at],
                          &ui->rows);
     for (size_t i = 0; i < ui->rows.n; i++)
-        if (strcmp(ui->rows.list[i].cells[0].text, ui->chosen_name) == 0) {
+        if (strcmp(top_row_key(&ui->rows.list[i]), ui->chosen_key) == 0) {
             ui->chosen = i;
             return;
         }
@@ -91,7 +93,7 @@ static void make_rows(struct ui *ui) {
 static void show_view(struct ui *ui, size_t view) {
     ui->view = &top_views[view];
     ui->chosen = ui->first = 0;
-    ui->chosen_name[0] = '\0';
+    ui->chosen_key[0] = '\0';
     make_rows(ui);
 }
 
@@ -99,7 +101,7 @@ static void show_view(struct ui *ui, size_t view) {
 
 static void put_sum(struct ui *ui) {
     uint64_t core = 0, taken_core = 0, memory = 0, taken_memory = 0;
-    size_t well = 0;
+    size_t gpus = 0, well = 0;
     char text[256];
 
     for (size_t i = 0; i < ui->data.ncards; i++) {
@@ -108,13 +110,13 @@ static void put_sum(struct ui *ui) {
         taken_core += c->taken_core;
         memory += c->memory;
         taken_memory += c->taken_memory;
-        well += strcmp(c->state, "Healthy") == 0;
+        gpus += top_is_first(&ui->data, i);
+        well += top_is_first(&ui->data, i) && strcmp(c->state, "Healthy") == 0;
     }
     (void) snprintf(
         text, sizeof(text),
-        "%zu GPU%s, %zu healthy; given out: %.0f%% compute, %.0f%% memory; waiting pods: %zu",
-        ui->data.ncards, ui->data.ncards == 1 ? "" : "s", well,
-        core ? 100.0 * (double) taken_core / (double) core : 0,
+        "%zu GPU%s, %zu healthy; given out: %.0f%% compute, %.0f%% memory; waiting pods: %zu", gpus,
+        gpus == 1 ? "" : "s", well, core ? 100.0 * (double) taken_core / (double) core : 0,
         memory ? 100.0 * (double) taken_memory / (double) memory : 0, ui->data.nwaiting);
     screen_line(&ui->screen, false);
     screen_put(&ui->screen, text, 0, false, STYLE_PLAIN);
@@ -157,23 +159,37 @@ static void put_foot(struct ui *ui) {
     screen_put(&ui->screen, text, 0, false, ui->trouble[0] ? STYLE_TITLE : STYLE_PLAIN);
 }
 
-/* Lines between `head` and the foot are filled with the text, wrapped. */
-static void put_text(struct ui *ui, int lines) {
-    const char *at = buf_str(&ui->text);
-    size_t line = 0;
+/* The text's next line, wrapped: how many bytes it has, and *ret_next of the text what follows. */
+static size_t next_line(const struct ui *ui, const char *at, const char **ret_next) {
+    size_t len = strcspn(at, "\n"), fits = screen_fit(&ui->screen, at);
+    size_t n = fits < len ? fits : len;
 
-    for (int shown = 0; *at && shown < lines;) {
-        size_t len = strcspn(at, "\n"), fits = screen_fit(&ui->screen, at);
-        size_t n = fits < len ? fits : len;
-        char *part = strndup(at, n);
-        if (part && line++ >= ui->text_first) {
-            screen_line(&ui->screen, false);
-            screen_put(&ui->screen, part, 0, false, STYLE_PLAIN);
-            shown++;
-        }
-        free(part);
-        at += n;
-        at += *at == '\n' && n == len;
+    *ret_next = at + n + (at[n] == '\n' && n == len);
+    return n;
+}
+
+/* The line from which on the text fills the screen to its end. */
+static size_t last_first(const struct ui *ui) {
+    size_t lines = 0;
+
+    for (const char *at = buf_str(&ui->text); *at; lines++)
+        (void) next_line(ui, at, &at);
+    return lines > ui->text_room ? lines - ui->text_room : 0;
+}
+
+/* Lines between `head` and the foot are filled with the text. */
+static void put_text(struct ui *ui) {
+    const char *at = buf_str(&ui->text), *next;
+    size_t last = last_first(ui);
+
+    if (ui->text_first > last) /* the screen has become larger */
+        ui->text_first = last;
+    for (size_t line = 0; *at && line < ui->text_first + ui->text_room; line++, at = next) {
+        _cleanup_free_ char *part = strndup(at, next_line(ui, at, &next));
+        if (!part || line < ui->text_first)
+            continue;
+        screen_line(&ui->screen, false);
+        screen_put(&ui->screen, part, 0, false, STYLE_PLAIN);
     }
 }
 
@@ -193,8 +209,9 @@ static void draw(struct ui *ui) {
         ui->first = ui->chosen;
     if (ui->chosen >= ui->first + room)
         ui->first = ui->chosen - room + 1;
+    ui->text_room = lines > 0 ? (size_t) lines + 1 : 1;
     if (ui->mode == MODE_TEXT)
-        put_text(ui, lines + 1);
+        put_text(ui);
     else
         screen_table(&ui->screen, ui->view, &ui->rows, ui->first, room, ui->chosen,
                      ui->sorted[view_index(ui)]);
@@ -215,7 +232,7 @@ static void move(struct ui *ui, int key) {
     size_t page = height > 5 ? (size_t) height - 5 : 1, last = ui->rows.n > 0 ? ui->rows.n - 1 : 0;
     size_t *at = ui->mode == MODE_TEXT ? &ui->text_first : &ui->chosen;
     if (ui->mode == MODE_TEXT)
-        last = ui->text.len > 0 ? ui->text.len / 2 : 0;
+        last = last_first(ui);
     if (key == KEY_UP || key == KEY_PAGE_UP) {
         size_t step = key == KEY_UP ? 1 : page;
         *at = *at > step ? *at - step : 0;
@@ -444,6 +461,8 @@ int cmd_top(int argc, char **argv) {
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
     if (r == 0)
         r = find_view(arg_view, &ui, &err);
+    if (r == 0 && (arg_interval < 1 || arg_interval > INTERVAL_MAX))
+        r = err_set(&err, EINVAL, "--interval takes 1 to %d seconds", INTERVAL_MAX);
     bool understood = r == 0;
     if (understood) {
         (void) snprintf(ui.filter, sizeof(ui.filter), "%s", arg_filter);

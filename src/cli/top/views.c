@@ -50,7 +50,7 @@ static size_t fill_cards(struct top_data *data, struct top_row *rows) {
             .cells = {text_cell(c->name), part_cell(data, c->taken_core, c->core),
                       part_cell(data, c->taken_memory, c->memory),
                       part_cell(data, c->used, c->memory), part_cell(data, c->busy, 100),
-                      number_cell(data, c->containers), text_cell(c->state), text_cell(c->model)},
+                      number_cell(data, c->pods), text_cell(c->state), text_cell(c->model)},
             .view = "card",
             .name = c->name,
         };
@@ -77,12 +77,13 @@ static size_t fill_shares(struct top_data *data, struct top_row *rows) {
                                ? top_text(data, "%s/%s (%s)", s->namespace, s->pod, s->container)
                                : top_text(data, "%s %s", s->namespace, s->pod);
         rows[i] = (struct top_row){
-            .cells = {text_cell(name), part_cell(data, s->core, 100),
+            .cells = {text_cell(name), part_cell(data, s->core ? s->core : TOP_UNKNOWN, 100),
                       bytes_cell(data, s->memory ? s->memory : TOP_UNKNOWN),
                       part_cell(data, s->used, s->memory), bytes_cell(data, unused_of(s)),
                       part_cell(data, s->busy, 100), text_cell(s->card), text_cell(s->node)},
             .pod = s->container[0] ? s->pod : NULL,
             .namespace = s->namespace,
+            .key = top_text(data, "%s/%s/%s/%s", s->namespace, s->pod, s->container, s->card),
         };
     }
     return data->nshares;
@@ -91,49 +92,68 @@ static size_t fill_shares(struct top_data *data, struct top_row *rows) {
 /* ---- nodes ---- */
 
 struct sum {
-    uint64_t cards, well, containers, core, taken_core, memory, taken_memory;
-    uint64_t used, busy, told; /* by the cards that tell it */
+    uint64_t gpus, ill, pods, core, taken_core, memory, taken_memory;
+    uint64_t used, used_of;   /* bytes of the cards that tell their memory */
+    uint64_t busy, told_busy; /* percent, and how many cards tell it */
 };
 
 static void add_card(struct sum *sum, const struct top_card *c) {
-    sum->cards++;
-    sum->well += strcmp(c->state, "Healthy") == 0;
-    sum->containers += c->containers;
+    sum->ill += strcmp(c->state, "Healthy") != 0;
     sum->core += c->core;
     sum->taken_core += c->taken_core;
     sum->memory += c->memory;
     sum->taken_memory += c->taken_memory;
-    if (c->used == TOP_UNKNOWN || c->busy == TOP_UNKNOWN)
-        return;
-    sum->told++;
-    sum->used += c->used;
-    sum->busy += c->busy;
+    if (c->used != TOP_UNKNOWN) {
+        sum->used += c->used;
+        sum->used_of += c->memory;
+    }
+    if (c->busy != TOP_UNKNOWN) {
+        sum->busy += c->busy;
+        sum->told_busy++;
+    }
 }
 
 static struct top_row node_row(struct top_data *data, const char *node, const struct sum *sum) {
     return (struct top_row){
-        .cells = {text_cell(node), number_cell(data, sum->cards),
+        .cells = {text_cell(node), number_cell(data, sum->gpus),
                   part_cell(data, sum->taken_core, sum->core),
                   part_cell(data, sum->taken_memory, sum->memory),
-                  part_cell(data, sum->told ? sum->used : TOP_UNKNOWN, sum->memory),
-                  part_cell(data, sum->told ? sum->busy : TOP_UNKNOWN, 100 * sum->told),
-                  number_cell(data, sum->containers),
-                  text_cell(sum->well == sum->cards ? "Healthy"
-                                                    : top_text(data, "%" PRIu64 " not healthy",
-                                                               sum->cards - sum->well))},
+                  part_cell(data, sum->used, sum->used_of),
+                  part_cell(data, sum->busy, 100 * sum->told_busy), number_cell(data, sum->pods),
+                  text_cell(sum->ill == 0 ? "Healthy"
+                                          : top_text(data, "%" PRIu64 " not healthy", sum->ill))},
         .view = "node",
         .name = node,
     };
 }
 
+/* Pods with a share on the node, whose shares begin at *at and which it leaves behind. */
+static uint64_t count_pods(const struct top_data *data, const char *node, size_t *at) {
+    const struct top_share *shares = data->shares;
+    size_t first = *at;
+    uint64_t n = 0;
+
+    for (; *at < data->nshares && strcmp(shares[*at].node, node) == 0; (*at)++) {
+        size_t i = first;
+        while (i < *at && (strcmp(shares[i].pod, shares[*at].pod) != 0 ||
+                           strcmp(shares[i].namespace, shares[*at].namespace) != 0))
+            i++;
+        n += i == *at;
+    }
+    return n;
+}
+
 static size_t fill_nodes(struct top_data *data, struct top_row *rows) {
-    size_t n = 0;
+    size_t n = 0, share = 0;
 
     for (size_t i = 0; i < data->ncards;) {
         const char *node = data->cards[i].node;
         struct sum sum = {0};
-        for (; i < data->ncards && strcmp(data->cards[i].node, node) == 0; i++)
+        for (; i < data->ncards && strcmp(data->cards[i].node, node) == 0; i++) {
+            sum.gpus += top_is_first(data, i);
             add_card(&sum, &data->cards[i]);
+        }
+        sum.pods = count_pods(data, node, &share);
         rows[n++] = node_row(data, node, &sum);
     }
     return n;
@@ -218,6 +238,10 @@ const struct top_view top_views[TOP_VIEWS] = {
 
 /* ---- rows ---- */
 
+const char *top_row_key(const struct top_row *row) {
+    return row->key ? row->key : row->cells[0].text;
+}
+
 struct order {
     size_t column;
     bool is_number, reversed;
@@ -230,8 +254,7 @@ static int compare(const void *a, const void *b, void *arg) {
     int r = order->is_number ? (x->key < y->key) - (x->key > y->key) : strcmp(x->text, y->text);
 
     if (r == 0)
-        return strcmp(((const struct top_row *) a)->cells[0].text,
-                      ((const struct top_row *) b)->cells[0].text);
+        return strcmp(top_row_key(a), top_row_key(b));
     return order->reversed ? -r : r;
 }
 

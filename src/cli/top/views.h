@@ -28,12 +28,15 @@ struct top_row {
     struct top_cell cells[TOP_COLUMNS_MAX];
     /* What tells more: `aliquot explain POD -n NAMESPACE`, or `aliquot inspect VIEW NAME`. */
     const char *pod, *namespace, *view, *name;
+    const char *key; /* what no other row has; NULL: the text of the first cell */
 };
 
 struct top_rows {
     struct top_row *list;
     size_t n;
 };
+
+const char *top_row_key(const struct top_row *row);
 
 struct top_view {
     const char *name;
