@@ -108,8 +108,8 @@ class Terminal:
     def is_as_before(self):
         now = termios.tcgetattr(self.slave)
         left = self.raw.decode(errors="replace")
-        return now == self.before and left.rindex("\033[?1049l") > left.rindex("\033[?1049h") \
-            and left.rindex("\033[?25h") > left.rindex("\033[?25l") and left.rindex("\033[?7h") > left.rindex("\033[?7l")
+        return now == self.before and left.rfind("\033[?1049l") > left.rfind("\033[?1049h") \
+            and left.rfind("\033[?25h") > left.rfind("\033[?25l") and left.rfind("\033[?7h") > left.rfind("\033[?7l")
 
 
 @contextlib.contextmanager
@@ -224,8 +224,8 @@ def test_the_screen(cluster):
         t.shows("not healthy")
         t.press("q")
         t.until("its end", lambda: t.process.poll() is not None)
-        t.read(1)
-        assert t.process.returncode == 0 and t.is_as_before()
+        t.until("the terminal as before", t.is_as_before)
+        assert t.process.returncode == 0
 
 
 def test_enter_explains(cluster):
@@ -337,8 +337,8 @@ def test_the_terminal_is_itself_after_any_end(cluster, number):
         assert termios.tcgetattr(t.slave) != t.before
         t.process.send_signal(number)
         t.until("its end", lambda: t.process.poll() is not None)
-        t.read(1)
-        assert t.process.returncode == -number and t.is_as_before()
+        t.until("the terminal as before", t.is_as_before)
+        assert t.process.returncode == -number
 
 
 def threads_of(pid):
@@ -356,8 +356,8 @@ def test_the_terminal_is_itself_after_a_fault_of_the_reader(cluster, number):
         assert not blocked >> (number - 1) & 1 and blocked >> (signal.SIGTERM - 1) & 1
         assert ctypes.CDLL(None).tgkill(t.process.pid, reader, int(number)) == 0
         t.until("its end", lambda: t.process.poll() is not None)
-        t.read(1)
-        assert t.process.returncode == -number and t.is_as_before()
+        t.until("the terminal as before", t.is_as_before)
+        assert t.process.returncode == -number
 
 
 def test_a_stop(cluster):
