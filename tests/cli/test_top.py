@@ -345,15 +345,20 @@ def threads_of(pid):
     return {int(name) for name in os.listdir(f"/proc/{pid}/task")}
 
 
+def blocked_of(pid, thread):
+    status = pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text()
+    return int(re.search(r"^SigBlk:\s*(\w+)", status, re.M)[1], 16)
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT])
 def test_the_terminal_is_itself_after_a_fault_of_the_reader(cluster, number):
     """A fault is a signal to the thread that causes it, and the reader's own mask decides what becomes of it."""
     with top(cluster) as t:
         t.shows("? help")
         (reader,) = threads_of(t.process.pid) - {t.process.pid}
-        status = pathlib.Path(f"/proc/{t.process.pid}/task/{reader}/status").read_text()
-        blocked = int(re.search(r"^SigBlk:\s*(\w+)", status, re.M)[1], 16)
-        assert not blocked >> (number - 1) & 1 and blocked >> (signal.SIGTERM - 1) & 1
+        t.until("the reader's own mask, as a thread begins with all signals blocked",
+                lambda: not blocked_of(t.process.pid, reader) >> (number - 1) & 1)
+        assert blocked_of(t.process.pid, reader) >> (signal.SIGTERM - 1) & 1
         assert ctypes.CDLL(None).tgkill(t.process.pid, reader, int(number)) == 0
         t.until("its end", lambda: t.process.poll() is not None)
         t.until("the terminal as before", t.is_as_before)
