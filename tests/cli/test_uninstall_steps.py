@@ -18,7 +18,8 @@ USERS = {"Pod": "/api/v1/pods", "Deployment": "/apis/apps/v1/deployments", "Stat
          "CronJob": "/apis/batch/v1/cronjobs"}
 NODES = "get nodes -o json"
 DELETE = "delete --ignore-not-found --wait=false -o name "
-PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+           "PodMonitor": "podmonitors.monitoring.coreos.com", "PrometheusRule": "prometheusrules.monitoring.coreos.com"}
 OWN_KINDS = ("elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas", "elasticgpureservations", "elasticgpus", "gpus")
 BY_LABEL = ("DaemonSet", "Deployment", "Job")
 BINDING = "get clusterrolebindings aliquot-agent -o json"
@@ -63,10 +64,10 @@ def asked(cluster):
 
 
 def installed():
-    """(namespace, plural, name) of every object of deploy/; the configuration of kube-scheduler is no object."""
-    for path in TOP.glob("deploy/[!t]*/**/*.yaml"):
+    """(kind, metadata) of every object of deploy/; configurations of kube-scheduler, kustomize and Prometheus are none, nor are examples."""
+    for path in TOP.glob("deploy/[!t]*/*.yaml"):
         for body in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
-            if isinstance(body, dict) and "config.k8s.io" not in body["apiVersion"]:
+            if isinstance(body, dict) and "config.k8s.io" not in body.get("apiVersion", "config.k8s.io"):
                 yield body["kind"], body["metadata"]
 
 

@@ -11,12 +11,13 @@
 #define NAMES_MAX 12
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
 #define CHECK "aliquot-check-uninstall"
-#define CLEAN "aliquot-uninstall"       /* the hook of `helm uninstall` */
-#define NODES "aliquot-uninstall-nodes" /* the Job that it leaves */
-#define RELEASE "elasticgpu.io/release" /* the chart is all of the release of this name */
+#define CLEAN "aliquot-uninstall"         /* the hook of `helm uninstall` */
+#define NODES "aliquot-uninstall-nodes"   /* the Job that it leaves */
+#define RELEASE "elasticgpu.io/release"   /* the chart is all of the release of this name */
+#define OPERATOR ".monitoring.coreos.com" /* of prometheus-operator, which may not be there */
 #define PART_OF "app.kubernetes.io/part-of=aliquot"
 
-enum group { HOOKS, ADMISSION, WORKLOADS, RIGHTS, STATE, LOCATION };
+enum group { HOOKS, MONITORING, ADMISSION, WORKLOADS, RIGHTS, STATE, LOCATION };
 
 static const char system_namespace[] = "";
 
@@ -32,6 +33,13 @@ static const struct row {
     {HOOKS, system_namespace, "rolebindings", {CLEAN}},
     {HOOKS, system_namespace, "roles", {CLEAN}},
     {HOOKS, system_namespace, "serviceaccounts", {CLEAN, NODES}},
+    {MONITORING, system_namespace, "podmonitors" OPERATOR, {"aliquot-agent", "aliquot-scheduler"}},
+    {MONITORING, system_namespace, "prometheusrules" OPERATOR, {"aliquot"}},
+    {MONITORING,
+     system_namespace,
+     "configmaps",
+     {"aliquot-dashboard-cluster", "aliquot-dashboard-namespace", "aliquot-dashboard-node",
+      "aliquot-dashboard-pod", "aliquot-dashboard-scheduler"}},
     /* Webhooks refuse pods once the scheduler, which answers them, is gone. */
     {ADMISSION, NULL, "mutatingwebhookconfigurations", {"aliquot"}},
     {ADMISSION, NULL, "validatingwebhookconfigurations", {"aliquot"}},
@@ -171,6 +179,11 @@ int removal_of_release(const struct removal *r, struct err *err) {
     if (e == 0)
         removal_say("helm", "%u revisions of release %s removed", count, release);
     return e;
+}
+
+/* First: it would alert on the end of the others. */
+int removal_of_monitoring(const struct removal *r, struct err *err) {
+    return remove_group(r, "monitoring", MONITORING, err);
 }
 
 int removal_of_admission(const struct removal *r, struct err *err) {

@@ -50,6 +50,7 @@ static const struct {
 } steps[] = {
     {removal_check_users, USER | HELM},
     {removal_of_release, USER},
+    {removal_of_monitoring, USER},
     {removal_of_admission, USER | HELM},
     {removal_of_host_files, USER | HELM},
     {removal_of_workloads, USER | HELM},
