@@ -56,6 +56,15 @@ static void show_model(struct world *w, const char *node, const char *model) {
     assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
 }
 
+/* A card of which the driver reports no model is not of the first one. */
+static void a_card_without_a_model(void **state) {
+    struct world *w = *state;
+
+    assert_int_equal(state_model_id(w->state, "NVIDIA L4"), 1);
+    assert_int_equal(state_model_id(w->state, ""), 0);
+    assert_int_equal(state_model_id(w->state, "NVIDIA L4"), 1);
+}
+
 static void a_pod_that_names_a_model_counts_for_that_one(void **state) {
     struct world *w = *state;
     struct place_model *model = learn(w);
@@ -186,6 +195,7 @@ static void numbers_of_nodes_are_given_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(pods_without_gpus_count_as_arrivals),   T(learning_begins_with_what_is_there),
+        T(numbers_of_nodes_are_given_again),      T(a_card_without_a_model),
         T(numbers_of_nodes_are_given_again),      T(a_pod_that_names_a_model_counts_for_that_one),
         T(pods_need_no_idle_node_while_they_run), T(a_number_is_of_one_node_at_a_time),
     };

@@ -229,6 +229,24 @@ static void test_first_by_name(void **state) {
     end(&k);
 }
 
+/* One whose node is gone keeps no pod from the next, also before it is placed anew. */
+static void test_the_first_whose_node_is_there(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "two", HALF_CARD ",\"nodeName\":\"n\"," OWNER, "null");
+    tick(&k, NOW);
+    run(w, "other", "", "n");
+    show_node(w, "m", 1);
+    show(&k, "one", HALF_CARD ",\"nodeName\":\"m\"," OWNER, "null");
+    tick(&k, NOW);
+    assert_int_equal(free_core(w, "m", 0), 50);
+    state_node_gone(w->state, "m");
+    assert_int_equal(ask(w, "mine", QUEUE, HALF)[0], 'n');
+    end(&k);
+}
+
 /* The same for reservations that another process has placed, before the first tick of this one. */
 static void test_first_by_name_after_a_restart(void **state) {
     static const char *const names[] = {"two", "one"}, *const nodes[] = {"n", "m"};
@@ -578,6 +596,7 @@ int main(void) {
         T(test_kept_on_the_best_node),
         T(test_owner_goes_to_it),
         T(test_first_by_name),
+        T(test_the_first_whose_node_is_there),
         T(test_first_by_name_after_a_restart),
         T(test_of_a_newer_scheduler),
         T(test_seen_without_memory),
