@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests start can be ended by Ctrl-C, also where a shell started them in the background, which ignores it: a shell
-that was started with a signal ignored cannot trap it, and a test would wait for ever.
+"""What tests start can be ended by signals, also where a shell started the tests in the background or under nohup, which
+ignore some: what is ignored stays so in programs that are started, and a test would wait for ever.
 
 Tests marked `waits` spend their time waiting for processes of their own: tests/run.py runs several of them at once, each in a
 process of pytest-xdist. All others run alone in their process; the start of a cluster computes and is not marked.
@@ -13,8 +13,9 @@ import signal
 
 import pytest
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_configure(config):
