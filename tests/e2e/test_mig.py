@@ -285,7 +285,8 @@ def claimed(machine, room, profile):
     machine.api.create(claims, {
         "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim", "metadata": {"name": "instance"},
         "spec": {"elasticGPUClassName": name, "resources": {"requests": {f"nvidia.com/mig-{profile}": 1}}}})
-    machine.until(lambda: machine.api.get(claims + "/instance").get("status", {}).get("phase") == "Bound", 40,
+    # A card that could not be divided, because an instance was just let go, is left alone for 30 s.
+    machine.until(lambda: machine.api.get(claims + "/instance").get("status", {}).get("phase") == "Bound", 75,
                   "the claim is bound")
     yield
     machine.api.delete(claims + "/instance")
