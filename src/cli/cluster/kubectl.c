@@ -115,9 +115,10 @@ int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *r
     return r < 0 ? err_errno(err, -r, "cannot run kubectl") : 0;
 }
 
-int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
-    _cleanup_buf_ struct buf complaint = BUF_INIT(COMPLAINT_MAX);
+int kubectl_start_piped(const char *const *arguments, int *ret_out, int *ret_complaint,
+                        pid_t *ret_pid, struct err *err) {
     int out[2], bad[2];
+
     if (pipe2(out, O_CLOEXEC) < 0)
         return err_errno(err, errno, "cannot run kubectl");
     _cleanup_close_ int out_read = out[0];
@@ -126,15 +127,24 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
         return err_errno(err, errno, "cannot run kubectl");
     _cleanup_close_ int bad_read = bad[0];
     _cleanup_close_ int bad_write = bad[1];
-
-    pid_t pid;
-    int r = kubectl_start(arguments, out_write, bad_write, &pid, err);
+    int r = kubectl_start(arguments, out_write, bad_write, ret_pid, err);
     if (r < 0)
         return r;
-    (void) close(take_fd(&out_write));
-    (void) close(take_fd(&bad_write));
+    *ret_out = take_fd(&out_read);
+    *ret_complaint = take_fd(&bad_read);
+    return 0;
+}
 
-    r = read_pipes(out_read, bad_read, ret, &complaint);
+int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
+    _cleanup_buf_ struct buf complaint = BUF_INIT(COMPLAINT_MAX);
+    _cleanup_close_ int out = -1;
+    _cleanup_close_ int bad = -1;
+    pid_t pid;
+    int r = kubectl_start_piped(arguments, &out, &bad, &pid, err);
+
+    if (r < 0)
+        return r;
+    r = read_pipes(out, bad, ret, &complaint);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

@@ -19,4 +19,8 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments);
 int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid,
                   struct err *err);
 
+/* The same with pipes, of which the caller owns the ends to read from. */
+int kubectl_start_piped(const char *const *arguments, int *ret_out, int *ret_complaint,
+                        pid_t *ret_pid, struct err *err);
+
 #define KUBECTL(ret, err, ...) kubectl((ret), (err), (const char *const[]){__VA_ARGS__, NULL})

@@ -123,23 +123,11 @@ static int await_socket(int out, struct err *err) {
  * Rancher. */
 static int spawn(const char *option, int *ret_out, struct err *err) {
     const char *const arguments[] = {"proxy", "--append-server-path", option, NULL};
-    int out[2], bad[2];
+    int r = kubectl_start_piped(arguments, ret_out, &proxy.complaint, &proxy.pid, err);
 
-    if (pipe2(out, O_CLOEXEC) < 0)
-        return err_errno(err, errno, "cannot run kubectl");
-    _cleanup_close_ int out_read = out[0];
-    _cleanup_close_ int out_write = out[1];
-    if (pipe2(bad, O_CLOEXEC) < 0)
-        return err_errno(err, errno, "cannot run kubectl");
-    _cleanup_close_ int bad_read = bad[0];
-    _cleanup_close_ int bad_write = bad[1];
-    int r = kubectl_start(arguments, out_write, bad_write, &proxy.pid, err);
-    if (r < 0)
-        return r;
-    (void) fcntl(bad_read, F_SETFL, O_NONBLOCK);
-    proxy.complaint = take_fd(&bad_read);
-    *ret_out = take_fd(&out_read);
-    return 0;
+    if (r == 0)
+        (void) fcntl(proxy.complaint, F_SETFL, O_NONBLOCK);
+    return r;
 }
 
 /* Serves on a socket in the directory, of which a descriptor is all that stays. */
