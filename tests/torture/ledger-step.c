@@ -127,7 +127,7 @@ static pid_t start_traced(void (*operation)(struct ledger_owner *)) {
 }
 
 /* False when the operation was over before `steps` instructions. */
-static bool walk(pid_t pid, int steps) {
+static bool advance(pid_t pid, int steps) {
     int status;
 
     for (int i = 0; i < steps; i++) {
@@ -136,8 +136,21 @@ static bool walk(pid_t pid, int steps) {
         if (WIFEXITED(status))
             return false;
     }
+    return true;
+}
+
+static void go_on(pid_t pid) {
+    int status;
+
+    CHECK(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0, "PTRACE_CONT");
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "it does not go on");
+}
+
+static bool walk(pid_t pid, int steps) {
+    if (!advance(pid, steps))
+        return false;
     (void) kill(pid, SIGKILL);
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid");
+    CHECK(waitpid(pid, NULL, 0) == pid, "waitpid");
     return true;
 }
 
@@ -199,6 +212,37 @@ static void walk_all(const char *name, void (*operation)(struct ledger_owner *),
     (void) printf("%-8s killed at %d places, drift 0\n", name, steps / stride);
 }
 
+/* A process is halted at each instruction of a reservation, and goes on after a peer has raised the
+ * peak: by `more` bytes over what the process will write or, with 0, to one byte below. The peak is
+ * the most that the sum has had, whatever was between its read and its write. */
+static void walk_peaks(const char *name, uint64_t more) {
+    struct ledger_device *device = &peer.file->device[0];
+    int steps = 0;
+
+    for (bool halted = true; halted; steps++) {
+        uint64_t most;
+        pid_t pid;
+
+        device->peak = 0;
+        pid = start_traced(do_reserve);
+        halted = advance(pid, steps);
+        most = device->sum.lo + (more ? more - 1 : 0);
+        CHECK(ledger_refund(&peer, 0, 2) == 0, "a peer cannot go on");
+        CHECK(ledger_reserve(&peer, 0, 1 + more, 0) == 0, "a peer cannot go on");
+        CHECK(ledger_refund(&peer, 0, more) == 0, "a peer cannot go on");
+        if (halted)
+            go_on(pid);
+        if (most < device->sum.lo)
+            most = device->sum.lo;
+        CHECK(device->peak == most, "%s: peak %" PRIu64 " of %" PRIu64, name, device->peak, most);
+        CHECK(ledger_reserve(&peer, 0, 1, 0) == 0, "a peer cannot go on");
+        CHECK(ledger_sweep(ledger) >= 0, "sweep");
+        audit(peer.file, 0, PEER_HOLDS);
+    }
+    CHECK(steps > 20, "%s was over after %d instructions: nothing was tested", name, steps);
+    (void) printf("%-8s halted at %d places, peak exact\n", name, steps);
+}
+
 int main(void) {
     struct err err;
 
@@ -218,6 +262,8 @@ int main(void) {
     walk_all("orphan", do_orphan, 1);
     walk_all("collect", do_collect, 53);
     walk_all("credit", do_credit, 1);
+    walk_peaks("lower", 0);
+    walk_peaks("higher", 500);
     ledger_free(ledger);
     ledger_release(&peer_exports);
     ledger_release(&peer);
