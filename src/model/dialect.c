@@ -470,15 +470,32 @@ enum request_problem dialect_read_annotated(const struct annotated_request *requ
     return dialects[request->dialect].read_annotations(request->text, ret);
 }
 
-const struct unserved_annotation *dialect_unserved(const char *key) {
-    static const struct unserved_annotation rows[] = {
+static const struct {
+    const char *key;
+    const char *reason; /* and what has an effect in its place */
+} unserved[] = {
 #define UNSERVED(key, project, reason) {key, reason},
 #include "model/dialects.def"
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (strcmp(key, rows[i].key) == 0)
-            return &rows[i];
-    return NULL;
+};
+#define UNSERVED_ROWS (sizeof(unserved) / sizeof(unserved[0]))
+
+_Static_assert(UNSERVED_ROWS <= 32, "rows as bits");
+
+uint32_t dialect_unserved(const char *key) {
+    for (size_t i = 0; i < UNSERVED_ROWS; i++)
+        if (strcmp(key, unserved[i].key) == 0)
+            return UINT32_C(1) << i;
+    return 0;
+}
+
+void dialect_unserved_text(uint32_t set, char ret[static UNSERVED_TEXT_MAX]) {
+    size_t len = 0;
+    ret[0] = '\0';
+    for (size_t i = 0; i < UNSERVED_ROWS && len < UNSERVED_TEXT_MAX; i++)
+        if (set >> i & 1)
+            len += (size_t) snprintf(ret + len, UNSERVED_TEXT_MAX - len,
+                                     "%sannotation %s has no effect: %s", len ? "; " : "",
+                                     unserved[i].key, unserved[i].reason);
 }
 
 static const char *mixed_text(struct dialect_pair mixed) {

@@ -249,14 +249,12 @@ const char *dialect_label(const struct resource_line *lines, size_t n);
  * name. */
 const char *dialect_variable(const struct resource_line *lines, size_t n);
 
-/* An annotation of a known project that has no effect here. */
-struct unserved_annotation {
-    const char *key;
-    const char *reason; /* and what has an effect in its place */
-};
+/* The bit of an annotation of a known project that has no effect here; 0: `key` is none. */
+uint32_t dialect_unserved(const char *key);
 
-/* NULL: `key` is none. */
-const struct unserved_annotation *dialect_unserved(const char *key);
+/* "annotation KEY has no effect: REASON" for each bit of the set, separated by "; ". */
+#define UNSERVED_TEXT_MAX 1024
+void dialect_unserved_text(uint32_t set, char ret[static UNSERVED_TEXT_MAX]);
 
 /* Whether `name` belongs to any dialect, is the carrier, or must not be combined with them. */
 bool dialect_knows(const char *name);

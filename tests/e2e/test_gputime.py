@@ -190,9 +190,11 @@ def test_what_makes_no_sense_is_said_on_the_pod(world, space):
     settle(world, (odd,), lambda a: abs(a - 0.3) < 0.05, "the node's policy")
 
 
-def test_an_annotation_without_effect_is_an_event(world, space):
-    space.start(pod("hinted", container(core=10, memory=GiB), annotations={"nvidia.com/vgpu-mode": "mig"}))
-    assert "nvidia.com/vgpu-mode has no effect" in space.event("hinted", "UnservedGPUAnnotation")
+def test_annotations_without_effect_are_one_event(world, space):
+    space.start(pod("hinted", container(core=10, memory=GiB),
+                    annotations={"nvidia.com/vgpu-mode": "mig", "volcano.sh/vgpu-mode": "mig"}))
+    text = space.event("hinted", "UnservedGPUAnnotation")
+    assert "nvidia.com/vgpu-mode has no effect" in text and "volcano.sh/vgpu-mode has no effect" in text
 
 
 def test_the_accounts_files(world, space):

@@ -414,28 +414,35 @@ static void test_mixed(void **state) {
         }
 }
 
-/* An annotation without effect is noticed beside those that have one. */
+#define MODE_HAS_NO_EFFECT                                                                         \
+    "annotation nvidia.com/vgpu-mode has no effect: every share is limited by Aliquot's library; " \
+    "MIG and MPS are not chosen by the pod"
+
+/* Annotations without effect are noticed beside those that have one, and all named in one text. */
 static void test_unserved(void **state) {
     (void) state;
     static const struct {
-        const char *annotations, *key;
+        const char *annotations, *text;
     } cases[] = {
-        {"\"nvidia.com/use-gputype\":\"A100\"", NULL},
+        {"\"nvidia.com/use-gputype\":\"A100\"", ""},
         {"\"nvidia.com/use-gputype\":\"A100\",\"nvidia.com/vgpu-mode\":\"mig\"",
-         "nvidia.com/vgpu-mode"},
-        {"\"scheduling.koordinator.sh/gpu-partition-spec\":\"{}\"",
-         "scheduling.koordinator.sh/gpu-partition-spec"},
+         MODE_HAS_NO_EFFECT},
+        {"\"scheduling.koordinator.sh/gpu-partition-spec\":\"{}\",\"a/b\":\"c\","
+         "\"nvidia.com/vgpu-mode\":\"mig\"",
+         MODE_HAS_NO_EFFECT "; annotation scheduling.koordinator.sh/gpu-partition-spec has no "
+                            "effect: elasticgpu.io/topology chooses cards with fast links"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char meta[256];
+        char meta[256], text[UNSERVED_TEXT_MAX];
         struct pod pod;
         (void) snprintf(meta, sizeof(meta), "\"annotations\":{%s}", cases[i].annotations);
         read_readme(&(struct readme){.limits = "\"elasticgpu.io/gpu-core\":10", .meta = meta},
                     &pod);
         assert_int_equal(pod.problem, REQUEST_OK);
-        assert_int_equal(pod.unserved != NULL, cases[i].key != NULL);
-        if (cases[i].key)
-            assert_string_equal(pod.unserved->key, cases[i].key);
+        dialect_unserved_text(pod.unserved, text);
+        assert_string_equal(text, cases[i].text);
+        dialect_unserved_text(UINT32_MAX, text);
+        assert_true(strlen(text) < UNSERVED_TEXT_MAX - 1); /* that of all rows is not cut */
         pod_done(&pod);
     }
 }

@@ -60,15 +60,14 @@ static void read_terms(struct shares *s, const struct pod *pod, const struct slo
                        why.text);
 }
 
-/* Once for a pod: with the first of its containers that has a share. */
+/* Once for a pod and all its annotations: with the first of its containers that has a share. */
 static void report_unserved(struct shares *s, const struct pod *pod, const char *container) {
-    char text[256];
+    char text[UNSERVED_TEXT_MAX];
 
     if (!pod->unserved || pod->request.n == 0 ||
         strcmp(container, pod->request.containers[0].container) != 0)
         return;
-    (void) snprintf(text, sizeof(text), "annotation %s has no effect: %s", pod->unserved->key,
-                    pod->unserved->reason);
+    dialect_unserved_text(pod->unserved, text);
     pod_events_pod(&s->events, pod->namespace, pod->name, pod->uid, "UnservedGPUAnnotation", text);
 }
 

@@ -218,8 +218,7 @@ static int read_annotations(struct pod *pod, struct json annotations) {
         if (!key || !text)
             continue;
         pod->annotation_bytes += strlen(key) + strlen(text);
-        if (!pod->unserved)
-            pod->unserved = dialect_unserved(key);
+        pod->unserved |= dialect_unserved(key);
         if (pod_claims_add(&pod->claims, key, text) < 0)
             return -ENOMEM;
         for (size_t i = 0; i < KEPT; i++)

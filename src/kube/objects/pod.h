@@ -58,7 +58,7 @@ struct pod {
     /* spec.schedulerName; "": not known. */
     char scheduler[KUBE_NAME_MAX];
     struct pod_claims claims; /* of its containers; first of those that run the longest */
-    const struct unserved_annotation *unserved; /* the first of its annotations; NULL: none */
+    uint32_t unserved;        /* its annotations without effect, as bits of dialect_unserved() */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it
