@@ -122,6 +122,7 @@ static int read_card(struct json gpu, struct card *card) {
         .free_core = resource(left, RESOURCE_CORE),
         .free_memory = resource(left, RESOURCE_MEMORY),
         .unattributed = resource(status, "unattributed"),
+        .object = gpu,
     };
     card->state = card->state ? card->state : "Unknown";
     if (card->unavailable[0] && strcmp(card->state, "Healthy") == 0)

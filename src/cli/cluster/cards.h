@@ -39,6 +39,7 @@ struct card {
     /* The allocatable part that is not free; of an unavailable card, its allocations and reserved
      * capacity. */
     uint64_t taken_core, taken_memory;
+    struct json object; /* the GPU object */
 };
 
 struct cards {

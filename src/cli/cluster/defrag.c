@@ -13,7 +13,7 @@
 #include "base/num.h"
 #include "cli/args.h"
 #include "cli/cluster/api.h"
-#include "cli/cluster/cards.h"
+#include "cli/cluster/card_place.h"
 #include "cli/kubectl_options.h"
 #include "cli/table.h"
 #include "kube/objects/budget.h"
@@ -88,16 +88,7 @@ static int make_room(struct cluster *c, struct err *err) {
 
 static void add_card(struct cluster *c, uint32_t at) {
     const struct card *card = &c->cards.list[at];
-    uint32_t slots = SLOTS_PER_CARD;
-    for (size_t i = 0; i < card->nholders; i++)
-        slots -= slots > 0 && card->holders[i].core == 0;
-    c->place[at] = (struct place_card){
-        .memory = card->memory,
-        .physical = card->memory,
-        .free = {card->free_memory, (uint32_t) card->free_core, slots},
-        .healthy = strcmp(card->state, "Healthy") == 0 && card->memory > 0,
-        .core = card->parent[0] ? (uint32_t) card->core : 0,
-    };
+    c->place[at] = card_place(card);
     bool same = c->nnodes > 0 &&
                 strcmp(c->cards.list[c->first[c->nnodes - 1]].node, card->node) == 0 &&
                 c->nodes[c->nnodes - 1].ncards < PLACE_CARDS_MAX;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/num.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
+#include "cli/cluster/wants.h"
 #include "cli/top/data.h"
 #include "kube/objects/pod.h"
 
@@ -97,35 +96,10 @@ static void count_silent(const char *pod, const char *text) {
 
 /* ---- pods that wait ---- */
 
-/* Whether x is more than y: whole cards before shares, more cards, more of each. */
-static bool is_more(const struct container_request *x, const struct container_request *y) {
-    if (x->whole != y->whole)
-        return x->whole;
-    if (x->cards != y->cards)
-        return x->cards > y->cards;
-    return x->core != y->core ? x->core > y->core : x->memory > y->memory;
-}
-
-/* What the container with the largest request wants. */
 static const char *wants_of(struct top_data *data, const struct gpu_request *request) {
-    const struct container_request *most = &request->containers[0];
-    char memory[24], times[16] = "";
+    char wants[WANTS_SIZE];
 
-    for (uint32_t i = 1; i < request->n; i++)
-        if (is_more(&request->containers[i], most))
-            most = &request->containers[i];
-    if (most->whole)
-        return top_text(data, "%" PRIu32 " whole", most->cards);
-    if (most->cards > 1)
-        (void) snprintf(times, sizeof(times), "%" PRIu32 " x ", most->cards);
-    if (most->core == 0 && most->memory == 0)
-        return top_text(data, "%sa part", times);
-    if (most->memory == 0)
-        return top_text(data, "%s%" PRIu32 " %%", times, most->core);
-    (void) num_format_bytes(most->memory, memory);
-    if (most->core == 0)
-        return top_text(data, "%s%s", times, memory);
-    return top_text(data, "%s%" PRIu32 " %% %s", times, most->core, memory);
+    return top_text(data, "%s", request_wants(request, wants));
 }
 
 static const char *reason_of(struct top_data *data, const struct pod *pod, struct json object) {
