@@ -25,9 +25,13 @@ struct tls_client {
     char *host;
 };
 
+static size_t left_to_read(const struct tls_client *tls) {
+    return tls->in.len - tls->in_used;
+}
+
 static ssize_t pull(gnutls_transport_ptr_t p, void *data, size_t size) {
     struct tls_client *tls = p;
-    size_t left = tls->in.len - tls->in_used;
+    size_t left = left_to_read(tls);
     if (left == 0) {
         gnutls_transport_set_errno(tls->session, EAGAIN);
         return -1;
@@ -55,8 +59,7 @@ static ssize_t push(gnutls_transport_ptr_t p, const void *data, size_t size) {
 /* Called by GnuTLS only on blocking sessions; there is nothing to wait for here. */
 static int pull_timeout(gnutls_transport_ptr_t p, unsigned ms) {
     (void) ms;
-    const struct tls_client *tls = p;
-    return tls->in.len > tls->in_used;
+    return left_to_read(p) > 0;
 }
 
 static void tls_client_free(struct tls_client *tls) {
@@ -161,6 +164,7 @@ static int tls_handshake(struct security *security, struct err *err) {
 static ssize_t tls_read(struct security *security, void *ret, size_t size, struct err *err) {
     struct tls_client *tls = (struct tls_client *) security;
     for (;;) {
+        size_t left = left_to_read(tls);
         ssize_t n = gnutls_record_recv(tls->session, ret, size);
         if (n > 0)
             return n;
@@ -168,6 +172,9 @@ static ssize_t tls_read(struct security *security, void *ret, size_t size, struc
         case 0:
             return err_set(err, ESHUTDOWN, "connection closed by the server");
         case GNUTLS_E_AGAIN:
+            /* Also behind a record that has no data, such as a session ticket. */
+            if (left_to_read(tls) > 0 && left_to_read(tls) < left)
+                continue;
             return 0;
         case GNUTLS_E_INTERRUPTED:
         case GNUTLS_E_WARNING_ALERT_RECEIVED:

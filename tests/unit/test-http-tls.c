@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The HTTP server behind TLS, as kube-scheduler may talk to the extender. */
+/* The HTTP server behind TLS, as kube-scheduler may talk to the extender, and TLS of a client of
+ * the API server. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +17,13 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "wire/http.h"
+#include "wire/security.h"
+#include "wire/tls.h"
 
 struct fixture {
     char dir[32], cert[64], key[64];
@@ -262,6 +266,93 @@ static void test_half_a_configuration_is_refused(void **state) {
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* ---- a client ---- */
+
+/* A server in memory: what it sends is in `out`, what it receives in the client's output. */
+struct peer {
+    gnutls_session_t session;
+    struct security *client;
+    struct buf out;
+};
+
+static ssize_t peer_pull(gnutls_transport_ptr_t p, void *data, size_t size) {
+    struct peer *peer = p;
+    struct buf *in = peer->client->output(peer->client);
+    size_t n = in->len < size ? in->len : size;
+
+    if (n == 0) {
+        gnutls_transport_set_errno(peer->session, EAGAIN);
+        return -1;
+    }
+    memcpy(data, in->data, n);
+    buf_consume(in, n);
+    return (ssize_t) n;
+}
+
+static ssize_t peer_push(gnutls_transport_ptr_t p, const void *data, size_t size) {
+    buf_append(&((struct peer *) p)->out, data, size);
+    return (ssize_t) size;
+}
+
+static void deliver(struct peer *peer) {
+    assert_int_equal(peer->client->feed(peer->client, peer->out.data, peer->out.len), 0);
+    buf_reset(&peer->out);
+}
+
+static void shake_hands(struct peer *peer) {
+    struct err err = {0};
+    int client = 0, server = GNUTLS_E_AGAIN;
+
+    for (int i = 0; i < 10 && (client != 1 || server != 0); i++) {
+        if (client == 0 && (client = peer->client->handshake(peer->client, &err)) < 0)
+            fail_msg("%s", err.text);
+        if (server == GNUTLS_E_AGAIN)
+            server = gnutls_handshake(peer->session);
+        deliver(peer);
+    }
+    assert_true(client == 1 && server == 0);
+    assert_int_equal(gnutls_protocol_get_version(peer->session), GNUTLS_TLS1_3);
+}
+
+/* Nothing else may come from the server for a long time. */
+static void test_an_answer_in_one_piece_with_tickets(void **state) {
+    static const gnutls_datum_t h2 = {(unsigned char *) (uintptr_t) "h2", 2};
+    struct fixture *f = *state;
+    struct peer peer = {.out = BUF_INIT(1 << 16)};
+    gnutls_certificate_credentials_t credentials;
+    gnutls_datum_t ticket_key;
+    char text[16] = "";
+    struct err err = {0};
+
+    assert_int_equal(tls_client_new(f->cert, "127.0.0.1", "h2", &peer.client, &err), 0);
+    gnutls_certificate_allocate_credentials(&credentials);
+    assert_int_equal(
+        gnutls_certificate_set_x509_key_file(credentials, f->cert, f->key, GNUTLS_X509_FMT_PEM), 0);
+    gnutls_init(&peer.session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_AUTO_SEND_TICKET);
+    gnutls_set_default_priority(peer.session);
+    gnutls_credentials_set(peer.session, GNUTLS_CRD_CERTIFICATE, credentials);
+    assert_int_equal(gnutls_session_ticket_key_generate(&ticket_key), 0);
+    gnutls_session_ticket_enable_server(peer.session, &ticket_key);
+    gnutls_alpn_set_protocols(peer.session, &h2, 1, 0);
+    gnutls_transport_set_ptr(peer.session, &peer);
+    gnutls_transport_set_pull_function(peer.session, peer_pull);
+    gnutls_transport_set_push_function(peer.session, peer_push);
+    shake_hands(&peer);
+
+    assert_int_equal(gnutls_session_ticket_send(peer.session, 2, 0), 0);
+    assert_int_equal(gnutls_record_send(peer.session, "answer", 6), 6);
+    deliver(&peer);
+    assert_int_equal(peer.client->read(peer.client, text, sizeof(text), &err), 6);
+    assert_string_equal(text, "answer");
+    assert_int_equal(peer.client->read(peer.client, text, sizeof(text), &err), 0);
+
+    gnutls_deinit(peer.session);
+    gnutls_certificate_free_credentials(credentials);
+    gnutls_free(ticket_key.data);
+    peer.client->free(peer.client);
+    buf_done(&peer.out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_verified_client_gets_an_answer, setup, teardown),
@@ -270,6 +361,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_half_a_certificate_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plain_text_is_turned_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_a_configuration_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_answer_in_one_piece_with_tickets, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
