@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/on_closed.h"
 #include "wire/grpc_service.h"
 #include "wire/h2.h"
 #include "wire/h2_link.h"
@@ -39,8 +40,7 @@ struct grpc_server {
     dev_t dev; /* of the socket file we made */
     ino_t ino;
     bool listener_closed;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 /* ---- the socket file ---- */
@@ -111,12 +111,8 @@ static void remove_own_socket(const struct grpc_server *server) {
 static void free_when_done(struct grpc_server *server) {
     if (!server->listener_closed || server->connections)
         return;
-    void (*on_closed)(void *userdata) = server->on_closed;
-    void *userdata = server->closed_userdata;
     free(server->path);
-    free(server);
-    if (on_closed)
-        on_closed(userdata);
+    on_closed_free(&server->on_closed, server);
 }
 
 static void on_link_closed(void *user) {
@@ -270,8 +266,7 @@ void grpc_server_close(struct grpc_server *server, void (*on_closed)(void *userd
                        void *userdata) {
     if (uv_is_closing((uv_handle_t *) &server->listener))
         return;
-    server->on_closed = on_closed;
-    server->closed_userdata = userdata;
+    server->on_closed = (struct on_closed){on_closed, userdata};
     remove_own_socket(server);
     uv_close((uv_handle_t *) &server->listener, on_listener_closed);
     grpc_service_shutdown(&server->service);

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/on_closed.h"
 #include "wire/h2.h"
 #include "wire/security.h"
 
@@ -50,8 +51,7 @@ struct h2_link {
     unsigned handles; /* that libuv still holds */
     uint64_t last_read;
     char reason[ERR_TEXT_MAX];
-    void (*on_closed)(void *user);
-    void *closed_user;
+    struct on_closed on_closed;
     char in[READ_SIZE];
 };
 
@@ -410,11 +410,7 @@ static void on_handle_closed(uv_handle_t *handle) {
         link->security->free(link->security);
     buf_done(&link->out);
     buf_done(&link->sending);
-    void (*on_closed)(void *user) = link->on_closed;
-    void *user = link->closed_user;
-    free(link);
-    if (on_closed)
-        on_closed(user);
+    on_closed_free(&link->on_closed, link);
 }
 
 static void begin_close(struct h2_link *link) {
@@ -429,8 +425,7 @@ void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *us
     if (link->closing)
         return;
     link->closing = true;
-    link->on_closed = on_closed;
-    link->closed_user = user;
+    link->on_closed = (struct on_closed){on_closed, user};
     begin_close(link);
 }
 

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "gpu/device.h"
 #include "kube/api/client.h"
@@ -23,8 +24,7 @@ struct gpu_manager {
     uv_timer_t timer;
     void (*on_read)(const struct gpu_manager_config *config, void *userdata);
     void *userdata;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 /* ---- the text ---- */
@@ -139,17 +139,13 @@ int gpu_manager_start(struct kube_client *client, const char *node,
 
 static void on_handle_closed(uv_handle_t *handle) {
     struct gpu_manager *m = handle->data;
-    void (*on_closed)(void *) = m->on_closed;
-    void *userdata = m->closed_userdata;
 
-    free(m);
-    on_closed(userdata);
+    on_closed_free(&m->on_closed, m);
 }
 
 void gpu_manager_stop(struct gpu_manager *m, void (*on_closed)(void *userdata), void *userdata) {
     if (m->call)
         kube_call_cancel(m->call);
-    m->on_closed = on_closed;
-    m->closed_userdata = userdata;
+    m->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &m->timer, on_handle_closed);
 }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "wire/yaml.h"
 
@@ -22,8 +23,7 @@ struct config_file {
     uint64_t identity; /* of the file that was read last; 0: it could not be read */
     uint64_t text;     /* hash of the text that applies; 0: none does */
     char trouble[ERR_TEXT_MAX];
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 /* A ConfigMap's new version is another inode behind the same path. */
@@ -172,11 +172,8 @@ int config_file_start(uv_loop_t *loop, const struct config_file_options *options
 
 static void on_handle_closed(uv_handle_t *handle) {
     struct config_file *f = handle->data;
-    void (*on_closed)(void *) = f->on_closed;
-    void *userdata = f->closed_userdata;
 
-    free(f);
-    on_closed(userdata);
+    on_closed_free(&f->on_closed, f);
 }
 
 void config_file_stop(struct config_file *f, void (*on_closed)(void *userdata), void *userdata) {
@@ -184,7 +181,6 @@ void config_file_stop(struct config_file *f, void (*on_closed)(void *userdata), 
         on_closed(userdata);
         return;
     }
-    f->on_closed = on_closed;
-    f->closed_userdata = userdata;
+    f->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &f->timer, on_handle_closed);
 }

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/on_closed.h"
 #include "gpu/device.h"
 
 #define CHECK_MS 1000 /* for changes that inotify does not report */
@@ -40,8 +41,7 @@ struct kubelet {
     bool unsaid;      /* not yet sent by every plugin */
     bool held_anew;   /* the checkpoint was written since */
     unsigned closing;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static void check_plugins(struct kubelet *k);
@@ -374,14 +374,9 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
 
 static void on_part_closed(void *userdata) {
     struct kubelet *k = userdata;
-    void (*on_closed)(void *) = k->on_closed;
-    void *closed_userdata = k->closed_userdata;
 
-    if (--k->closing > 0)
-        return;
-    free(k);
-    if (on_closed)
-        on_closed(closed_userdata);
+    if (--k->closing == 0)
+        on_closed_free(&k->on_closed, k);
 }
 
 static void on_handle_closed(uv_handle_t *handle) {
@@ -389,8 +384,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 }
 
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata) {
-    k->on_closed = on_closed;
-    k->closed_userdata = userdata;
+    k->on_closed = (struct on_closed){on_closed, userdata};
     k->closing = (unsigned) k->nplugins + 2;
     uv_close((uv_handle_t *) &k->watch, on_handle_closed);
     uv_close((uv_handle_t *) &k->timer, on_handle_closed);

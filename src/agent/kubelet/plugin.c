@@ -9,6 +9,7 @@
 #include "agent/kubelet/plugin_messages.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "gpu/device.h"
 #include "wire/grpc_client.h"
@@ -44,8 +45,7 @@ struct plugin {
     struct plugin_stats stats;
     bool closed;
     unsigned servers_closing;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static void set_registered(struct plugin *p, bool registered, const char *why) {
@@ -203,15 +203,10 @@ static const struct grpc_method methods[] = {
 };
 
 static void free_if_done(struct plugin *p) {
-    void (*on_closed)(void *) = p->on_closed;
-    void *userdata = p->closed_userdata;
-
     if (!p->closed || p->servers_closing > 0)
         return;
     free(p->list);
-    free(p);
-    if (on_closed)
-        on_closed(userdata);
+    on_closed_free(&p->on_closed, p);
 }
 
 static void on_server_closed(void *userdata) {
@@ -360,8 +355,7 @@ int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plu
 
 void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata) {
     p->closed = true;
-    p->on_closed = on_closed;
-    p->closed_userdata = userdata;
+    p->on_closed = (struct on_closed){on_closed, userdata};
     stop_server(p, "the agent stops");
     free_if_done(p);
 }

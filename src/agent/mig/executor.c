@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "gpu/mig/worker.h"
 #include "gpu/nvml/child.h"
@@ -46,8 +47,7 @@ struct mig_executor {
     bool full;    /* the job that runs withdraws more than there is room for */
     bool returns; /* no job has them: they are offered again at return_at */
     uint64_t polls, return_at;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static void start_next(struct mig_executor *x);
@@ -279,13 +279,8 @@ static void on_timer(void *userdata) {
 /* ---- a child ---- */
 
 static void release(struct mig_executor *x) {
-    void (*on_closed)(void *) = x->on_closed;
-    void *userdata = x->closed_userdata;
-
-    if (--x->handles > 0)
-        return;
-    free(x);
-    on_closed(userdata);
+    if (--x->handles == 0)
+        on_closed_free(&x->on_closed, x);
 }
 
 static void on_freed(void *userdata) {
@@ -372,7 +367,7 @@ static void on_start(uv_idle_t *starter) {
 }
 
 static void start_next(struct mig_executor *x) {
-    if (x->jobs && !x->child && !x->on_closed)
+    if (x->jobs && !x->child && !x->on_closed.call)
         (void) uv_idle_start(&x->starter, on_start);
 }
 
@@ -418,8 +413,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 }
 
 void mig_executor_close(struct mig_executor *x, void (*on_closed)(void *userdata), void *userdata) {
-    x->on_closed = on_closed;
-    x->closed_userdata = userdata;
+    x->on_closed = (struct on_closed){on_closed, userdata};
     x->jobs = NULL;
     if (x->child)
         gpu_child_kill(x->child);

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "gpu/nvml/compute_mode.h"
 
@@ -47,8 +48,7 @@ struct mps_daemon {
     char why[GPU_REASON_MAX];
     unsigned open; /* handles that are not closed yet, while closing */
     bool closing;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static void proceed(struct mps_daemon *d);
@@ -112,14 +112,8 @@ static const char *reason_of(const struct command_result *r, char ret[static GPU
 
 /* While the daemon closes: one of its handles is done. The last one frees it. */
 static void let_go(struct mps_daemon *d) {
-    void (*on_closed)(void *) = d->on_closed;
-    void *userdata = d->closed_userdata;
-
-    if (--d->open > 0)
-        return;
-    free(d);
-    if (on_closed)
-        on_closed(userdata);
+    if (--d->open == 0)
+        on_closed_free(&d->on_closed, d);
 }
 
 static void on_watch_closed(uv_handle_t *handle) {
@@ -645,8 +639,7 @@ static void on_timer_closed(uv_handle_t *handle) {
 
 void mps_daemon_close(struct mps_daemon *d, void (*on_closed)(void *userdata), void *userdata) {
     d->closing = true;
-    d->on_closed = on_closed;
-    d->closed_userdata = userdata;
+    d->on_closed = (struct on_closed){on_closed, userdata};
     d->open = d->pidfd >= 0 ? 2 : 1;
     if (d->command)
         command_cancel(d->command);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 
 struct card {
@@ -32,8 +33,7 @@ struct mps {
     size_t ncards;
     bool closing;
     unsigned open; /* daemons that are not closed yet */
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static struct card *find(const struct mps *m, const char *uuid) {
@@ -272,14 +272,9 @@ int mps_start(uv_loop_t *loop, const struct mps_options *options, struct mps **r
 
 static void on_daemon_closed(void *userdata) {
     struct mps *m = userdata;
-    void (*on_closed)(void *) = m->on_closed;
-    void *closed_userdata = m->closed_userdata;
 
-    if (--m->open > 0)
-        return;
-    free(m);
-    if (on_closed)
-        on_closed(closed_userdata);
+    if (--m->open == 0)
+        on_closed_free(&m->on_closed, m);
 }
 
 /* Closes the daemons that have nothing left to do. */
@@ -297,8 +292,7 @@ void mps_close(struct mps *m, void (*on_closed)(void *userdata), void *userdata)
     char by[GPU_REASON_MAX];
 
     m->closing = true;
-    m->on_closed = on_closed;
-    m->closed_userdata = userdata;
+    m->on_closed = (struct on_closed){on_closed, userdata};
     m->open = (unsigned) m->ncards + 1;
     for (size_t i = 0; i < m->ncards; i++) {
         struct card *c = &m->cards[i];

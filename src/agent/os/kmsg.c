@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/on_closed.h"
 
 #define RECORD_MAX 8192   /* the kernel's CONSOLE_EXT_LOG_MAX */
 #define TURN_MAX 256      /* records read in one turn of the loop */
@@ -22,8 +23,7 @@ struct kmsg {
     uint64_t after, sequence;
     void (*on_xid)(const struct kmsg_xid *x, void *userdata);
     void *userdata;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 /* ---- text ---- */
@@ -209,17 +209,12 @@ uint64_t kmsg_sequence(const struct kmsg *k) {
 
 static void on_poll_closed(uv_handle_t *handle) {
     struct kmsg *k = handle->data;
-    void (*on_closed)(void *) = k->on_closed;
-    void *userdata = k->closed_userdata;
 
     (void) close(k->fd);
-    free(k);
-    if (on_closed)
-        on_closed(userdata);
+    on_closed_free(&k->on_closed, k);
 }
 
 void kmsg_close(struct kmsg *k, void (*on_closed)(void *userdata), void *userdata) {
-    k->on_closed = on_closed;
-    k->closed_userdata = userdata;
+    k->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &k->poll, on_poll_closed);
 }

@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/on_closed.h"
 #include "base/text.h"
 #include "kube/api/client.h"
 #include "kube/api/object_write.h"
@@ -72,8 +73,7 @@ struct publisher {
     unsigned writes;         /* since there was nothing to write */
     char trouble[768];       /* of the last write */
     char watch_trouble[768]; /* counts while a watch is not up */
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 static void reconcile(struct publisher *p);
@@ -703,13 +703,9 @@ int publisher_start(struct report *report, struct publisher **ret, struct err *e
 
 static void on_handle_closed(uv_handle_t *handle) {
     struct publisher *p = handle->data;
-    void (*on_closed)(void *) = p->on_closed;
-    void *userdata = p->closed_userdata;
 
     labeler_done(&p->labeler);
-    free(p);
-    if (on_closed)
-        on_closed(userdata);
+    on_closed_free(&p->on_closed, p);
 }
 
 void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata) {
@@ -719,8 +715,7 @@ void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void
         kube_reflector_stop(p->node_watch);
     if (p->gpu_watch)
         kube_reflector_stop(p->gpu_watch);
-    p->on_closed = on_closed;
-    p->closed_userdata = userdata;
+    p->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &p->timer, on_handle_closed);
 }
 

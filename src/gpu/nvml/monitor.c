@@ -135,14 +135,8 @@ static void mark_hanging(struct gpu_monitor *m, struct poller *watcher) {
 
 /* The last handle of a monitor that closes frees it. */
 static void release(struct gpu_monitor *m) {
-    void (*on_closed)(void *) = m->on_closed;
-    void *userdata = m->closed_userdata;
-
-    if (--m->handles > 0)
-        return;
-    free(m);
-    if (on_closed)
-        on_closed(userdata);
+    if (--m->handles == 0)
+        on_closed_free(&m->on_closed, m);
 }
 
 static void on_child_freed(void *userdata) {
@@ -690,8 +684,7 @@ static void on_timer_closed(uv_handle_t *handle) {
 }
 
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata) {
-    m->on_closed = on_closed;
-    m->closed_userdata = userdata;
+    m->on_closed = (struct on_closed){on_closed, userdata};
     if (m->main)
         kill_poller(m->main);
     for (size_t i = 0; i < WATCHERS_MAX; i++)

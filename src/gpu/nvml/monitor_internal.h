@@ -4,6 +4,7 @@
 /* The state of a monitor, for monitor.c and release.c. */
 
 #include "base/err.h"
+#include "base/on_closed.h"
 #include "gpu/nvml/child.h"
 #include "gpu/nvml/collect.h"
 #include "gpu/nvml/monitor.h"
@@ -61,8 +62,7 @@ struct gpu_monitor {
     bool complete;
     uint64_t polls, starts, restarts, hangs, limit_generation;
     char text[ERR_TEXT_MAX];
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
+    struct on_closed on_closed;
 };
 
 /* Its bit in a set of cards. */
