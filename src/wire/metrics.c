@@ -129,3 +129,8 @@ enum prom_format metrics_format(const struct http_exchange *exchange) {
 
     return open > 0 && open >= http_accepts(exchange, "text/plain") ? PROM_OPENMETRICS : PROM_TEXT;
 }
+
+void metrics_reply(struct http_exchange *exchange, enum prom_format format, struct buf *page) {
+    http_compress(exchange);
+    http_reply(exchange, 200, prom_content_type(format), page);
+}

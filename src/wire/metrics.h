@@ -122,3 +122,6 @@ void vocabulary_write(const struct vocabulary *v, const struct metric_samples *s
 
 /* The format that the client asks for: Prometheus' text, unless it wants OpenMetrics as much. */
 enum prom_format metrics_format(const struct http_exchange *exchange);
+
+/* Answers with a page in that format, compressed if the client takes it so; empties `page`. */
+void metrics_reply(struct http_exchange *exchange, enum prom_format format, struct buf *page);

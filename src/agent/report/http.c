@@ -99,8 +99,7 @@ static void answer_metrics(struct report *report, struct http_exchange *exchange
     enum prom_format format = metrics_format(exchange);
 
     metrics_write(report, format, &out);
-    http_compress(exchange);
-    http_reply(exchange, 200, prom_content_type(format), &out);
+    metrics_reply(exchange, format, &out);
 }
 
 static void on_metrics(struct http_exchange *exchange, void *userdata) {

@@ -122,16 +122,14 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
     struct buf page = BUF_INIT(ANSWER_MAX);
     enum prom_format format = metrics_format(exchange);
     scheduler_write_metrics(userdata, format, &page);
-    http_compress(exchange);
-    http_reply(exchange, 200, prom_content_type(format), &page);
+    metrics_reply(exchange, format, &page);
 }
 
 static void on_shared_metrics(struct http_exchange *exchange, void *userdata) {
     struct buf page = BUF_INIT(ANSWER_MAX);
     enum prom_format format = metrics_format(exchange);
     scheduler_copy_metrics(userdata, format, &page);
-    http_compress(exchange);
-    http_reply(exchange, 200, prom_content_type(format), &page);
+    metrics_reply(exchange, format, &page);
 }
 
 static void on_status(struct http_exchange *exchange, void *userdata) {
