@@ -17,6 +17,18 @@ void object_begin(struct json_writer *w, const char *api_version, const char *ki
         json_put_string(w, "namespace", namespace);
 }
 
+void eviction_write(struct json_writer *w, const char *pod, const char *namespace,
+                    const char *uid) {
+    object_begin(w, "policy/v1", "Eviction", pod, namespace);
+    json_object_end(w);
+    json_object_begin(w, "deleteOptions");
+    json_object_begin(w, "preconditions");
+    json_put_string(w, "uid", uid);
+    json_object_end(w);
+    json_object_end(w);
+    json_object_end(w);
+}
+
 void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
                       bool controller) {
     json_array_begin(w, "ownerReferences");

@@ -14,6 +14,9 @@ struct json_writer;
 void object_begin(struct json_writer *w, const char *api_version, const char *kind,
                   const char *name, const char *namespace);
 
+/* Writes the Eviction of one pod, and of no later one of its name. */
+void eviction_write(struct json_writer *w, const char *pod, const char *namespace, const char *uid);
+
 /* Puts the one owner of an object into its metadata; the owner is of the API version v1. */
 void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
                       bool controller);

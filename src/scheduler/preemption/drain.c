@@ -257,14 +257,7 @@ static bool evict(struct drainer *d, const struct drain_pod *pod) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
 
-    object_begin(&w, "policy/v1", "Eviction", pod->name, pod->namespace);
-    json_object_end(&w);
-    json_object_begin(&w, "deleteOptions");
-    json_object_begin(&w, "preconditions");
-    json_put_string(&w, "uid", pod->uid);
-    json_object_end(&w);
-    json_object_end(&w);
-    json_object_end(&w);
+    eviction_write(&w, pod->name, pod->namespace, pod->uid);
     return submit(d, pod, "POST", "/eviction", &body, on_evicted);
 }
 

@@ -366,14 +366,7 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
 static bool evict(struct evictor *e, struct evict_case *c, const struct state_pod *victim) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
-    object_begin(&w, "policy/v1", "Eviction", victim->name, victim->namespace);
-    json_object_end(&w);
-    json_object_begin(&w, "deleteOptions");
-    json_object_begin(&w, "preconditions");
-    json_put_string(&w, "uid", victim->uid);
-    json_object_end(&w);
-    json_object_end(&w);
-    json_object_end(&w);
+    eviction_write(&w, victim->name, victim->namespace, victim->uid);
     if (!submit(e, c, victim, "POST", "eviction", NULL, &body, on_evicted))
         return false;
     c->in_flight++;
