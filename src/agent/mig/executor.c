@@ -294,13 +294,11 @@ static int check_message(const void *message, size_t size) {
 static int start_child(struct mig_executor *x, const char *library) {
     static const struct gpu_child_protocol protocol = {
         GPU_MIG_WORKER_COMMAND, sizeof(union gpu_mig_message), check_message};
+    static const struct gpu_child_handlers handlers = {on_message, on_end, on_timer, on_freed};
     const struct gpu_child_options options = {.protocol = &protocol,
                                               .program = x->program,
                                               .library = library,
-                                              .on_message = on_message,
-                                              .on_end = on_end,
-                                              .on_timer = on_timer,
-                                              .on_freed = on_freed,
+                                              .handlers = &handlers,
                                               .userdata = x};
     int r = gpu_child_start(x->loop, &options, &x->child);
 

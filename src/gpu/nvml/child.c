@@ -40,8 +40,8 @@ static void on_handle_closed(uv_handle_t *handle) {
     if (--c->handles > 0)
         return;
     (void) close(c->fd);
-    if (c->options.on_freed)
-        c->options.on_freed(c->options.userdata);
+    if (c->options.handlers)
+        c->options.handlers->on_freed(c->options.userdata);
     free(c);
 }
 
@@ -81,9 +81,9 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
                : (size_t) n > protocol->message_max ? -EBADMSG
                                                     : protocol->check(c->message, (size_t) n);
         if (type < 0)
-            c->options.on_end(n > 0, c->options.userdata);
+            c->options.handlers->on_end(n > 0, c->options.userdata);
         else
-            c->options.on_message(c->message, type, c->options.userdata);
+            c->options.handlers->on_message(c->message, type, c->options.userdata);
     }
 }
 
@@ -94,7 +94,7 @@ int gpu_child_send(struct gpu_child *c, const void *message, size_t size) {
 static void on_timer(uv_timer_t *timer) {
     struct gpu_child *c = timer->data;
 
-    c->options.on_timer(c->options.userdata);
+    c->options.handlers->on_timer(c->options.userdata);
 }
 
 void gpu_child_arm(struct gpu_child *c, uint64_t ms) {
@@ -159,7 +159,7 @@ int gpu_child_start(uv_loop_t *loop, const struct gpu_child_options *options,
     ours = -1; /* closed with the handles */
     r = spawn(c, loop, theirs);
     if (r < 0) {
-        c->options.on_freed = NULL;
+        c->options.handlers = NULL;
         if (c->process.type == UV_PROCESS)
             uv_close((uv_handle_t *) &c->process, on_handle_closed);
         else

@@ -21,12 +21,7 @@ struct gpu_child_protocol {
     int (*check)(const void *message, size_t size);
 };
 
-struct gpu_child_options {
-    const struct gpu_child_protocol *protocol; /* NULL: that of worker_protocol.h */
-    const char *program;                       /* see struct gpu_monitor_options */
-    const char *library;                       /* path of the NVML library */
-    const char *mode;                          /* of worker.h, NULL: none */
-    const char *visible; /* UUID of the only device that CUDA shows to it, NULL: all */
+struct gpu_child_handlers {
     /* A message that the protocol's check has passed, of the type that it returned. */
     void (*on_message)(const void *message, int type, void *userdata);
     /* No message comes any more: the process has ended, or has sent what is no message. */
@@ -34,6 +29,15 @@ struct gpu_child_options {
     void (*on_timer)(void *userdata);
     /* The process has ended and the child is freed; follows gpu_child_kill(). */
     void (*on_freed)(void *userdata);
+};
+
+struct gpu_child_options {
+    const struct gpu_child_protocol *protocol; /* NULL: that of worker_protocol.h */
+    const char *program;                       /* see struct gpu_monitor_options */
+    const char *library;                       /* path of the NVML library */
+    const char *mode;                          /* of worker.h, NULL: none */
+    const char *visible; /* UUID of the only device that CUDA shows to it, NULL: all */
+    const struct gpu_child_handlers *handlers;
     void *userdata;
 };
 

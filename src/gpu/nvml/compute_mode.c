@@ -11,18 +11,14 @@
 static int apply(const struct nvml *n, nvmlDevice_t device, const uint64_t *want) {
     nvmlComputeMode_t mode = NVML_COMPUTEMODE_DEFAULT;
     int major = 0, minor = 0;
-    nvmlReturn_t code = n->nvmlDeviceGetComputeMode ? n->nvmlDeviceGetComputeMode(device, &mode)
-                                                    : NVML_ERROR_FUNCTION_NOT_FOUND;
+    nvmlReturn_t code = ONE_CARD_CALL(n, nvmlDeviceGetComputeMode, device, &mode);
 
     if (code != NVML_SUCCESS)
         return one_card_fail(n, "nvmlDeviceGetComputeMode", code);
-    if (want && (uint64_t) mode != *want) {
-        code = n->nvmlDeviceSetComputeMode
-                   ? n->nvmlDeviceSetComputeMode(device, (nvmlComputeMode_t) *want)
-                   : NVML_ERROR_FUNCTION_NOT_FOUND;
-        if (code != NVML_SUCCESS)
-            return one_card_fail(n, "nvmlDeviceSetComputeMode", code);
-    }
+    if (want && (uint64_t) mode != *want)
+        code = ONE_CARD_CALL(n, nvmlDeviceSetComputeMode, device, (nvmlComputeMode_t) *want);
+    if (code != NVML_SUCCESS)
+        return one_card_fail(n, "nvmlDeviceSetComputeMode", code);
     if (n->nvmlDeviceGetCudaComputeCapability)
         (void) n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor);
     (void) printf("%d %d.%d\n", (int) mode, major, minor);

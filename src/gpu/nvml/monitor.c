@@ -581,14 +581,13 @@ int gpu_monitor_probe(struct gpu_monitor *m, const char *uuid) {
 /* ---- starting ---- */
 
 static int start_poller(struct gpu_monitor *m, const char *library, struct poller **ret) {
+    static const struct gpu_child_handlers handlers = {on_message, on_child_end, on_child_timer,
+                                                       on_child_freed};
     struct poller *p = calloc(1, sizeof(*p));
     const struct gpu_child_options options = {.program = m->program,
                                               .library = library,
                                               .mode = must_measure(m) ? GPU_WORKER_MEASURE : NULL,
-                                              .on_message = on_message,
-                                              .on_end = on_child_end,
-                                              .on_timer = on_child_timer,
-                                              .on_freed = on_child_freed,
+                                              .handlers = &handlers,
                                               .userdata = p};
     int r;
 

@@ -29,8 +29,7 @@ int one_card_open(struct nvml *n, const char *library, const char *uuid, nvmlDev
         (void) one_card_fail(n, "nvmlInit", code);
         return -EIO;
     }
-    code = n->nvmlDeviceGetHandleByUUID ? n->nvmlDeviceGetHandleByUUID(uuid, ret)
-                                        : NVML_ERROR_FUNCTION_NOT_FOUND;
+    code = ONE_CARD_CALL(n, nvmlDeviceGetHandleByUUID, uuid, ret);
     if (code != NVML_SUCCESS) {
         (void) one_card_fail(n, "nvmlDeviceGetHandleByUUID", code);
         return -EIO;

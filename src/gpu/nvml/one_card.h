@@ -10,5 +10,9 @@
  * done, and the reason is on standard output. */
 int one_card_open(struct nvml *n, const char *library, const char *uuid, nvmlDevice_t *ret);
 
+/* Calls a function that the library may lack. */
+#define ONE_CARD_CALL(n, function, ...)                                                            \
+    ((n)->function ? (n)->function(__VA_ARGS__) : NVML_ERROR_FUNCTION_NOT_FOUND)
+
 /* Prints "CALL: reason", and returns the exit status for it. */
 int one_card_fail(const struct nvml *n, const char *call, nvmlReturn_t code);

@@ -46,15 +46,13 @@ static void on_freed(void *userdata) {
 
 int gpu_probe_start(uv_loop_t *loop, const struct gpu_probe_options *options,
                     struct gpu_probe **ret) {
+    static const struct gpu_child_handlers handlers = {on_message, on_end, on_timer, on_freed};
     struct gpu_probe *p = calloc(1, sizeof(*p));
     const struct gpu_child_options child = {.program = options->program,
                                             .library = options->library,
                                             .mode = GPU_WORKER_PROBE,
                                             .visible = options->uuid,
-                                            .on_message = on_message,
-                                            .on_end = on_end,
-                                            .on_timer = on_timer,
-                                            .on_freed = on_freed,
+                                            .handlers = &handlers,
                                             .userdata = p};
     int r;
 
