@@ -29,5 +29,12 @@ struct provisioner {
     void (*put_source)(struct json_writer *w, const struct claims_room *room);
 };
 
+/* For claims of one share of one card: `refusal` is said of others. */
+int provisioner_admit_share(const struct claim_amount *want, const char *refusal, struct err *why);
+
+/* Writes a source that is one card. */
+void provisioner_put_card(struct json_writer *w, const char *source,
+                          const struct claims_room *room);
+
 /* NULL: none of ours. */
 const struct provisioner *provisioner_find(const char *name);

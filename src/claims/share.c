@@ -3,24 +3,19 @@
 /* Interception (what vCUDA and qGPU are elsewhere): a share of one card, held to by the library in
  * the container. There is nothing to make on the card. */
 
-#include <errno.h>
-
-#include "base/err.h"
 #include "claims/provisioner.h"
 
 static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
     (void) class;
-    if (!want->whole && want->cards == 1 && !want->profile[0])
-        return 0;
-    return err_set(why, EINVAL,
-                   "the class gives a share of one card: ask for less than 100 gpu-core, or name a "
-                   "class with the provisioner elasticgpu.io/physical-gpu");
+    return provisioner_admit_share(
+        want,
+        "the class gives a share of one card: ask for less than 100 gpu-core, or name a "
+        "class with the provisioner elasticgpu.io/physical-gpu",
+        why);
 }
 
 static void put_source(struct json_writer *w, const struct claims_room *room) {
-    json_object_begin(w, "qGPU");
-    json_put_string(w, "gpuName", room->cards[0]);
-    json_object_end(w);
+    provisioner_put_card(w, "qGPU", room);
 }
 
 static const char *const names[] = {"elasticgpu.io/qgpu", "elasticgpu.io/vcuda",
