@@ -27,17 +27,6 @@ static uint64_t now(const struct lease *l) {
 }
 
 void lease_init(struct lease *l) {
-    const struct lease given = *l;
-    *l = (struct lease){.api = given.api,
-                        .name_space = given.name_space,
-                        .identity = given.identity,
-                        .own = given.own,
-                        .now = given.now,
-                        .able = given.able,
-                        .open_requests = given.open_requests,
-                        .on_acquired = given.on_acquired,
-                        .on_lost = given.on_lost,
-                        .userdata = given.userdata};
     l->started_ms = l->seen_ms = now(l);
     l->duration_ms = LEASE_DURATION_MS;
 }

@@ -102,7 +102,7 @@ struct lease {
     uint64_t acquired, lost, failed; /* counters */
 };
 
-/* Fills in what is not given by the caller (everything from started_ms on). */
+/* Begins with what the caller has given; the rest, from started_ms on, is zero. */
 void lease_init(struct lease *l);
 
 /* To be called several times a second. */
