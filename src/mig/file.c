@@ -214,10 +214,8 @@ int mig_file_parse(const char *text, size_t len, struct mig_file *ret, struct er
     _cleanup_yaml_ struct yaml_doc *doc = NULL;
     _cleanup_mig_file_ struct mig_file file = {0};
     const struct yaml *root;
-    int r = yaml_parse(text, len, &doc, &root, err);
+    int r = yaml_parse_map(text, len, "version and mig-configs", &doc, &root, err);
 
-    if (r >= 0 && root->type != YAML_MAP)
-        r = yaml_error(root, err, "expected version and mig-configs");
     if (r >= 0)
         r = yaml_read(root, file_fields, &file, err);
     if (r < 0)

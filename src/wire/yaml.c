@@ -430,6 +430,15 @@ int yaml_parse(const char *text, size_t len, struct yaml_doc **ret_doc,
     return 0;
 }
 
+int yaml_parse_map(const char *text, size_t len, const char *expected, struct yaml_doc **ret_doc,
+                   const struct yaml **ret_root, struct err *err) {
+    int r = yaml_parse(text, len, ret_doc, ret_root, err);
+
+    return r == 0 && (*ret_root)->type != YAML_MAP
+               ? yaml_error(*ret_root, err, "expected %s", expected)
+               : r;
+}
+
 const struct yaml *yaml_get(const struct yaml *map, const char *key) {
     if (!map || map->type != YAML_MAP)
         return NULL;

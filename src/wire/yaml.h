@@ -41,6 +41,10 @@ struct yaml_doc;
 int yaml_parse(const char *text, size_t len, struct yaml_doc **ret_doc,
                const struct yaml **ret_root, struct err *err);
 
+/* The same of a map; -EINVAL, with the document: it is none, but `expected` was. */
+int yaml_parse_map(const char *text, size_t len, const char *expected, struct yaml_doc **ret_doc,
+                   const struct yaml **ret_root, struct err *err);
+
 struct yaml_doc *yaml_doc_free(struct yaml_doc *doc); /* takes NULL, returns NULL */
 
 static inline void yaml_doc_freep(struct yaml_doc **doc) {
