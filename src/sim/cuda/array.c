@@ -11,6 +11,7 @@
 #include "sim/cuda/memory.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 #define LEVELS_MAX 32u
 #define ALIGNMENT 65536u
@@ -91,8 +92,7 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
     CUDA_REUSE_OBJECT(made, free_arrays, next);
     if (made) {
         *made = a;
-        made->next = arrays;
-        arrays = made;
+        LIST_PUSH(arrays, made, next);
     }
     (void) pthread_mutex_unlock(&cuda_lock);
     if (!made) {
@@ -127,8 +127,7 @@ static void forget_array(CUarray a) {
             break;
         }
     a->tag = TAG_FREE;
-    a->next = free_arrays;
-    free_arrays = a;
+    LIST_PUSH(free_arrays, a, next);
 }
 
 static void forget_mipmap(CUmipmappedArray m) {
@@ -140,8 +139,7 @@ static void forget_mipmap(CUmipmappedArray m) {
     m->tag = TAG_FREE;
     for (unsigned int i = 0; i < m->nlevels; i++)
         m->level[i].tag = TAG_FREE;
-    m->next = free_mipmaps;
-    free_mipmaps = m;
+    LIST_PUSH(free_mipmaps, m, next);
 }
 
 CUresult cuArrayDestroy(CUarray array) {
@@ -242,8 +240,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
         m->level[i].data = m->data + at;
     m->tag = TAG_MIPMAP;
     (void) pthread_mutex_lock(&cuda_lock);
-    m->next = mipmaps;
-    mipmaps = m;
+    LIST_PUSH(mipmaps, m, next);
     (void) pthread_mutex_unlock(&cuda_lock);
     *handle = m;
     return CUDA_SUCCESS;

@@ -13,6 +13,7 @@
 
 #include "sim/cuda/graph.h"
 #include "sim/cuda/stream.h"
+#include "sim/list.h"
 
 /* The dependencies of a stream's next node. */
 struct set {
@@ -107,10 +108,8 @@ static struct capture_stream *capture_join(struct capture *c, CUstream s) {
     struct capture_stream *cs = calloc(1, sizeof(*cs));
     if (!cs)
         return NULL;
-    cs->capture = c;
-    cs->stream = s;
-    cs->next = c->streams;
-    c->streams = cs;
+    *cs = (struct capture_stream){.capture = c, .stream = s};
+    LIST_PUSH(c->streams, cs, next);
     s->capture = cs;
     if (s->blocking)
         s->context->capturing++;
@@ -403,8 +402,7 @@ static CUresult capture_begin(CUstream s, CUgraph graph, const CUgraphNode *depe
                           .id = ++ids};
     struct capture_stream *cs = c->graph ? capture_join(c, s) : NULL;
     bool ok = cs != NULL;
-    c->next = captures;
-    captures = c;
+    LIST_PUSH(captures, c, next);
     if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
         active++;
     for (size_t i = 0; i < n && ok; i++)

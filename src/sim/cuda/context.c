@@ -17,6 +17,7 @@
 #include "sim/cuda/ring.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 #define STACK_MAX 32
 #define STACK_LIMIT_MAX ((size_t) 512 << 10)
@@ -79,15 +80,11 @@ static CUcontext context_new(int device, unsigned int flags, bool primary) {
     CUcontext ctx = calloc(1, sizeof(*ctx));
     if (!ctx)
         return NULL;
-    ctx->device = device;
-    ctx->flags = flags;
-    ctx->primary = primary;
-    ctx->references = 1;
+    *ctx = (struct CUctx_st){.device = device, .flags = flags, .primary = primary, .references = 1};
     memcpy(ctx->limit, default_limits, sizeof(ctx->limit));
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->id = ++ids;
-    ctx->next = contexts;
-    contexts = ctx;
+    LIST_PUSH(contexts, ctx, next);
     ctx->legacy = stream_new(ctx, CU_STREAM_DEFAULT, 0);
     (void) pthread_mutex_unlock(&cuda_lock);
     if (!ctx->legacy)

@@ -9,6 +9,7 @@
 #include "sim/cuda/shared_event.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 /* Events without timing share one slot; its time is never read. */
 #define UNTIMED (SIM_MARKS - 1)
@@ -93,8 +94,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
     (void) pthread_mutex_lock(&cuda_lock);
     event->tag = TAG_FREE;
     event->shared = NULL;
-    event->next_free = free_events;
-    free_events = event;
+    LIST_PUSH(free_events, event, next_free);
     (void) pthread_mutex_unlock(&cuda_lock);
     return CUDA_SUCCESS;
 }

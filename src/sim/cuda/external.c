@@ -9,6 +9,7 @@
 
 #include "sim/cuda/memory.h"
 #include "sim/cuda/shared.h"
+#include "sim/list.h"
 
 struct CUextMemory_st {
     enum cuda_tag tag;
@@ -77,8 +78,7 @@ CUresult cuDestroyExternalMemory(CUexternalMemory ext_mem) {
     shared_close(&ext_mem->shared);
     (void) pthread_mutex_lock(&cuda_lock);
     ext_mem->tag = TAG_FREE;
-    ext_mem->next_free = free_memories;
-    free_memories = ext_mem;
+    LIST_PUSH(free_memories, ext_mem, next_free);
     (void) pthread_mutex_unlock(&cuda_lock);
     return CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 /* Graphs as objects: nodes, edges, copies, an order to run them in. */
 
 #include "sim/cuda/graph.h"
+#include "sim/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,7 @@ static void node_free(CUgraphNode n) {
     n->tag = TAG_FREE;
     n->graph = NULL;
     n->dependency = NULL;
-    n->next_free = free_nodes;
-    free_nodes = n;
+    LIST_PUSH(free_nodes, n, next_free);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 
@@ -58,8 +58,7 @@ void graph_free(CUgraph g) {
     free(g->order);
     (void) pthread_mutex_lock(&cuda_lock);
     g->tag = TAG_FREE;
-    g->next_free = free_graphs;
-    free_graphs = g;
+    LIST_PUSH(free_graphs, g, next_free);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 

@@ -10,6 +10,7 @@
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/stream.h"
+#include "sim/list.h"
 
 struct CUgraphExec_st {
     enum cuda_tag tag;
@@ -55,8 +56,7 @@ static void exec_free(CUgraphExec e) {
     graph_free(e->graph);
     (void) pthread_mutex_lock(&cuda_lock);
     e->tag = TAG_FREE;
-    e->next_free = free_execs;
-    free_execs = e;
+    LIST_PUSH(free_execs, e, next_free);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 

@@ -13,6 +13,7 @@
 #include "sim/cuda/graph_memory.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 /* Work for memory that is not there: as with a kernel, the next call learns of it. */
 static CUresult break_context(struct graph_run *run) {
@@ -284,8 +285,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CU
     c->default_value = default_launch_value;
     c->assign = flags == CU_GRAPH_COND_ASSIGN_DEFAULT;
     (void) pthread_mutex_lock(&cuda_lock);
-    c->next = conditions;
-    conditions = c;
+    LIST_PUSH(conditions, c, next);
     (void) pthread_mutex_unlock(&cuda_lock);
     *handle_out = (uintptr_t) c;
     return CUDA_SUCCESS;

@@ -7,6 +7,7 @@
 
 #include "sim/cuda/ring.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 #define GRANULARITY ((uint64_t) 2 << 20) /* in which the reserve grows */
 
@@ -40,8 +41,7 @@ CUresult graph_alloc_new(CUcontext ctx, int device, size_t bytes, struct graph_a
     a->device = device;
     a->bytes = bytes;
     (void) pthread_mutex_lock(&lock);
-    a->next = allocs;
-    allocs = a;
+    LIST_PUSH(allocs, a, next);
     (void) pthread_mutex_unlock(&lock);
     *ret = a;
     return CUDA_SUCCESS;
@@ -169,8 +169,7 @@ static void trim_reserve(int device) {
 
 void graph_use_add(struct graph_use *use) {
     (void) pthread_mutex_lock(&lock);
-    use->next = uses;
-    uses = use;
+    LIST_PUSH(uses, use, next);
     (void) pthread_mutex_unlock(&lock);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/cuda/graph.h"
+#include "sim/list.h"
 
 #define NO_DESTRUCTOR_SYNC 1u
 #define MOVE 1u
@@ -40,8 +41,7 @@ static CUresult release_object(CUuserObject o, unsigned int count) {
     bool last = enough && o->references == 0;
     if (last) {
         o->tag = TAG_FREE;
-        o->next_free = free_objects;
-        free_objects = o;
+        LIST_PUSH(free_objects, o, next_free);
     }
     void *ptr = o->ptr;
     CUhostFn destroy = o->destroy;
@@ -89,8 +89,7 @@ static CUresult add_graph_reference(CUgraph g, CUuserObject o, unsigned int coun
         if (!i)
             return CUDA_ERROR_OUT_OF_MEMORY;
         i->object = o;
-        i->next = g->references;
-        g->references = i;
+        LIST_PUSH(g->references, i, next);
     }
     i->count += count;
     return CUDA_SUCCESS;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/cuda/capture.h"
+#include "sim/list.h"
 
 struct loaded {
     struct loaded *next;
@@ -121,14 +122,12 @@ CUresult cuLibraryUnload(CUlibrary library) {
         CUkernel k = library->kernels;
         library->kernels = k->next;
         k->tag = TAG_FREE;
-        k->next = free_kernels;
-        free_kernels = k;
+        LIST_PUSH(free_kernels, k, next);
     }
     module_unload(library->model);
     free(library->text);
     library->tag = TAG_FREE;
-    library->next = free_libraries;
-    free_libraries = library;
+    LIST_PUSH(free_libraries, library, next);
     (void) pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
@@ -166,8 +165,7 @@ static CUresult load_in_context(CUlibrary l, CUcontext ctx, CUmodule *ret) {
         return r;
     }
     made->context = ctx;
-    made->next = l->loaded;
-    l->loaded = made;
+    LIST_PUSH(l->loaded, made, next);
     *ret = made->module;
     return CUDA_SUCCESS;
 }

@@ -7,6 +7,7 @@
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/stream.h"
+#include "sim/list.h"
 
 #define NOWHERE (-2) /* the driver's value for no location; CU_DEVICE_CPU is -1 */
 #define HOST (-1)
@@ -36,8 +37,7 @@ struct managed *managed_new(struct memory *memory) {
     m->device = memory->device;
     m->preferred = m->prefetched = NOWHERE;
     (void) pthread_mutex_lock(&lock);
-    m->next = all;
-    all = m;
+    LIST_PUSH(all, m, next);
     nmanaged++;
     (void) pthread_mutex_unlock(&lock);
     return m;

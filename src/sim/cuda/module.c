@@ -8,6 +8,7 @@
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/library.h"
+#include "sim/list.h"
 
 #define HEADER "ALIQUOT SIMULATED MODULE 1\n"
 #define MODULE_IMAGE_MAX ((size_t) 1 << 30)
@@ -92,8 +93,7 @@ static CUmodule module_new(CUcontext ctx) {
         memset(m, 0, sizeof(*m));
         m->tag = TAG_MODULE;
         m->context = ctx;
-        m->next = modules;
-        modules = m;
+        LIST_PUSH(modules, m, next);
     }
     (void) pthread_mutex_unlock(&cuda_lock);
     return m;
@@ -119,13 +119,11 @@ static void module_free(CUmodule m) {
         f->tag = TAG_FREE;
         free(f->legacy);
         f->legacy = NULL;
-        f->next = free_functions;
-        free_functions = f;
+        LIST_PUSH(free_functions, f, next);
     }
     free(m->image);
     m->image = NULL;
-    m->next = free_modules;
-    free_modules = m;
+    LIST_PUSH(free_modules, m, next);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/cuda/vmm.h"
+#include "sim/list.h"
 
 #define GRANULARITY ((size_t) 2 << 20)
 
@@ -101,8 +102,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
         return CUDA_ERROR_OUT_OF_MEMORY;
     m->prop = *prop;
     (void) pthread_mutex_lock(&lock);
-    m->next = objects;
-    objects = m;
+    LIST_PUSH(objects, m, next);
     (void) pthread_mutex_unlock(&lock);
     *mc_handle = (uintptr_t) m;
     return CUDA_SUCCESS;

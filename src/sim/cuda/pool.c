@@ -14,6 +14,7 @@
 #include "sim/cuda/shared.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 struct CUmemPoolHandle_st {
     enum cuda_tag tag;
@@ -43,8 +44,7 @@ static CUmemoryPool pool_new(int device, bool is_default) {
     p->is_default = is_default;
     p->shared.fd = -1;
     (void) pthread_mutex_lock(&cuda_lock);
-    p->next = pools;
-    pools = p;
+    LIST_PUSH(pools, p, next);
     (void) pthread_mutex_unlock(&cuda_lock);
     p->reuse[0] = p->reuse[1] = p->reuse[2] = 1;
     return p;

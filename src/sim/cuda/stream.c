@@ -10,6 +10,7 @@
 #include "sim/cuda/ring.h"
 #include "sim/cuda/shared_event.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 static CUstream free_streams;
 static __thread struct {
@@ -37,8 +38,7 @@ CUstream stream_new(CUcontext ctx, unsigned int flags, int priority) {
 
 static void stream_free(CUstream s) {
     s->tag = TAG_FREE;
-    s->next = free_streams;
-    free_streams = s;
+    LIST_PUSH(free_streams, s, next);
 }
 
 void stream_release_context(CUcontext ctx) {

@@ -7,6 +7,7 @@
 
 #include "sim/cuda/array.h"
 #include "sim/cuda/memory.h"
+#include "sim/list.h"
 
 struct object {
     struct object *next;
@@ -50,8 +51,7 @@ static CUresult create_object(const struct object *from, unsigned long long *ret
         return CUDA_ERROR_OUT_OF_MEMORY;
     *o = *from;
     (void) pthread_mutex_lock(&cuda_lock);
-    o->next = objects;
-    objects = o;
+    LIST_PUSH(objects, o, next);
     (void) pthread_mutex_unlock(&cuda_lock);
     *ret = (uintptr_t) o;
     return CUDA_SUCCESS;

@@ -17,6 +17,7 @@
 #include "sim/cuda/shared.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
+#include "sim/list.h"
 
 #define GRANULARITY ((size_t) 2 << 20)
 #define HEAP_BYTES ((off_t) 1 << 46)
@@ -180,8 +181,7 @@ static CUresult handle_new(const struct handle *from, CUmemGenericAllocationHand
     if (ok) {
         h->offset = own ? 0 : heap_used;
         heap_used += own ? 0 : (off_t) h->size;
-        h->next = handles;
-        handles = h;
+        LIST_PUSH(handles, h, next);
         *ret = (uintptr_t) h;
     }
     (void) pthread_mutex_unlock(&lock);

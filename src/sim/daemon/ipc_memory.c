@@ -8,6 +8,7 @@
 
 #include "sim/daemon/channel.h"
 #include "sim/daemon/memlimit.h"
+#include "sim/list.h"
 
 #define SHARES_MAX 4096u /* of one process: each costs the daemon a descriptor */
 
@@ -81,8 +82,7 @@ int ipc_memory_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t
     c->shared += bytes;
     memlimit_release(c, bytes, &share->charges);
     share->fd = fd;
-    share->next = c->session->machine->shares;
-    c->session->machine->shares = share;
+    LIST_PUSH(c->session->machine->shares, share, next);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "sim/daemon/memlimit.h"
+#include "sim/list.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,8 +55,7 @@ static struct sim_group_entry *create_entry(struct sim_gpu *g, uint64_t id) {
         return NULL;
     e->id = id;
     e->hard = MEMLIMIT_NONE;
-    e->next = g->groups;
-    g->groups = e;
+    LIST_PUSH(g->groups, e, next);
     return e;
 }
 

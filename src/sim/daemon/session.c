@@ -10,6 +10,7 @@
 #include "sim/daemon/ipc_memory.h"
 #include "sim/daemon/memlimit.h"
 #include "sim/daemon/shared_event.h"
+#include "sim/list.h"
 
 struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64_t token[2]) {
     struct sim_session *s = calloc(1, sizeof(*s));
@@ -21,8 +22,7 @@ struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64
     s->proc = -1;
     s->token[0] = token[0];
     s->token[1] = token[1];
-    s->next = m->sessions;
-    m->sessions = s;
+    LIST_PUSH(m->sessions, s, next);
     return s;
 }
 

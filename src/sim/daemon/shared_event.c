@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "sim/daemon/wake.h"
+#include "sim/list.h"
 
 struct sim_shared_event *shared_event_find(struct sim_machine *m, const uint64_t id[2]) {
     for (struct sim_shared_event *i = m->events; i; i = i->next)
@@ -41,8 +42,7 @@ int shared_event_new(struct sim_session *s, struct sim_shared_event_page *page, 
     e->id[1] = id[1];
     e->page = page;
     e->fd = fd;
-    e->next = s->machine->events;
-    s->machine->events = e;
+    LIST_PUSH(s->machine->events, e, next);
     return 0;
 }
 

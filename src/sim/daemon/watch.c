@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "sim/daemon/daemon_internal.h"
+#include "sim/list.h"
 
 uint64_t daemon_now(void) {
     return clock_ns(CLOCK_MONOTONIC);
@@ -34,9 +35,7 @@ struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t
     struct watch *w = calloc(1, sizeof(*w));
     if (!w)
         return NULL;
-    w->kind = kind;
-    w->fd = fd;
-    w->minor = minor;
+    *w = (struct watch){.kind = kind, .fd = fd, .minor = minor};
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = w};
     if (epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
         free(w);
@@ -62,8 +61,7 @@ void watch_close(struct daemon *d, struct watch *w) {
         d->watches = w->next;
     if (w->next)
         w->next->previous = w->previous;
-    w->next = d->dead;
-    d->dead = w;
+    LIST_PUSH(d->dead, w, next);
 }
 
 void watch_free_dead(struct daemon *d) {
