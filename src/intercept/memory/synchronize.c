@@ -15,41 +15,26 @@ static CUresult waited(CUresult r) {
 }
 
 CUresult cuCtxSynchronize(void) {
-    CUresult r;
-
     throttle_about_to_wait_all();
-    r = driver.cuCtxSynchronize();
-    return waited(r);
+    return waited(driver.cuCtxSynchronize());
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-    CUresult r;
-
     throttle_about_to_wait_all();
-    r = driver.cuCtxSynchronize_v2(ctx);
-    return waited(r);
+    return waited(driver.cuCtxSynchronize_v2(ctx));
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-    CUresult r;
-
     throttle_about_to_wait(stream, false);
-    r = driver.cuStreamSynchronize(stream);
-    return waited(r);
+    return waited(driver.cuStreamSynchronize(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    CUresult r;
-
     throttle_about_to_wait(stream, true);
-    r = driver.cuStreamSynchronize_ptsz(stream);
-    return waited(r);
+    return waited(driver.cuStreamSynchronize_ptsz(stream));
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult r;
-
     throttle_about_to_wait_all();
-    r = driver.cuEventSynchronize(event);
-    return waited(r);
+    return waited(driver.cuEventSynchronize(event));
 }
