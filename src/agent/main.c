@@ -639,24 +639,28 @@ static void serve(struct agent *a) {
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
 }
 
+/* What the agent starts its own binary as. */
+static const struct {
+    const char *command; /* the first argument */
+    int (*main)(int argc, char **argv);
+} children[] = {
+    {GPU_WORKER_COMMAND, gpu_worker_main},
+    {GPU_MIG_WORKER_COMMAND, gpu_mig_worker_main},
+    {HOLDERS_COMMAND, holders_main},
+    {GPU_COMPUTE_MODE_COMMAND, gpu_compute_mode_main},
+    {GPU_PERSISTENCE_COMMAND, gpu_persistence_main},
+    {MPS_LAUNCH_COMMAND, mps_launch_main},
+};
+
 int main(int argc, char **argv) {
     static struct agent agent;
     struct agent *a = &agent;
     struct err err;
     int r;
 
-    if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
-        return gpu_worker_main(argc, argv);
-    if (argc > 1 && strcmp(argv[1], GPU_MIG_WORKER_COMMAND) == 0)
-        return gpu_mig_worker_main(argc, argv);
-    if (argc > 1 && strcmp(argv[1], HOLDERS_COMMAND) == 0)
-        return holders_main(argc, argv);
-    if (argc > 1 && strcmp(argv[1], GPU_COMPUTE_MODE_COMMAND) == 0)
-        return gpu_compute_mode_main(argc, argv);
-    if (argc > 1 && strcmp(argv[1], GPU_PERSISTENCE_COMMAND) == 0)
-        return gpu_persistence_main(argc, argv);
-    if (argc > 1 && strcmp(argv[1], MPS_LAUNCH_COMMAND) == 0)
-        return mps_launch_main(argc, argv);
+    for (size_t i = 0; argc > 1 && i < sizeof(children) / sizeof(children[0]); i++)
+        if (strcmp(argv[1], children[i].command) == 0)
+            return children[i].main(argc, argv);
     r = config_parse(argc, argv, &a->config, &err);
     if (r < 0) {
         if (r != -ECANCELED)

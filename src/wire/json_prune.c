@@ -58,10 +58,7 @@ struct json_prune *json_prune_new(const char *const *keep, struct buf *out) {
     struct json_prune *p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
-    p->keep = keep;
-    p->out = out;
-    p->expect = VALUE;
-    p->fate = WALK;
+    *p = (struct json_prune){.keep = keep, .out = out, .expect = VALUE, .fate = WALK};
     for (uint32_t i = 0; i < JSON_PRUNE_KEEP_MAX && keep[i]; i++)
         p->paths |= UINT32_C(1) << i;
     return p;

@@ -209,10 +209,8 @@ struct holder_scan *holder_scan_start(uv_loop_t *loop, const char *program, cons
 
     if (!s)
         return NULL;
-    s->loop = loop;
-    s->done = done;
-    s->userdata = userdata;
-    s->began_ms = uv_now(loop);
+    *s = (struct holder_scan){
+        .loop = loop, .done = done, .userdata = userdata, .began_ms = uv_now(loop)};
     text_copy(s->program, sizeof(s->program), program);
     text_copy(s->dir, sizeof(s->dir), dir);
     (void) uv_timer_init(loop, &s->timer);

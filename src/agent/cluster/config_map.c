@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/cluster/map_watch.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
 
@@ -46,19 +47,16 @@ static void on_change(void *userdata) {
 
 int config_map_start(struct kube_client *client, const struct config_map_options *options,
                      struct config_map **ret, struct err *err) {
-    struct config_map *m = calloc(1, sizeof(*m));
+    _cleanup_free_ struct config_map *m = calloc(1, sizeof(*m));
     int r;
 
     if (!m)
         return err_set(err, ENOMEM, "out of memory");
     m->options = *options;
     r = map_watch_start(client, options->namespace, options->name, on_change, m, &m->watch, err);
-    if (r < 0) {
-        free(m);
-        return r;
-    }
-    *ret = m;
-    return 0;
+    if (r == 0)
+        *ret = take_ptr(m);
+    return r;
 }
 
 void config_map_see_node(struct config_map *m, struct json node) {

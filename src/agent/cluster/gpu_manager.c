@@ -126,9 +126,7 @@ int gpu_manager_start(struct kube_client *client, const char *node,
 
     if (!m)
         return err_set(err, ENOMEM, "out of memory");
-    m->client = client;
-    m->on_read = on_read;
-    m->userdata = userdata;
+    *m = (struct gpu_manager){.client = client, .on_read = on_read, .userdata = userdata};
     text_copy(m->node, sizeof(m->node), node);
     (void) uv_timer_init(kube_client_loop(client), &m->timer);
     m->timer.data = m;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/client.h"
@@ -73,7 +74,7 @@ int keys_start(struct kube_client *client, const char *namespace, void (*on_chan
                void *userdata, struct keys **ret, struct err *err) {
     static const struct kube_reflector_handlers events = {
         .on_sync_begin = on_sync_begin, .on_object = on_object, .on_sync_end = on_sync_end};
-    struct keys *k = calloc(1, sizeof(*k));
+    _cleanup_free_ struct keys *k = calloc(1, sizeof(*k));
     char path[192];
     const struct kube_reflector_options options = {
         .path = path, .query = "fieldSelector=metadata.name%3Daliquot-signing"};
@@ -84,12 +85,9 @@ int keys_start(struct kube_client *client, const char *namespace, void (*on_chan
     *k = (struct keys){.listing = true, .on_change = on_change, .userdata = userdata};
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%.63s/configmaps", namespace);
     r = kube_reflector_start(client, &options, &events, k, &k->reflector, err);
-    if (r < 0) {
-        free(k);
-        return r;
-    }
-    *ret = k;
-    return 0;
+    if (r == 0)
+        *ret = take_ptr(k);
+    return r;
 }
 
 void keys_stop(struct keys *k) {

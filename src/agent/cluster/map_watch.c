@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "kube/api/reflector.h"
@@ -102,7 +103,7 @@ int map_watch_start(struct kube_client *client, const char *namespace, const cha
                                                           .on_object = on_object,
                                                           .on_sync_end = on_sync_end,
                                                           .on_trouble = on_trouble};
-    struct map_watch *w = calloc(1, sizeof(*w));
+    _cleanup_free_ struct map_watch *w = calloc(1, sizeof(*w));
     char path[192], query[320];
     const struct kube_reflector_options reflector = {.path = path, .query = query};
     int r;
@@ -115,12 +116,9 @@ int map_watch_start(struct kube_client *client, const char *namespace, const cha
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%.63s/configmaps", namespace);
     (void) snprintf(query, sizeof(query), "fieldSelector=metadata.name%%3D%.253s", name);
     r = kube_reflector_start(client, &reflector, &events, w, &w->reflector, err);
-    if (r < 0) {
-        free(w);
-        return r;
-    }
-    *ret = w;
-    return 0;
+    if (r == 0)
+        *ret = take_ptr(w);
+    return r;
 }
 
 const char *map_watch_name(const struct map_watch *w) {

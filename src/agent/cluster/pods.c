@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "gpu/device.h"
@@ -202,7 +203,7 @@ int pods_start(struct kube_client *client, const char *node, const struct pods_h
     };
     char query[KUBE_NAME_MAX + 64];
     struct kube_reflector_options options = {.path = "/api/v1/pods", .query = query, .page = 50};
-    struct pods *p = calloc(1, sizeof(*p));
+    _cleanup_free_ struct pods *p = calloc(1, sizeof(*p));
     int r;
 
     if (!p)
@@ -210,12 +211,9 @@ int pods_start(struct kube_client *client, const char *node, const struct pods_h
     p->handlers = *handlers;
     (void) snprintf(query, sizeof(query), "fieldSelector=spec.nodeName%%3D%s", node);
     r = kube_reflector_start(client, &options, &events, p, &p->reflector, err);
-    if (r < 0) {
-        free(p);
-        return r;
-    }
-    *ret = p;
-    return 0;
+    if (r == 0)
+        *ret = take_ptr(p);
+    return r;
 }
 
 void pods_stop(struct pods *p) {
