@@ -19,7 +19,7 @@ void http_answer_done(struct http_answer *a) {
 
 struct fields {
     bool has_length, chunked, close;
-    uint64_t length;
+    uint64_t length, retry_s;
 };
 
 /* Whether the comma-separated list has the word, in any case. */
@@ -58,6 +58,9 @@ static int read_field(char *line, struct fields *fields) {
         fields->chunked = true;
     } else if (strcasecmp(line, "connection") == 0) {
         fields->close |= has_word(value, "close");
+    } else if (strcasecmp(line, "retry-after") == 0) {
+        if (num_parse_u64(value, HTTP_ANSWER_RETRY_MAX, &fields->retry_s) < 0)
+            fields->retry_s = 0; /* a date, which a clock that is off would make a long time */
     }
     return 0;
 }
@@ -83,6 +86,7 @@ static int read_status(const char *line, int *ret_status, bool *ret_old) {
 static void begin_body(struct http_answer *a, int status, const struct fields *fields) {
     a->status = status;
     a->keeps = !fields->close;
+    a->retry_s = (uint32_t) fields->retry_s;
     if (status == 204 || status == 304) {
         a->part = HTTP_ANSWER_COMPLETE;
     } else if (fields->chunked) {

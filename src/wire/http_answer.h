@@ -12,6 +12,8 @@
 
 #define HTTP_ANSWER_HEAD_MAX 65536u /* bytes of status line and fields, and of a trailer */
 
+#define HTTP_ANSWER_RETRY_MAX 3600u
+
 enum http_answer_part {
     HTTP_ANSWER_HEAD,
     HTTP_ANSWER_BODY,    /* `left` bytes of it, or up to the end of the connection */
@@ -24,12 +26,13 @@ enum http_answer_part {
 
 struct http_answer {
     enum http_answer_part part;
-    int status;      /* 0 until the head is read; never 1xx */
-    bool keeps;      /* the connection can carry another request */
-    bool to_the_end; /* the body ends with the connection */
-    uint64_t left;   /* of the body or the chunk */
-    struct buf line; /* an incomplete head or line */
-    struct buf body; /* its `max` is the caller's */
+    int status;       /* 0 until the head is read; never 1xx */
+    bool keeps;       /* the connection can carry another request */
+    bool to_the_end;  /* the body ends with the connection */
+    uint32_t retry_s; /* Retry-After in seconds, at most HTTP_ANSWER_RETRY_MAX; 0: not said so */
+    uint64_t left;    /* of the body or the chunk */
+    struct buf line;  /* an incomplete head or line */
+    struct buf body;  /* its `max` is the caller's */
 };
 
 void http_answer_init(struct http_answer *a, size_t body_max);

@@ -33,10 +33,13 @@ def words_of(path):
 
 def serve(arguments, get, patch=None):
     """If these arguments ask for a proxy, it answers with what `get` returns for words of kubectl, and `patch` for words
-    and a patch: a document, a text, or None where nothing is known. Texts that begin with "error: " are refusals."""
+    and a patch: a document, a text, or None where nothing is known. Texts that begin with "error: " are refusals; those that
+    begin with "raw: " are all that is sent before the connection ends; a list is answers in turn, the last one for ever."""
     sockets = [a.partition("=")[2] for a in arguments if a.startswith("--unix-socket=")]
     if "proxy" not in arguments or not sockets:
         return
+
+    asked = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -55,7 +58,13 @@ def serve(arguments, get, patch=None):
             self.wfile.write(body)
 
         def answer(self, words, found):
-            if found is None:
+            if isinstance(found, list):
+                asked[words] = asked.get(words, 0) + 1
+                found = found[min(asked[words], len(found)) - 1]
+            if isinstance(found, str) and found.startswith("raw: "):
+                self.wfile.write(found[5:].encode("latin-1"))
+                self.close_connection = True
+            elif found is None:
                 self.send(404, json.dumps({"kind": "Status", "message": f"nothing is known of: {words}"}))
             elif str(found).startswith("error: "):
                 self.send(403, json.dumps({"kind": "Status", "message": found[7:]}))

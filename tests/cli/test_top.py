@@ -59,19 +59,20 @@ def once(cluster, *words, status=0):
 class Terminal:
     """A program on a terminal."""
 
-    def __init__(self, argv, env, columns, lines):
-        self.screen = pyte.Screen(columns, lines)
+    def __init__(self, argv, env, columns, lines, beyond=0):
+        """`beyond`: columns of the emulator that the program is not told of."""
+        self.screen = pyte.Screen(columns + beyond, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.master, self.slave = pty.openpty()
-        self.resize(columns, lines, None)
+        self.resize(columns, lines, None, beyond)
         self.before = termios.tcgetattr(self.slave)
         self.process = subprocess.Popen(argv, env=env, stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         start_new_session=True)
 
-    def resize(self, columns, lines, process):
+    def resize(self, columns, lines, process, beyond=0):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.screen.resize(lines, columns)
+        self.screen.resize(lines, columns + beyond)
         if process:
             process.send_signal(signal.SIGWINCH)    # it has no controlling terminal
 
@@ -113,8 +114,8 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def opened(argv, columns=80, lines=24, **env):
-    terminal = Terminal(argv, {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm", **env}, columns, lines)
+def opened(argv, columns=80, lines=24, beyond=0, **env):
+    terminal = Terminal(argv, {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm", **env}, columns, lines, beyond)
     try:
         yield terminal
     finally:
@@ -124,9 +125,9 @@ def opened(argv, columns=80, lines=24, **env):
         os.close(terminal.slave)
 
 
-def top(cluster, *words, columns=80, lines=24, **env):
+def top(cluster, *words, columns=80, lines=24, beyond=0, **env):
     say(cluster)
-    return opened([cluster.aliquot, "top", *words], columns, lines, KUBECTL=str(cluster.kubectl), ANSWERS=str(cluster.where), **env)
+    return opened([cluster.aliquot, "top", *words], columns, lines, beyond, KUBECTL=str(cluster.kubectl), ANSWERS=str(cluster.where), **env)
 
 
 # ---- one frame ----
@@ -239,6 +240,55 @@ def test_enter_explains(cluster):
         t.shows("MODEL / HOLDER", "team/train (main)")
 
 
+def slow(cluster, words):
+    """Such requests are not answered while the file `slow` is there; they are noted as "slow"."""
+    line = f"    if words.startswith({words!r}) and os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
+    cluster.kubectl.write_text(cluster.kubectl.read_text().replace("def get(words):\n", "def get(words):\n" + line))
+
+
+def children(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_more_that_takes_long(cluster):
+    """Keys are obeyed while it runs, and what is not waited for any more is ended, with its kubectl."""
+    slow(cluster, "get pod large")
+    with top(cluster, "--view", "waiting") as t:
+        t.shows("team/large")
+        (cluster.where / "slow").touch()
+        before = children(t.process.pid)
+        for leave in ("\033", "q"):
+            t.press("\n")
+            t.shows("wait, or escape")
+            t.until("it asks", lambda: "slow" in cluster.asked())
+            assert len(children(t.process.pid)) == len(before) + 1
+            t.press(leave)
+            t.shows("REASON")
+            assert children(t.process.pid) == before
+        t.press("\n")
+        t.shows("wait, or escape")
+        (cluster.where / "slow").unlink()
+        t.press("\033")
+        t.shows("REASON")
+        t.press("\n")
+        t.shows("Pod team/large is pending.")
+        t.until("it has ended", lambda: children(t.process.pid) == before)
+
+
+def test_what_kubectl_says_on_the_screen(cluster):
+    """A login during a reading is shown in the last line, and nothing is written across the screen."""
+    slow(cluster, "get gpus")
+    cluster.kubectl.write_text(cluster.kubectl.read_text().replace(
+        "note('slow');", "note('slow'); sys.stderr.write('first line\\nOpen https://login and enter 1234\\n'); sys.stderr.flush();"))
+    with top(cluster) as t:
+        t.shows("? help")
+        (cluster.where / "slow").touch()
+        t.shows("kubectl: Open https://login and enter 1234")
+        assert "first line" not in t.text() and t.text().count("Open https") == 1
+        t.press("2")
+        t.shows("UNUSED", "kubectl: Open https://login")
+
+
 def test_readings_follow(cluster):
     with top(cluster) as t:
         t.shows("b-00")
@@ -253,12 +303,17 @@ def test_readings_follow(cluster):
 @pytest.mark.parametrize("columns, lines", [(80, 24), (200, 50), (40, 10), (20, 5), (10, 24), (10, 3), (1, 1)])
 def test_sizes(cluster, columns, lines):
     """Every view fits: no line is longer than the screen, and the chosen row is to be seen."""
-    with top(cluster, columns=columns, lines=lines) as t:
+    with top(cluster, columns=columns, lines=lines, beyond=60 if lines > 1 else 0) as t:
+        def fits():
+            assert max(len(line.rstrip()) for line in t.screen.display) <= columns, t.text()
+
         for key, row in ("1", "b-00"), ("2", "team/"), ("3", "b"), ("4", "team/"):
             t.press(key)
             t.until("the chosen row", lambda: t.chosen().startswith(row[:columns]))
+            fits()
         t.press("?")
-        t.read(0.2)
+        t.until("the help", lambda: t.text().lstrip().startswith("1") or "1 2 3 4, tab"[:columns] in t.text())
+        fits()
         t.press("qq")
         t.until("its end", lambda: t.process.poll() is not None)
         assert t.process.returncode == 0
@@ -309,7 +364,8 @@ def test_an_end_in_the_middle_of_a_reading(cluster):
 
 def test_another_size(cluster):
     with top(cluster) as t:
-        t.shows("MODEL" if t.screen.columns > 90 else "BUSY")
+        t.shows("BUSY")
+        assert "MODEL" not in t.text()
         t.resize(10, 12, t.process)
         t.until("a narrow screen", lambda: t.chosen().strip() == "b-00" or t.chosen().startswith("b-00"))
         assert "BUSY" not in t.text()

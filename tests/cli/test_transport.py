@@ -198,11 +198,100 @@ def test_what_goes_wrong(cluster, cause):
     assert list(cluster.runtime.iterdir()) == []
 
 
+def raw(status, body, *fields):
+    return "raw: HTTP/1.1 " + "".join(f"{line}\r\n" for line in (status, *fields)) + "\r\n" + body
+
+
+def chunked(text, size):
+    parts = [text[i:i + size] for i in range(0, len(text), size)]
+    return raw("200 OK", "".join(f"{len(part):x};x=y\r\n{part}\r\n" for part in parts) + "0\r\nX: y\r\n\r\n", "Transfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_chunks(cluster, size):
+    cluster.answers["get gpus.elasticgpu.io -o json"] = chunked(json.dumps(GPUS), size)
+    assert cluster.run("inspect", "-o", "name") == (0, "node/a\nnode/b\n", "")
+
+
+BROKEN = {
+    "ends in the head": ("raw: HTTP/1.1 200 O", "the connection ended before the answer did"),
+    "ends in the body": (raw("200 OK", "{", "Content-Length: 100"), "the connection ended before the answer did"),
+    "ends in a chunk": (raw("200 OK", "ff\r\n{", "Transfer-Encoding: chunked"), "the connection ended before the answer did"),
+    "a bad chunk": (raw("200 OK", "zz\r\n", "Transfer-Encoding: chunked"), "the answer is not HTTP/1.1"),
+    "another protocol": ("raw: SSH-2.0-OpenSSH\r\n\r\n", "the answer is not HTTP/1.1"),
+    "no JSON": (raw("200 OK", "<html>", "Content-Length: 6"), "JSON"),
+    "too long a head": (raw("200 OK", "", "X: " + "x" * 70000), "longer than"),
+    "no server": (raw("502 Bad Gateway", "dial tcp: connection refused\n\n", "Content-Length: 30"),
+                  "kubectl cannot reach the API server: dial tcp: connection refused"),
+    "a page of a proxy": (raw("407 No", "Log in\n", "Content-Length: 7"), "the API server answers 407: Log in"),
+}
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_broken_answers(cluster, way):
+    answer, text = BROKEN[way]
+    cluster.answers["get gpus.elasticgpu.io -o json"] = answer
+    status, out, err = cluster.run("inspect")
+    assert (status, out) == (1, "") and text in err and err.count("\n") == 1, err
+
+
+AGENT_TROUBLE = {
+    "busy": (raw("503 Service Unavailable", "the driver hangs\n", "Content-Length: 17"), "the agent answers 503: the driver hangs"),
+    "wrong": (raw("500 No", "oops\n", "Content-Length: 5"), "the agent, or kubectl on the way to it, answers 500: oops"),
+    "endless": (raw("200 OK", "x" * (9 << 20), "Content-Length: 9437184"), "the answer is longer than 8388608 bytes"),
+    "of the API server": (raw("503 No", '{"message": "error trying to reach service"}', "Content-Length: 44"), "error trying to reach service"),
+}
+
+
+@pytest.mark.parametrize("trouble", AGENT_TROUBLE)
+def test_what_an_agent_answers(cluster, trouble):
+    """Its words are not taken for those of the API server, and its page is bounded."""
+    answer, text = AGENT_TROUBLE[trouble]
+    cluster.answers.update(agents(2))
+    cluster.answers[USAGE.format(1)] = answer
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and "1 MiB" in out and out.count("no answer") == 1
+    assert err.startswith("aliquot gpus: no usage from agent agent-1: ") and text in err and "API server" not in err
+
+
+def put_off(seconds):
+    return raw("429 Too Many Requests", "later", "Content-Length: 5", *([f"Retry-After: {seconds}"] if seconds else []))
+
+
+def test_a_server_that_puts_off(cluster):
+    """It is asked again after the time that it names, and all others meanwhile."""
+    cluster.answers.update(agents(2))
+    cluster.answers["get gpus.elasticgpu.io -o json"] = [put_off(1), put_off(None), cluster.answers["get gpus.elasticgpu.io -o json"]]
+    cluster.answers[USAGE.format(0)] = [put_off(1), cluster.answers[USAGE.format(0)]]
+    begin = time.monotonic()
+    status, out, err = cluster.run("gpus")
+    assert (status, err) == (0, "") and "1 MiB" in out and "2 MiB" in out
+    assert time.monotonic() - begin >= 3
+    assert cluster.lines("asked").count("get gpus.elasticgpu.io -o json") == 3
+
+
+@pytest.mark.parametrize("seconds, times", [(1, 5), (3600, 1), ("Fri, 31 Dec 2027 23:59:59 GMT", 5)])
+def test_a_server_that_puts_off_for_ever(cluster, seconds, times):
+    cluster.answers["get gpus.elasticgpu.io -o json"] = put_off(seconds)
+    status, out, err = cluster.run("inspect")
+    assert (status, out, err) == (1, "", "aliquot inspect: the API server answers 429: later\n")
+    assert len(cluster.lines("asked")) == times
+
+
 def test_what_a_login_says(cluster):
     """A program of the kubeconfig that asks the user for something is heard; the log of kubectl is not."""
     cluster.answers["says later"] = "E1128 20:41:07.123456   12 proxy.go:1] quiet\nOpen https://login and enter 1234\n"
     status, _, err = cluster.run("inspect")
     assert (status, err) == (0, "Open https://login and enter 1234\n")
+
+
+@pytest.mark.parametrize("length", [4095, 4096, 4097, 20000])
+def test_a_long_line_of_a_login(cluster, length):
+    """It is passed on, and so is what follows it; a long line of the log is not."""
+    says = "x" * length + "\nE1128 " + "y" * length + "\nOpen https://login\n"
+    cluster.answers["says later"] = says
+    status, _, err = cluster.run("inspect")
+    assert (status, err) == (0, "x" * length + "\nOpen https://login\n")
 
 
 def test_a_kubectl_that_ends(cluster):

@@ -6,6 +6,7 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "wire/http_answer.h"
@@ -47,6 +48,27 @@ static void test_bodies(void **state) {
     check("HTTP/1.1 500 No\r\n\r\nto the end", true, 500, "to the end", false);
     check("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false, 204, "", true);
     check("HTTP/1.0 200 OK\nContent-Length: 1\n\nx", false, 200, "x", false);
+}
+
+static void test_retry_after(void **state) {
+    static const struct {
+        const char *value;
+        uint32_t seconds;
+    } rows[] = {{"1", 1},    {" 20 ", 20}, {"3600", 3600},
+                {"3601", 0}, {"-1", 0},    {"Fri, 31 Dec 2027 23:59:59 GMT", 0},
+                {"", 0}};
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct http_answer a;
+        char text[256];
+        (void) snprintf(text, sizeof(text),
+                        "HTTP/1.1 429 No\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n",
+                        rows[i].value);
+        assert_int_equal(read_pieces(&a, text, 3, false), 0);
+        assert_int_equal(a.status, 429);
+        assert_int_equal(a.retry_s, rows[i].seconds);
+        http_answer_done(&a);
+    }
 }
 
 static void test_no_http(void **state) {
@@ -111,9 +133,8 @@ static void test_bounds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_no_http),
-        cmocka_unit_test(test_broken_off),
+        cmocka_unit_test(test_bodies),  cmocka_unit_test(test_retry_after),
+        cmocka_unit_test(test_no_http), cmocka_unit_test(test_broken_off),
         cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,8 @@
 #define AGENTS_MAX 8192
 #define AGENT_MS 4000 /* for one agent; one that has more to do is not worth waiting for */
 #define ALL_MS 10000  /* for all of them */
+/* Of one page: some 200 bytes for each container, of which a node has a few hundred. */
+#define PAGE_MAX ((size_t) 8 << 20)
 
 void agents_done(struct agents *agents) {
     HASH_CLEAR(hh, agents->by_uuid);
@@ -94,10 +96,13 @@ static int index_nodes(struct agents *agents) {
 
 static void ask_all(const char *system, struct agents *agents, struct api_get *gets,
                     void (*trouble)(const char *pod, const char *text)) {
-    for (size_t i = 0; i < agents->n; i++)
+    for (size_t i = 0; i < agents->n; i++) {
+        gets[i].who = "the agent";
+        gets[i].max = PAGE_MAX;
         if (asprintf(&gets[i].path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage", system,
                      agents->list[i].pod) < 0)
             gets[i].path = NULL;
+    }
     api_get_all(gets, agents->n, AGENT_MS, ALL_MS);
     for (size_t i = 0; i < agents->n; i++) {
         struct agent *agent = &agents->list[i];

@@ -17,10 +17,14 @@
 #define ANSWER_MS 60000 /* for a list of a large cluster */
 #define ANSWER_MAX ((size_t) 1 << 30)
 #define REASON_MAX 300 /* of a text that a proxy answers with */
+#define TRIES_MAX 5    /* of a request that the server puts off (429) */
+#define PUT_OFF_S 1    /* where it does not say how long */
 
 struct request {
     const char *method, *path;
     const char *patch; /* NULL: none */
+    const char *who;   /* as in struct api_get */
+    size_t max;
 };
 
 struct job {
@@ -28,14 +32,16 @@ struct job {
     struct buf *ret;
     struct err *err;
     int result;
+    unsigned tries;
 };
 
-/* A connection and the job that it carries. */
+/* A connection and the job that it carries, or will carry. */
 struct carrier {
     int fd; /* -1: none */
     struct job *job;
-    bool is_used; /* it has carried an answer before */
-    uint64_t end; /* milliseconds */
+    bool is_used;   /* it has carried an answer before */
+    uint64_t end;   /* milliseconds */
+    uint64_t again; /* when the job, which was put off, is tried again; 0: it is carried */
     struct http_answer answer;
 };
 
@@ -67,18 +73,23 @@ static int code_of(int status) {
 }
 
 /* A text that is no JSON comes from kubectl, or from a proxy before the API server. */
-static int refuse_text(int status, const struct buf *body, struct err *err) {
+static int refuse_text(int status, const char *who, const struct buf *body, struct err *err) {
     const char *text = buf_str(body);
     int len = (int) strcspn(text, "\r\n");
 
     if (len > REASON_MAX)
         len = REASON_MAX;
+    if (who && (status == 500 || status == 502)) /* kubectl answers so, too */
+        return err_set(err, EREMOTEIO, "%s, or kubectl on the way to it, answers %d: %.*s", who,
+                       status, len, text);
+    if (who)
+        return err_set(err, code_of(status), "%s answers %d: %.*s", who, status, len, text);
     if (status >= 500)
         return err_set(err, EREMOTEIO, "kubectl cannot reach the API server: %.*s", len, text);
     return err_set(err, code_of(status), "the API server answers %d: %.*s", status, len, text);
 }
 
-static int refuse(const struct http_answer *answer, struct err *err) {
+static int refuse(const struct http_answer *answer, const char *who, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json body;
     const char *message = NULL;
@@ -86,7 +97,7 @@ static int refuse(const struct http_answer *answer, struct err *err) {
     if (json_open(buf_str(&answer->body), answer->body.len, &parser, &body, NULL) == 0)
         message = json_string(json_get(body, "message"));
     if (!message)
-        return refuse_text(answer->status, &answer->body, err);
+        return refuse_text(answer->status, who, &answer->body, err);
     if (answer->status == 401)
         return err_set(err, EACCES,
                        "the API server does not know the user of the context (%s): log in again",
@@ -96,7 +107,7 @@ static int refuse(const struct http_answer *answer, struct err *err) {
 
 static void judge(struct job *job, struct http_answer *answer) {
     if (!is_good(answer->status)) {
-        job->result = refuse(answer, job->err);
+        job->result = refuse(answer, job->request.who, job->err);
         (void) clean_text(job->err->text, false); /* an agent, or a proxy on the way, wrote it */
         return;
     }
@@ -184,8 +195,35 @@ static void begin(struct carriers *of, struct carrier *c, struct job *job, unsig
     }
     c->job = job;
     c->end = clock_ms(CLOCK_MONOTONIC) + each_ms;
-    http_answer_init(&c->answer, ANSWER_MAX);
+    job->tries++;
+    http_answer_init(&c->answer, job->request.max ? job->request.max : ANSWER_MAX);
     of->busy++;
+}
+
+/* An overloaded server has done nothing yet and says when to ask again. False: not within the time
+ * of the request, or too often already. */
+static bool put_off(struct carriers *of, struct carrier *c) {
+    const uint32_t seconds = c->answer.retry_s ? c->answer.retry_s : PUT_OFF_S;
+    const struct carrier later = {.fd = -1,
+                                  .job = c->job,
+                                  .end = c->end,
+                                  .again = clock_ms(CLOCK_MONOTONIC) + 1000 * (uint64_t) seconds};
+
+    if (c->answer.status != 429 || c->job->tries >= TRIES_MAX || later.again >= c->end)
+        return false;
+    keep(of, c);
+    *c = later;
+    of->busy++;
+    http_answer_init(&c->answer, 0);
+    return true;
+}
+
+static void try_again(struct carriers *of, struct carrier *c, uint64_t now) {
+    struct job *job = c->job;
+    unsigned left_ms = (unsigned) (c->end - now);
+
+    drop(of, c);
+    begin(of, c, job, left_ms);
 }
 
 /* The connection broke off before a byte of the answer to a GET: it may be asked again. */
@@ -211,10 +249,13 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         r = http_answer_feed(&c->answer, part, (size_t) n, job->err);
     else
         r = http_answer_end(&c->answer, job->err);
+    if (r == -EMSGSIZE)
+        r = err_set(job->err, EMSGSIZE, "the answer is longer than %zu bytes",
+                    job->request.max ? job->request.max : ANSWER_MAX);
     if (r < 0) {
         job->result = err_wrap(job->err, "kubectl proxy");
         drop(of, c);
-    } else if (c->answer.part == HTTP_ANSWER_COMPLETE) {
+    } else if (c->answer.part == HTTP_ANSWER_COMPLETE && !put_off(of, c)) {
         judge(job, &c->answer);
         keep(of, c);
     }
@@ -229,9 +270,10 @@ static void await(struct carriers *of, unsigned each_ms) {
 
     for (size_t i = 0; i < AT_ONCE; i++) {
         struct carrier *c = &of->list[i];
+        uint64_t next = c->again ? c->again : c->end;
         fds[i] = (struct pollfd){c->job ? c->fd : -1, POLLIN, 0};
-        if (c->job && c->end < first)
-            first = c->end;
+        if (c->job && next < first)
+            first = next;
     }
     fds[AT_ONCE] = (struct pollfd){proxy_complaints(), POLLIN, 0};
     (void) poll(fds, AT_ONCE + 1, first > now ? (int) (first - now) : 0);
@@ -242,7 +284,9 @@ static void await(struct carriers *of, unsigned each_ms) {
         struct carrier *c = &of->list[i];
         if (!c->job)
             continue;
-        if (fds[i].revents)
+        if (c->again && now >= c->again)
+            try_again(of, c, now);
+        else if (fds[i].revents)
             receive(of, c, each_ms);
         else if (now >= c->end) {
             fail(c->job, -ETIMEDOUT, "no answer in time");
@@ -279,7 +323,12 @@ void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_
     _cleanup_free_ struct job *jobs = calloc(n ? n : 1, sizeof(*jobs));
 
     for (size_t i = 0; i < n && jobs; i++)
-        jobs[i] = (struct job){{"GET", gets[i].path, NULL}, &gets[i].text, &gets[i].err, 0};
+        jobs[i] = (struct job){.request = {.method = "GET",
+                                           .path = gets[i].path,
+                                           .who = gets[i].who,
+                                           .max = gets[i].max},
+                               .ret = &gets[i].text,
+                               .err = &gets[i].err};
     if (jobs)
         do_all(jobs, n, each_ms, all_ms);
     for (size_t i = 0; i < n; i++)
@@ -299,14 +348,14 @@ void api_gets_done(struct api_get *gets, size_t n) {
 
 static int do_one(const struct request *request, struct buf *ret, struct err *err) {
     struct err own;
-    struct job job = {*request, ret, err ? err : &own, 0};
+    struct job job = {.request = *request, .ret = ret, .err = err ? err : &own};
 
     do_all(&job, 1, ANSWER_MS, ANSWER_MS);
     return job.result;
 }
 
 int api_get(const char *path, struct buf *ret, struct err *err) {
-    return do_one(&(struct request){"GET", path, NULL}, ret, err);
+    return do_one(&(struct request){.method = "GET", .path = path}, ret, err);
 }
 
 int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err) {
@@ -319,7 +368,7 @@ int api_read(const char *path, struct json_parser **ret_parser, struct json *ret
 int api_patch(const char *path, const char *patch, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
 
-    return do_one(&(struct request){"PATCH", path, patch}, &text, err);
+    return do_one(&(struct request){.method = "PATCH", .path = path, .patch = patch}, &text, err);
 }
 
 bool api_is_name(const char *text) {

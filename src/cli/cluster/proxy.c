@@ -28,7 +28,10 @@ static struct {
     int complaint;
     int socket;      /* the socket itself, which has no name any more */
     struct buf line; /* of standard error, the last one */
+    bool is_whole;   /* it has its end */
     bool is_started;
+    void (*hear)(void *hearer, const char *text, size_t len);
+    void *hearer;
 } proxy = {.complaint = -1, .socket = -1, .line = {.max = LINE_MAX_LEN}};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of starts, and of the end */
@@ -36,6 +39,13 @@ static atomic_bool is_ending;
 
 int proxy_complaints(void) {
     return proxy.complaint;
+}
+
+void proxy_listen(void (*hear)(void *hearer, const char *text, size_t len), void *hearer) {
+    (void) pthread_mutex_lock(&lock);
+    proxy.hear = hear;
+    proxy.hearer = hearer;
+    (void) pthread_mutex_unlock(&lock);
 }
 
 /* ---- standard error ---- */
@@ -46,27 +56,37 @@ static bool is_log(const char *line) {
            line[5] == ' ';
 }
 
-/* What the line has more than `shown` bytes is passed on. */
-static void pass_on(size_t shown) {
-    if (proxy.is_started && !is_log(buf_str(&proxy.line)))
-        (void) fwrite(proxy.line.data + shown, 1, proxy.line.len - shown, stderr);
+/* A part of the line that is held. A prompt has no line end, and is passed on nevertheless. */
+static void pass_on(const char *text, size_t len) {
+    if (!proxy.is_started || is_log(buf_str(&proxy.line)))
+        return;
+    if (proxy.hear)
+        proxy.hear(proxy.hearer, text, len);
+    else
+        (void) fwrite(text, 1, len, stderr);
 }
 
-/* A prompt has no line end, and is passed on nevertheless. */
-static void take_complaint(const char *text, size_t len) {
-    size_t shown = proxy.line.len;
+/* Of a long line only the beginning is held, and all of it is passed on. */
+static void take_part(const char *text, size_t len) {
+    size_t room = LINE_MAX_LEN - proxy.line.len;
 
-    for (size_t i = 0; i < len; i++) {
-        if (proxy.line.len > 0 && proxy.line.data[proxy.line.len - 1] == '\n') {
-            buf_reset(&proxy.line);
-            shown = 0;
-        }
-        buf_putc(&proxy.line, text[i]);
-        if (text[i] == '\n')
-            pass_on(shown);
+    if (proxy.is_whole) {
+        buf_reset(&proxy.line);
+        room = LINE_MAX_LEN;
     }
-    if (len > 0 && text[len - 1] != '\n')
-        pass_on(shown);
+    proxy.is_whole = text[len - 1] == '\n';
+    buf_append(&proxy.line, text, len < room ? len : room);
+    pass_on(text, len);
+}
+
+static void take_complaint(const char *text, size_t len) {
+    while (len > 0) {
+        const char *end = memchr(text, '\n', len);
+        size_t n = end ? (size_t) (end - text) + 1 : len;
+        take_part(text, n);
+        text += n;
+        len -= n;
+    }
 }
 
 void proxy_read_complaints(void) {
@@ -168,6 +188,7 @@ static void forget(void) {
     if (proxy.socket >= 0)
         (void) close(take_fd(&proxy.socket));
     buf_reset(&proxy.line);
+    proxy.is_whole = false;
     proxy.is_started = false;
 }
 

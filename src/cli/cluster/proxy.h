@@ -7,6 +7,8 @@
  * Its socket is in a directory that only this user can enter, and both are removed as soon as it
  * listens: the socket is reached by a descriptor that this process holds. */
 
+#include <stddef.h>
+
 #include "base/err.h"
 
 /* A connection to it. A descriptor, or a negative errno with a text that names cause and remedy. */
@@ -21,3 +23,7 @@ int proxy_complaints(void);
 /* Reads what is there of it. What a program that kubectl starts to log in says is passed on to the
  * user; kubectl's own log is not. */
 void proxy_read_complaints(void);
+
+/* Has `hear` called with what would be passed on, a part of a line at a time, by the thread that
+ * reads; NULL: standard error again. To be called while no other thread sends requests. */
+void proxy_listen(void (*hear)(void *hearer, const char *text, size_t len), void *hearer);

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,25 +15,17 @@
 
 #define WORDS_MAX 16
 
-static void run(const char *const *words, int out) {
+/* In the child, which ends with its parent. */
+static void run(const char *const *words, pid_t parent, int out) {
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
+    (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(EXIT_FAILURE);
     if (in >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
         dup2(out, STDERR_FILENO) >= 0)
         (void) execv("/proc/self/exe", (char *const *) (uintptr_t) words);
     _exit(EXIT_FAILURE);
-}
-
-static void read_all(int fd, struct buf *ret) {
-    char part[4096];
-    ssize_t n;
-
-    while ((n = read(fd, part, sizeof(part))) != 0) {
-        if (n < 0 && errno != EINTR)
-            return;
-        if (n > 0)
-            buf_append(ret, part, (size_t) n);
-    }
 }
 
 static size_t choose_words(const struct top_row *row, const char *system, const char **words) {
@@ -58,22 +52,49 @@ static size_t choose_words(const struct top_row *row, const char *system, const 
     return n;
 }
 
-void more_of(const struct top_row *row, const char *system, struct buf *ret) {
+int more_start(const struct top_row *row, const char *system, struct more *ret) {
     const char *words[WORDS_MAX] = {NULL};
+    pid_t parent = getpid();
     int ends[2];
 
     (void) choose_words(row, system, words);
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return;
+        return -errno;
     _cleanup_close_ int read_end = ends[0];
     _cleanup_close_ int write_end = ends[1];
+    (void) fcntl(read_end, F_SETFL, O_NONBLOCK);
     pid_t pid = fork();
     if (pid < 0)
-        return;
+        return -errno;
     if (pid == 0)
-        run(words, write_end);
-    (void) close(take_fd(&write_end));
-    read_all(read_end, ret);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        run(words, parent, write_end);
+    *ret = (struct more){.pid = pid, .out = take_fd(&read_end)};
+    return 0;
+}
+
+void more_cancel(struct more *more) {
+    if (more->pid <= 0)
+        return;
+    (void) kill(more->pid, SIGTERM);
+    while (waitpid(more->pid, NULL, 0) < 0 && errno == EINTR)
         ;
+    (void) close(more->out);
+    *more = (struct more){.out = -1};
+}
+
+void more_read(struct more *more, struct buf *ret) {
+    char part[4096];
+
+    for (;;) {
+        ssize_t n = read(more->out, part, sizeof(part));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n > 0)
+            buf_append(ret, part, (size_t) n);
+        if (n <= 0 || buf_error(ret) < 0)
+            break;
+    }
+    more_cancel(more); /* it has closed its output, or says too much */
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/cluster/proxy.h"
 
 #define REST_FACTOR 10
 
@@ -27,6 +28,8 @@ struct reader {
     bool is_fresh;
     struct top_data data;
     char trouble[ERR_TEXT_MAX];
+    char said[READER_SAID_MAX];
+    bool is_line_over; /* what follows in `said` is another line */
 };
 
 static void put(struct reader *r, struct top_data *data, const char *trouble) {
@@ -37,8 +40,27 @@ static void put(struct reader *r, struct top_data *data, const char *trouble) {
         top_data_done(&r->data);
         r->data = *data;
         r->is_fresh = true;
+        r->said[0] = '\0';
     }
     (void) snprintf(r->trouble, sizeof(r->trouble), "%s", trouble);
+    (void) pthread_mutex_unlock(&r->lock);
+    (void) !write(r->event, &one, sizeof(one));
+}
+
+/* The screen is no place to write to. */
+static void hear(void *hearer, const char *text, size_t len) {
+    struct reader *r = hearer;
+    uint64_t one = 1;
+
+    (void) pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < len; i++) {
+        size_t at = r->is_line_over ? 0 : strlen(r->said);
+        r->is_line_over = text[i] == '\n';
+        if (r->is_line_over || at + 1 >= sizeof(r->said))
+            continue;
+        r->said[at] = text[i];
+        r->said[at + 1] = '\0';
+    }
     (void) pthread_mutex_unlock(&r->lock);
     (void) !write(r->event, &one, sizeof(one));
 }
@@ -73,6 +95,7 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void) pthread_mutex_init(&r->lock, NULL);
+    proxy_listen(hear, r);
     /* Signals are the screen's. A fault of this thread, blocked, would end the process without the
      * handler that gives the terminal back. */
     (void) sigfillset(&all);
@@ -82,6 +105,7 @@ int reader_start(top_read_fn *read, const struct top_source *source, unsigned re
     int error = r->event < 0 || r->stop < 0 ? errno : pthread_create(&r->thread, NULL, run, r);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
+        proxy_listen(NULL, NULL);
         free(r);
         return err_errno(err, error, "cannot read again and again");
     }
@@ -95,6 +119,7 @@ void reader_stop(struct reader *r) {
     r->is_stopped = true;
     (void) !write(r->stop, &one, sizeof(one));
     (void) pthread_join(r->thread, NULL);
+    proxy_listen(NULL, NULL);
     top_data_done(&r->data);
     (void) close(r->event);
     (void) close(r->stop);
@@ -105,13 +130,15 @@ int reader_fd(const struct reader *reader) {
     return reader->event;
 }
 
-bool reader_take(struct reader *reader, struct top_data *ret, char trouble[static ERR_TEXT_MAX]) {
+bool reader_take(struct reader *reader, struct top_data *ret, char trouble[static ERR_TEXT_MAX],
+                 char said[static READER_SAID_MAX]) {
     uint64_t count;
 
     (void) !read(reader->event, &count, sizeof(count));
     (void) pthread_mutex_lock(&reader->lock);
     bool is_fresh = reader->is_fresh;
     memcpy(trouble, reader->trouble, ERR_TEXT_MAX);
+    memcpy(said, reader->said, READER_SAID_MAX);
     if (is_fresh) {
         *ret = reader->data;
         reader->data = (struct top_data){0};

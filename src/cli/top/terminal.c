@@ -144,10 +144,10 @@ static int read_escape(void) {
     return key_of(number, byte);
 }
 
-int terminal_key(int other, int timeout_ms) {
-    struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {other, POLLIN, 0}};
+int terminal_key(int one, int other) {
+    struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {one, POLLIN, 0}, {other, POLLIN, 0}};
 
-    if (poll(fds, 2, timeout_ms) <= 0 || fds[0].revents == 0)
+    if (poll(fds, 3, -1) <= 0 || fds[0].revents == 0)
         return KEY_NONE;
     int byte = read_byte(0);
     return byte == '\033' ? read_escape() : byte;

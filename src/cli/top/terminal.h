@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 enum key {
-    KEY_NONE = -1, /* no key within the time, or another size */
+    KEY_NONE = -1, /* another size, or something else is readable */
     KEY_END = -2,  /* the terminal is gone */
     /* otherwise a byte, or: */
     KEY_UP = 256,
@@ -26,5 +26,5 @@ void terminal_leave(void);
 /* Columns and lines; 80 and 24 where it does not say so. */
 void terminal_size(int *ret_columns, int *ret_lines);
 
-/* Waits for a key, for another size, or for `other` to be readable (-1: none), at most so long. */
-int terminal_key(int other, int timeout_ms);
+/* Waits for a key, for another size, or for one of the others (-1: none) to be readable. */
+int terminal_key(int one, int other);

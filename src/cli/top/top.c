@@ -36,7 +36,7 @@ enum mode { MODE_TABLE, MODE_FILTER, MODE_TEXT };
 struct ui {
     struct top_data data;
     struct top_rows rows;
-    char trouble[ERR_TEXT_MAX];
+    char trouble[ERR_TEXT_MAX], said[READER_SAID_MAX];
     const struct top_view *view;
     size_t sorted[TOP_VIEWS];
     bool reversed[TOP_VIEWS];
@@ -46,6 +46,7 @@ struct ui {
     enum mode mode;
     struct buf text;              /* of MODE_TEXT */
     size_t text_first, text_room; /* lines */
+    struct more more;             /* the command that still prints into `text` */
     struct screen screen;
 };
 
@@ -146,7 +147,14 @@ static const char *silent_text(const struct ui *ui, char *ret, size_t size) {
 static void put_foot(struct ui *ui) {
     char text[ERR_TEXT_MAX + 64];
 
-    if (ui->trouble[0])
+    if (ui->more.pid > 0 && !ui->said[0]) {
+        screen_line(&ui->screen, false);
+        screen_put(&ui->screen, "wait, or escape: do not wait", 0, false, STYLE_TITLE);
+        return;
+    }
+    if (ui->said[0])
+        (void) snprintf(text, sizeof(text), "kubectl: %s", ui->said);
+    else if (ui->trouble[0])
         (void) snprintf(text, sizeof(text), "not read again: %s", ui->trouble);
     else if (ui->data.trouble[0])
         (void) snprintf(text, sizeof(text), "%s", ui->data.trouble);
@@ -156,7 +164,8 @@ static void put_foot(struct ui *ui) {
         (void) snprintf(text, sizeof(text),
                         "q quit  1-4 views  enter more  s sort  r reverse  / filter  ? help");
     screen_line(&ui->screen, false);
-    screen_put(&ui->screen, text, 0, false, ui->trouble[0] ? STYLE_TITLE : STYLE_PLAIN);
+    screen_put(&ui->screen, text, 0, false,
+               ui->trouble[0] || ui->said[0] ? STYLE_TITLE : STYLE_PLAIN);
 }
 
 /* The text's next line, wrapped: how many bytes it has, and *ret_next of the text what follows. */
@@ -255,7 +264,9 @@ static void show_more(struct ui *ui) {
     if (ui->chosen >= ui->rows.n || arg_local)
         return;
     buf_reset(&ui->text);
-    more_of(&ui->rows.list[ui->chosen], arg_source.system, &ui->text);
+    more_cancel(&ui->more);
+    if (more_start(&ui->rows.list[ui->chosen], arg_source.system, &ui->more) < 0)
+        buf_puts(&ui->text, "cannot start the command that tells more\n");
     show_text(ui);
 }
 
@@ -331,14 +342,17 @@ static bool obey(struct ui *ui, int key) {
     }
     if (ui->mode != MODE_TEXT)
         return obey_table(ui, key);
-    if (key == 'q' || key == '\n' || key == '\r' || key == KEY_ESCAPE || key == '?')
+    if (key == 'q' || key == '\n' || key == '\r' || key == KEY_ESCAPE || key == '?') {
+        more_cancel(&ui->more);
         ui->mode = MODE_TABLE;
+    }
     return true;
 }
 
 /* ---- the command ---- */
 
 static void ui_done(struct ui *ui) {
+    more_cancel(&ui->more);
     top_rows_done(&ui->rows);
     top_data_done(&ui->data);
     buf_done(&ui->text);
@@ -376,14 +390,16 @@ static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
         return err_errno(err, -r, "cannot use the terminal");
     do {
         struct top_data fresh;
-        if (reader_take(reader, &fresh, ui->trouble)) {
+        if (reader_take(reader, &fresh, ui->trouble, ui->said)) {
             top_rows_done(&ui->rows);
             top_data_done(&ui->data);
             ui->data = fresh;
             make_rows(ui);
         }
+        if (ui->more.pid > 0)
+            more_read(&ui->more, &ui->text);
         draw(ui);
-        key = terminal_key(reader_fd(reader), -1);
+        key = terminal_key(reader_fd(reader), ui->more.out);
     } while (key == KEY_NONE || obey(ui, key));
     terminal_leave();
     proxy_end(); /* a reading that waits for an answer fails */
@@ -455,7 +471,7 @@ int cmd_top(int argc, char **argv) {
             "wrong\n"
             "arguments.",
     };
-    _cleanup_(ui_done) struct ui ui = {.text = BUF_INIT(MORE_MAX)};
+    _cleanup_(ui_done) struct ui ui = {.text = BUF_INIT(MORE_MAX), .more = {.out = -1}};
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
