@@ -110,7 +110,7 @@ def cluster(aliquot, tmp_path):
 # ---- options of kubectl ----
 
 # Commands that call kubectl, as one calls them.
-CALLERS = [["gpus"], ["top"], ["inspect"], ["explain", "pod"], ["defrag", "--plan"], ["doctor"], ["uninstall"], ["card", "cordon", "a-00"],
+CALLERS = [["gpus"], ["top"], ["inspect"], ["explain", "pod"], ["defrag", "--plan"], ["plan", "--capacity"], ["doctor"], ["uninstall"], ["card", "cordon", "a-00"],
            ["node", "release", "a"]]
 PREFIX = "--context=c --kubeconfig=/k "
 
@@ -396,6 +396,10 @@ def test_what_would_have_to_end(cluster):
     assert "It would fit on node b if these pods ended: team/web, team/train.\n" in said(["web", "train"])
     assert ", team/p9, and 2 more.\n" in said([f"p{i}" for i in range(12)])
     assert "It fits on node b as soon as pods that are being deleted have terminated.\n" in said([])
+    assert "team/web. The search was cut short: fewer may do.\n" in said(["web"], cutShort=True)
+    assert "cut short" not in said(["web"], cutShort=False)
+    waiting(cluster, dict(PAGE, ends=None, cutShort=True))
+    assert "cut short and found none" in cluster.run("explain", "-n", "team", "p").stdout
     waiting(cluster, dict(PAGE, ends=None))
     assert "would fit" not in cluster.run("explain", "-n", "team", "p").stdout
 

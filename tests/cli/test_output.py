@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 import fastjsonschema
 import pytest
@@ -200,6 +201,21 @@ def test_watch(cluster):
             assert [watch.stdout.readline() for _ in range(2)] == ["\n", "gpu.elasticgpu.io/b-01\n"]
         finally:
             watch.terminate()
+
+
+def test_an_age_is_no_change(cluster):
+    """What has only become older is not printed again."""
+    cluster.answers["get pod p -n team -o json"]["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    (cluster.where / "answers.json").write_text(json.dumps(cluster.answers))
+    env = dict(os.environ, KUBECTL=str(cluster.kubectl), ANSWERS=str(cluster.where))
+    with subprocess.Popen([cluster.aliquot, "explain", "p", "-n", "team", "--watch"], env=env, text=True, stdout=subprocess.PIPE) as watch:
+        end = time.monotonic() + 120
+        while not (cluster.where / "asked").exists() or cluster.asked().count("get pod p -n team -o json") < 3:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        watch.terminate()
+        said = watch.stdout.read()
+    assert said.count("Pod team/p is pending.") == 1 and re.search(r"^It waits since 20\S*Z\.$", said, re.M), said
 
 
 def test_watch_of_what_never_was(cluster):

@@ -55,7 +55,11 @@ static void print_since(struct json object) {
     struct tm tm = {0};
     char age[AGE_SIZE];
     const char *end = strptime(created(object), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    if (end && *end == '\0')
+    if (!end || *end != '\0')
+        return;
+    if (output.watch) /* an age alone is no change */
+        printf("It waits since %s.\n", created(object));
+    else
         printf("It waits since %s, for %s.\n", created(object),
                age_text(time(NULL) - timegm(&tm), age));
 }
@@ -297,6 +301,10 @@ static void print_ends(struct json page) {
     struct json_iter it = json_iter(pods);
     size_t n = json_size(pods), shown = 0;
     const char *node = json_string(json_get(ends, "node"));
+    bool cut_short = false;
+    (void) json_bool(json_get(page, "cutShort"), &cut_short);
+    if (!node && cut_short)
+        puts("The search for pods whose end would make room was cut short and found none.");
     if (!node)
         return;
     if (n == 0) {
@@ -311,7 +319,7 @@ static void print_ends(struct json page) {
                     json_string_or(json_get(one, "name"), ""));
     if (n > shown)
         printf(", and %zu more", n - shown);
-    puts(".");
+    puts(cut_short ? ". The search was cut short: fewer may do." : ".");
 }
 
 static int print_page(const struct pod *pod, struct json object, struct json page,
