@@ -77,6 +77,7 @@ struct http_server {
     struct http_exchange *exchanges;
     struct server_cert *server_cert;     /* NULL: plain HTTP */
     struct server_cert *own_server_cert; /* the same one, when the server made it */
+    bool client_certs;
 };
 
 /* ---- driving libmicrohttpd from the loop ---- */
@@ -155,12 +156,22 @@ static struct connection *connection_new(struct http_server *s, struct MHD_Conne
     return c;
 }
 
+/* libmicrohttpd asks only where it is given authorities when it starts, and ours change. */
+static void ask_for_certificate(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *of =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (of && of->tls_session)
+        gnutls_certificate_server_set_request(of->tls_session, GNUTLS_CERT_REQUEST);
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code) {
     struct http_server *s = cls;
     struct connection *c = *context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *context = connection_new(s, connection);
+        if (s->client_certs)
+            ask_for_certificate(connection);
     } else if (c) {
         http_peer_free(&s->peers, c->peer);
         free(c);
@@ -196,10 +207,15 @@ static bool method_matches(const char *route, const char *asked) {
     return strcmp(route, asked) == 0 || (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
 }
 
+static bool path_matches(const char *route, const char *asked) {
+    size_t below = strlen(route) - 1;
+    return route[below] == '*' ? strncmp(route, asked, below) == 0 : strcmp(route, asked) == 0;
+}
+
 static const struct http_route *find_route(const struct http_server *s, const char *method,
                                            const char *path) {
     for (const struct http_route *r = s->routes; r->method; r++)
-        if (strcmp(r->path, path) == 0 && method_matches(r->method, method))
+        if (path_matches(r->path, path) && method_matches(r->method, method))
             return r;
     return NULL;
 }
@@ -257,7 +273,7 @@ static void dispatch(struct http_exchange *x) {
         return;
     }
     for (const struct http_route *r = x->server->routes; r->method; r++)
-        path_known = path_known || strcmp(r->path, x->path) == 0;
+        path_known = path_known || path_matches(r->path, x->path);
     if (path_known)
         http_reply_text(x, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed here\n");
     else
@@ -431,12 +447,38 @@ const char *http_body_problem(const struct http_exchange *exchange) {
     return exchange->problem;
 }
 
-static const char *header_of(const struct http_exchange *x, const char *name) {
-    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+const char *http_header(const struct http_exchange *exchange, const char *name) {
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+struct each_header {
+    void (*each)(const char *name, const char *value, void *userdata);
+    void *userdata;
+};
+
+static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    const struct each_header *call = cls;
+    (void) kind;
+    call->each(name, value ? value : "", call->userdata);
+    return MHD_YES;
+}
+
+void http_each_header(const struct http_exchange *exchange,
+                      void (*each)(const char *name, const char *value, void *userdata),
+                      void *userdata) {
+    struct each_header call = {each, userdata};
+    (void) MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, on_header, &call);
+}
+
+struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange) {
+    const union MHD_ConnectionInfo *of =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    return exchange->server->server_cert && of ? of->tls_session : NULL;
 }
 
 unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
-    return http_accept_quality(header_of(exchange, "Accept"), type);
+    return http_accept_quality(http_header(exchange, "Accept"), type);
 }
 
 void http_compress(struct http_exchange *exchange) {
@@ -446,7 +488,7 @@ void http_compress(struct http_exchange *exchange) {
 /* Without memory it goes as it is. */
 static bool compress_answer(struct http_exchange *x) {
     return x->compress && x->answer.len > COMPRESS_FROM && x->answer.len <= COMPRESS_TO &&
-           http_accept_quality(header_of(x, "Accept-Encoding"), "gzip") > 0 &&
+           http_accept_quality(http_header(x, "Accept-Encoding"), "gzip") > 0 &&
            gzip_buf(&x->answer) == 0;
 }
 
@@ -605,6 +647,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     s->max_body = options->max_body ? options->max_body : BODY_DEFAULT;
     s->max_bodies = options->max_bodies ? options->max_bodies : BODIES_PART * s->max_body;
     s->keep = options->keep;
+    s->client_certs = options->client_certs;
     s->peers = bounds(options);
     int r = load_tls(s, options, err);
     if (r < 0)

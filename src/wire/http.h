@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A small HTTP/1.1 server on a libuv loop (libmicrohttpd inside, no thread of its own): routes of
- * exact paths, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything
+/* A small HTTP/1.1 server on a libuv loop (libmicrohttpd inside, no thread of its own): routes by
+ * path, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything
  * here runs on the loop's thread. What is not HTTP gets an error or a closed connection. */
 
 #include <stdbool.h>
@@ -12,6 +12,7 @@
 #include "base/buf.h"
 
 struct err;
+struct gnutls_session_int;
 struct server_cert;
 struct http_server;
 struct http_exchange; /* one request and its answer */
@@ -23,7 +24,7 @@ typedef void (*http_handler)(struct http_exchange *exchange, void *userdata);
 
 struct http_route {
     const char *method; /* "GET" (answers HEAD too), "POST" */
-    const char *path;   /* exact, without query: "/metrics" */
+    const char *path;   /* without query: "/metrics"; "/apis/x/" and "*": all that is below */
     http_handler handle;
 };
 
@@ -35,6 +36,8 @@ struct http_options {
     const char *tls_cert;            /* PEM file, read again when it changes; NULL: plain HTTP */
     const char *tls_key;             /* PEM file */
     struct server_cert *server_cert; /* instead of files; must outlive the server */
+    bool client_certs;               /* TLS clients are asked for a certificate, and may have none:
+                                        see http_tls_session() */
     bool share_port;                 /* with other processes that do so: each gets some clients */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */
@@ -70,6 +73,15 @@ const char *http_method(const struct http_exchange *exchange);
 const char *http_path(const struct http_exchange *exchange);
 /* Value of a query parameter, unescaped, "" if it has none; NULL when it is not there. */
 const char *http_query(const struct http_exchange *exchange, const char *name);
+/* The value of a header, the first of several; NULL: it is not there. */
+const char *http_header(const struct http_exchange *exchange, const char *name);
+/* Calls `each` for every header, as it came. */
+void http_each_header(const struct http_exchange *exchange,
+                      void (*each)(const char *name, const char *value, void *userdata),
+                      void *userdata);
+/* The TLS session (a gnutls_session_t), whose peer is to be checked by the handler; NULL: plain
+ * HTTP. */
+struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange);
 /* How much the client wants an answer of that media type ("text/plain"): see http_accept.h. */
 unsigned http_accepts(const struct http_exchange *exchange, const char *type);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */

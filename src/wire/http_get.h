@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One GET over plain HTTP/1.1 on a libuv loop: a connection of its own, a whole answer, a deadline.
+ * Everything here runs on the loop's thread. */
+
+#include <stddef.h>
+#include <uv.h>
+
+#include "base/buf.h"
+
+struct err;
+struct http_get;
+
+struct http_get_options {
+    const char *address; /* of IPv4 or IPv6, no name */
+    unsigned port;
+    const char *path;   /* with query, escaped */
+    const char *bearer; /* the token of an Authorization header; NULL: none */
+    size_t max;         /* bytes of the body */
+    unsigned timeout_ms;
+};
+
+/* Exactly once, never inside http_get_start, unless cancelled. status 0: no answer, `why` says the
+ * cause. `body` may be taken over by the callee, which leaves it empty. */
+typedef void (*http_get_cb)(unsigned status, struct buf *body, const char *why, void *userdata);
+
+/* All of `options` is copied. On an error the callback does not run: -EINVAL for an address that is
+ * none or a token with a line end in it, -ENOMEM. */
+int http_get_start(uv_loop_t *loop, const struct http_get_options *options, http_get_cb done,
+                   void *userdata, struct http_get **ret, struct err *err);
+
+/* Ends it without a callback; invalid afterwards, as after the callback. The loop must run once
+ * more. NULL is fine. */
+void http_get_cancel(struct http_get *get);
