@@ -111,8 +111,63 @@ static void test_bounds(void **unused) {
         -EINVAL);
 }
 
+/* As in a URL; LABELS is what is selected from. */
+static void test_text(void **unused) {
+    static const struct {
+        const char *text;
+        int read;
+        bool holds;
+    } rows[] = {
+        {"", 0, true},
+        {"zone=z1", 0, true},
+        {"zone==z1", 0, true},
+        {"zone = z1", 0, true},
+        {"zone=z2", 0, false},
+        {"zone!=z1", 0, false},
+        {"none!=z1", 0, true},
+        {"zone in (z0, z1)", 0, true},
+        {"zone in (z0)", 0, false},
+        {"zone notin (z0,z2)", 0, true},
+        {"zone notin (z1)", 0, false},
+        {"zone", 0, true},
+        {"!zone", 0, false},
+        {"! none", 0, true},
+        {"zone,!none,cards", 0, true},
+        {"zone=z1,none", 0, false},
+        {"in", 0, false},
+        {"acme.com/team=", 0, false},
+        {",", -EINVAL, false},
+        {"zone,", -EINVAL, false},
+        {"zone z1", -EINVAL, false},
+        {"zone=z1 cards", -EINVAL, false},
+        {"zone in z1", -EINVAL, false},
+        {"zone in (z1", -EINVAL, false},
+        {"zone in (z1,)x", -EINVAL, false},
+        {"zone=\"z1\"", -EINVAL, false},
+        {"=z1", -EINVAL, false},
+        {"!zone=z1", -EINVAL, false},
+        {"zone>1", -EINVAL, false},
+    };
+    struct label_terms terms;
+    char word[400];
+    (void) unused;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (label_selector_parse(rows[i].text, &terms) != rows[i].read)
+            fail_msg("%s", rows[i].text);
+        if (rows[i].read < 0)
+            continue;
+        if (label_terms_hold(&terms, LABELS, "n") != rows[i].holds)
+            fail_msg("%s", rows[i].text);
+        label_terms_done(&terms);
+    }
+    memset(word, 'a', sizeof(word) - 1);
+    word[sizeof(word) - 1] = '\0';
+    assert_int_equal(label_selector_parse(word, &terms), -EINVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_labels_as_text),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_bounds),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/api/labels.h"
+#include "kube/api/labels_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -39,6 +39,11 @@ static int add_term(struct label_terms *terms, enum label_operator operator, boo
     struct label_term *term = &list[terms->n++];
     *term = (struct label_term){operator, field, strdup(key), strdup(buf_str(values))};
     return buf_error(values) < 0 || !term->key || !term->values ? -ENOMEM : 0;
+}
+
+int label_terms_add(struct label_terms *terms, enum label_operator operator, const char * key,
+                    struct buf *values) {
+    return add_term(terms, operator, false, key, values);
 }
 
 static int read_match_labels(struct label_terms *terms, struct json labels) {

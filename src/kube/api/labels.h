@@ -41,6 +41,9 @@ struct label_terms {
  * has more than LABEL_TERMS_MAX; -ENOMEM. */
 int label_selector_read(struct json selector, struct label_terms *ret);
 
+/* Reads a selector as in a URL: "a=b,c!=d,e in (f,g),h notin (i),j,!k". Errors as above. */
+int label_selector_parse(const char *text, struct label_terms *ret);
+
 /* Without a term everything has them. */
 bool label_terms_hold(const struct label_terms *terms, const char *labels, const char *name);
 void label_terms_done(struct label_terms *terms);
