@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "scheduler/gates/waiting.h"
 #include "scheduler/state/namespace_usage.h"
 
 static void collect_verbs(const struct scheduler *s, struct scheduler_samples *ret) {
@@ -135,15 +136,11 @@ static const char *reason_of(const struct state_pod *pod) {
     return pod->requeue.reason ? pod->requeue.reason : "not-tried";
 }
 
-static bool waits(const struct state_pod *pod) {
-    return pod->shown && (pod->stage == POD_PENDING || pod->stage == POD_ASSUMED);
-}
-
 static int collect_waiting(struct scheduler *s, struct scheduler_samples *ret) {
     struct tally *all = NULL;
     int r = 0;
     for (const struct state_pod *pod = s->state->open; pod && r == 0; pod = pod->open_next)
-        if (waits(pod))
+        if (pod_waits(pod))
             r = tally_add(&all, pod->space, reason_of(pod), 1, (struct place_amount){0});
     if (r == 0)
         r = tally_take(all, &ret->waiting, &ret->sets[SAMPLES_waiting]);
@@ -153,15 +150,9 @@ static int collect_waiting(struct scheduler *s, struct scheduler_samples *ret) {
 
 static void collect_wanted(struct scheduler *s, struct scheduler_sample *ret) {
     ret->wanted_cards = 0;
-    for (const struct state_pod *pod = s->state->open; pod; pod = pod->open_next) {
-        if (!waits(pod) || pod->problem != REQUEST_OK)
-            continue;
-        const struct quota_use use = quotas_use_of(&s->govern.quotas, pod, scheduler_now(s));
-        const uint64_t card = s->govern.quotas.least.memory;
-        double core = (double) use.of[QUOTA_CORE] / CORE_PER_CARD;
-        double memory = card > 0 ? (double) use.of[QUOTA_MEMORY] / (double) card : 0;
-        ret->wanted_cards += core > memory ? core : memory;
-    }
+    for (const struct state_pod *pod = s->state->open; pod; pod = pod->open_next)
+        if (pod_waits(pod))
+            ret->wanted_cards += pod_wanted_cards(&s->govern.quotas, pod, scheduler_now(s));
 }
 
 /* The dialect of the request of a container; DIALECT_COUNT: the pod has no such request. */
