@@ -19,6 +19,7 @@
 static struct scheduler_options arg = {
     .listen = "127.0.0.1:9401",
     .name_space = "aliquot-system",
+    .agent_token = "/var/run/secrets/elasticgpu.io/agent/token",
     .routes = scheduler_routes,
     .metrics_routes = scheduler_metrics_routes,
 };
@@ -37,6 +38,13 @@ static const struct opt options[] = {
      opt_string, &arg.metrics_listen},
     {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
      opt_string, &arg.webhook_listen},
+    {"metrics-api-listen", 0, "ADDRESS:PORT",
+     "serve custom.metrics.k8s.io and external.metrics.k8s.io to the API server here (not at all)",
+     opt_string, &arg.metrics_api_listen},
+    {"agent-token-file", 0, "FILE",
+     "token that the agents are asked for figures with, where the file exists "
+     "(/var/run/secrets/elasticgpu.io/agent/token)",
+     opt_string, &arg.agent_token},
     {"kube-scheduler-config", 0, "FILE",
      "the configuration of the kube-scheduler in this pod: the webhook gives pods the name of its "
      "first profile, and those that name another scheduler get an Event (no such kube-scheduler)",

@@ -35,7 +35,9 @@ struct server {
     unsigned version, conflicts;
     struct buf parts[4]; /* base64 */
     char *bundles[2];
-    unsigned writes, patches;
+    char *api_bundles[2];    /* of the APIServices */
+    const char *services[2]; /* that they name; NULL: there is no such APIService */
+    unsigned writes, patches, api_patches;
     struct json_parser *parser;
 };
 
@@ -108,6 +110,24 @@ static int configuration_request(struct server *s, size_t which, const char *met
     return 200;
 }
 
+static int api_service_request(struct server *s, size_t which, const char *method, struct json body,
+                               struct buf *out) {
+    if (!s->services[which])
+        return 404;
+    if (strcmp(method, "GET") == 0) {
+        buf_printf(out,
+                   "{\"metadata\":{\"resourceVersion\":\"7\"},\"spec\":{\"service\":{\"name\":"
+                   "\"%s\",\"namespace\":\"aliquot-system\"},\"caBundle\":\"%s\"}}",
+                   s->services[which], s->api_bundles[which] ? s->api_bundles[which] : "");
+        return 200;
+    }
+    assert_string_equal(json_string(JSON_PATH(body, "metadata", "resourceVersion")), "7");
+    free(s->api_bundles[which]);
+    s->api_bundles[which] = strdup(json_string(JSON_PATH(body, "spec", "caBundle")));
+    s->api_patches++;
+    return 200;
+}
+
 /* Answers inside the call, which kube_request() does not; the webhook must stand both. */
 static int serve(void *context, const char *method, const char *path, const char *content_type,
                  const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
@@ -124,6 +144,9 @@ static int serve(void *context, const char *method, const char *path, const char
         assert_int_equal(json_open(body, size, &sent_parser, &sent, NULL), 0);
     if (strstr(path, "/secrets"))
         response.status = secret_request(s, method, sent, &answer);
+    else if (strstr(path, "/apiservices/"))
+        response.status =
+            api_service_request(s, strstr(path, "external") != NULL, method, sent, &answer);
     else
         response.status =
             configuration_request(s, strstr(path, "validating") != NULL, method, sent, &answer);
@@ -133,15 +156,29 @@ static int serve(void *context, const char *method, const char *path, const char
     return 0;
 }
 
-static int setup(void **state) {
+static int begin(void **state, const struct webhook_options *options) {
     struct server *s = calloc(1, sizeof(*s));
     const struct api api = {serve, s};
     assert_int_equal(uv_loop_init(&s->loop), 0);
-    assert_int_equal(
-        webhook_start(&s->webhook, &s->loop, &api, "127.0.0.1:0", "aliquot-system", NULL), 0);
+    assert_int_equal(webhook_start(&s->webhook, &s->loop, &api, options), 0);
     s->webhook.now = test_clock;
     *state = s;
     return 0;
+}
+
+static int setup(void **state) {
+    const struct webhook_options options = {.listen = "127.0.0.1:0",
+                                            .name_space = "aliquot-system"};
+    return begin(state, &options);
+}
+
+static const struct http_route no_routes[] = {HTTP_ROUTE_END};
+
+/* Without a webhook. */
+static int setup_apis(void **state) {
+    const struct webhook_options options = {
+        .api_listen = "127.0.0.1:0", .routes = no_routes, .name_space = "aliquot-system"};
+    return begin(state, &options);
 }
 
 static int teardown(void **state) {
@@ -154,6 +191,8 @@ static int teardown(void **state) {
         buf_done(&s->parts[i]);
     free(s->bundles[0]);
     free(s->bundles[1]);
+    free(s->api_bundles[0]);
+    free(s->api_bundles[1]);
     free(s);
     return 0;
 }
@@ -240,6 +279,32 @@ static void test_renewal(void **state) {
     free(first);
 }
 
+/* An APIService of ours is kept right, one that is absent or of another product is left alone. */
+static void test_api_services(void **state) {
+    struct server *s = *state;
+    s->services[1] = METRICS_API_SERVICE;
+    look(s);
+    assert_null(s->webhook.server);
+    assert_non_null(s->webhook.api_server);
+    assert_int_equal(s->patches, 0);
+    assert_int_equal(s->api_patches, 1);
+    s->services[0] = "keda-operator-metrics-apiserver";
+    look(s);
+    assert_int_equal(s->api_patches, 1);
+    assert_true(s->webhook.foreign[2]);
+    s->services[0] = METRICS_API_SERVICE; /* the other product has been removed */
+    look(s);
+    assert_int_equal(s->api_patches, 2);
+    assert_false(s->webhook.foreign[2]);
+    assert_string_equal(s->api_bundles[0], s->api_bundles[1]);
+    look(s);
+    assert_int_equal(s->api_patches, 2);
+    free(s->api_bundles[0]); /* kubectl replace */
+    s->api_bundles[0] = NULL;
+    look(s);
+    assert_string_equal(s->api_bundles[0], s->api_bundles[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_from_nothing, setup, teardown),
@@ -247,6 +312,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_another_replica_is_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_api_server_is_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renewal, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_api_services, setup_apis, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

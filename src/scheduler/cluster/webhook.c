@@ -18,8 +18,10 @@
 #define REQUEST_TIMEOUT_MS 10000
 #define REVIEW_MAX ((size_t) 8 << 20) /* two versions of a pod; etcd takes 1.5 MB of each */
 #define BODY_MAX (CERTIFICATE_AUTHORITY_PEM_MAX * 8)
+#define API_CONNECTIONS 64 /* the API servers' */
 #define JSON_TYPE "application/json"
 #define CONFIGURATIONS "/apis/admissionregistration.k8s.io/v1/"
+#define API_SERVICES "/apis/apiregistration.k8s.io/v1/apiservices/"
 
 /* ---- the server ---- */
 
@@ -53,31 +55,42 @@ static const struct http_route routes[] = {
     HTTP_ROUTE_END,
 };
 
+static int listen_for(struct webhook *w, const struct http_options *options, const char *what,
+                      struct http_server **server, struct err *err) {
+    if (!options->listen || *server)
+        return 0;
+    int r = http_server_start(w->loop, options, server, err);
+    if (r == 0)
+        log_info("%s on %s", what, options->listen);
+    return r;
+}
+
 /* What the authority has now is what the next client is shown. */
 static int serve(struct webhook *w, struct err *err) {
     const char *cert = buf_str(&w->authority.cert), *key = buf_str(&w->authority.key);
-    const struct http_options options = {.listen = w->listen,
+    int r = w->server_cert ? server_cert_set(w->server_cert, cert, key, err)
+                           : server_cert_new(cert, key, &w->server_cert, err);
+    const struct http_options webhook = {.listen = w->options.listen,
+                                         .server_cert = w->server_cert,
                                          .share_port = true,
                                          .routes = routes,
                                          .userdata = w,
                                          .max_body = REVIEW_MAX};
-    struct http_options https = options;
-    if (w->server_cert)
-        return server_cert_set(w->server_cert, cert, key, err);
-    int r = server_cert_new(cert, key, &w->server_cert, err);
-    if (r < 0)
-        return r;
-    https.server_cert = w->server_cert;
-    r = http_server_start(w->loop, &https, &w->server, err);
-    if (r < 0) {
-        w->server_cert = server_cert_free(w->server_cert);
-        return r;
-    }
-    log_info("the admission webhook listens on %s", w->listen);
-    return 0;
+    const struct http_options apis = {.listen = w->options.api_listen,
+                                      .server_cert = w->server_cert,
+                                      .client_certs = true,
+                                      .share_port = true,
+                                      .routes = w->options.routes,
+                                      .userdata = w->options.userdata,
+                                      .max_connections = API_CONNECTIONS};
+    if (r == 0)
+        r = listen_for(w, &webhook, "the admission webhook listens", &w->server, err);
+    if (r == 0)
+        r = listen_for(w, &apis, "the metrics APIs are served", &w->api_server, err);
+    return r;
 }
 
-/* ---- a round: Secret, then each configuration ---- */
+/* ---- a round: Secret, then each place of the bundle ---- */
 
 static void end_round(struct webhook *w, uint64_t after_ms) {
     w->next_ms = uv_now(w->loop) + after_ms;
@@ -85,7 +98,7 @@ static void end_round(struct webhook *w, uint64_t after_ms) {
 
 static void fail(struct webhook *w, const char *what, const char *why) {
     if (!w->failing)
-        log_warn("admission webhook: %s: %s; trying again", what, why);
+        log_warn("what the API server calls: %s: %s; trying again", what, why);
     w->failing = true;
     end_round(w, WEBHOOK_RETRY_MS);
 }
@@ -99,34 +112,99 @@ static void request(struct webhook *w, const char *method, const char *path, con
 }
 
 static const char *secret_path(const struct webhook *w, const char *name, char path[static 512]) {
-    (void) snprintf(path, 512, "/api/v1/namespaces/%s/secrets%s", w->name_space, name);
+    (void) snprintf(path, 512, "/api/v1/namespaces/%s/secrets%s", w->options.name_space, name);
     return path;
 }
 
-/* -- the configurations -- */
+/* -- where the bundle is written -- */
 
-static const char *const configurations[] = {
-    CONFIGURATIONS "mutatingwebhookconfigurations/" WEBHOOK_CONFIGURATION,
-    CONFIGURATIONS "validatingwebhookconfigurations/" WEBHOOK_CONFIGURATION,
+enum bundle_state {
+    BUNDLE_GOOD,
+    BUNDLE_STALE,
+    BUNDLE_FOREIGN, /* the object is another product's */
 };
-#define CONFIGURATIONS_COUNT (sizeof(configurations) / sizeof(configurations[0]))
 
-static void next_configuration(struct webhook *w);
+struct place {
+    const char *path;
+    const char *patch; /* media type */
+    bool api;          /* of the metrics APIs, and may be absent; else of the webhook */
+    enum bundle_state (*look)(const struct webhook *w, struct json object, const char *bundle);
+    void (*put)(struct json object, const char *bundle, struct json_writer *out);
+};
 
-static void configuration_is_done(struct webhook *w) {
-    w->step++;
-    next_configuration(w);
+static enum bundle_state look_at_webhooks(const struct webhook *w, struct json object,
+                                          const char *bundle) {
+    struct json_iter it = json_iter(json_get(object, "webhooks"));
+    struct json webhook;
+    (void) w;
+    while (json_next(&it, NULL, &webhook))
+        if (!json_is_string(JSON_PATH(webhook, "clientConfig", "caBundle"), bundle))
+            return BUNDLE_STALE;
+    return BUNDLE_GOOD;
 }
 
-static void on_configuration_written(const struct kube_response *response, void *userdata) {
+static void put_webhooks(struct json object, const char *bundle, struct json_writer *out) {
+    struct json_iter it = json_iter(json_get(object, "webhooks"));
+    struct json webhook;
+    json_array_begin(out, "webhooks");
+    while (json_next(&it, NULL, &webhook)) {
+        json_object_begin(out, NULL);
+        json_put_string(out, "name", json_string(json_get(webhook, "name")));
+        json_object_begin(out, "clientConfig");
+        json_put_string(out, "caBundle", bundle);
+        json_object_end(out);
+        json_object_end(out);
+    }
+    json_array_end(out);
+}
+
+static enum bundle_state look_at_api_service(const struct webhook *w, struct json object,
+                                             const char *bundle) {
+    struct json service = JSON_PATH(object, "spec", "service");
+    if (!json_is_string(json_get(service, "name"), METRICS_API_SERVICE) ||
+        !json_is_string(json_get(service, "namespace"), w->options.name_space))
+        return BUNDLE_FOREIGN;
+    return json_is_string(JSON_PATH(object, "spec", "caBundle"), bundle) ? BUNDLE_GOOD
+                                                                         : BUNDLE_STALE;
+}
+
+/* With the version that was looked at: meanwhile it may have become another product's. */
+static void put_api_service(struct json object, const char *bundle, struct json_writer *out) {
+    json_object_begin(out, "metadata");
+    json_put_string(out, "resourceVersion",
+                    json_string(JSON_PATH(object, "metadata", "resourceVersion")));
+    json_object_end(out);
+    json_object_begin(out, "spec");
+    json_put_string(out, "caBundle", bundle);
+    json_object_end(out);
+}
+
+static const struct place places[WEBHOOK_PLACES] = {
+    {CONFIGURATIONS "mutatingwebhookconfigurations/" WEBHOOK_CONFIGURATION, KUBE_STRATEGIC_PATCH,
+     false, look_at_webhooks, put_webhooks},
+    {CONFIGURATIONS "validatingwebhookconfigurations/" WEBHOOK_CONFIGURATION, KUBE_STRATEGIC_PATCH,
+     false, look_at_webhooks, put_webhooks},
+    {API_SERVICES "v1beta2.custom.metrics.k8s.io", KUBE_MERGE_PATCH, true, look_at_api_service,
+     put_api_service},
+    {API_SERVICES "v1beta1.external.metrics.k8s.io", KUBE_MERGE_PATCH, true, look_at_api_service,
+     put_api_service},
+};
+
+static void next_place(struct webhook *w);
+
+static void place_is_done(struct webhook *w) {
+    w->step++;
+    next_place(w);
+}
+
+static void on_place_written(const struct kube_response *response, void *userdata) {
     struct webhook *w = userdata;
     if (response->status < 200 || response->status >= 300) {
-        fail(w, configurations[w->step], response->text);
+        fail(w, places[w->step].path, response->text);
         return;
     }
-    log_info("admission webhook: the API server is told whom to trust (%s)",
-             configurations[w->step]);
-    configuration_is_done(w);
+    log_info("the API server is told whom to trust (%s)", places[w->step].path);
+    place_is_done(w);
 }
 
 /* The bundle as in a configuration: base64. */
@@ -136,60 +214,67 @@ static int encode_bundle(const struct webhook *w, gnutls_datum_t *ret) {
     return gnutls_base64_encode2(&pem, ret);
 }
 
-static bool has_bundle(struct json webhooks, const char *bundle) {
-    struct json_iter it = json_iter(webhooks);
-    struct json webhook;
-    while (json_next(&it, NULL, &webhook)) {
-        const char *there = json_string(JSON_PATH(webhook, "clientConfig", "caBundle"));
-        if (!there || strcmp(there, bundle) != 0)
-            return false;
-    }
-    return true;
-}
-
-static void write_configuration(struct webhook *w, struct json webhooks, const char *bundle) {
+static void write_place(struct webhook *w, struct json object, const char *bundle) {
+    const struct place *place = &places[w->step];
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer out = {.out = &body};
-    struct json_iter it = json_iter(webhooks);
-    struct json webhook;
     json_object_begin(&out, NULL);
-    json_array_begin(&out, "webhooks");
-    while (json_next(&it, NULL, &webhook)) {
-        json_object_begin(&out, NULL);
-        json_put_string(&out, "name", json_string(json_get(webhook, "name")));
-        json_object_begin(&out, "clientConfig");
-        json_put_string(&out, "caBundle", bundle);
-        json_object_end(&out);
-        json_object_end(&out);
-    }
-    json_array_end(&out);
+    place->put(object, bundle, &out);
     json_object_end(&out);
-    request(w, "PATCH", configurations[w->step], KUBE_STRATEGIC_PATCH, &body,
-            on_configuration_written);
+    request(w, "PATCH", place->path, place->patch, &body, on_place_written);
 }
 
-static void on_configuration(const struct kube_response *response, void *userdata) {
+static void leave_foreign(struct webhook *w, struct json object) {
+    struct json service = JSON_PATH(object, "spec", "service");
+    if (!w->foreign[w->step])
+        log_warn("%s is of Service %s/%s: Aliquot stays away from it, and its metrics are not to "
+                 "be had by this API (docs/autoscaling.md)",
+                 places[w->step].path, json_string_or(json_get(service, "namespace"), "-"),
+                 json_string_or(json_get(service, "name"), "-"));
+    w->foreign[w->step] = true;
+}
+
+static void on_place(const struct kube_response *response, void *userdata) {
     struct webhook *w = userdata;
-    struct json webhooks = json_get(response->body, "webhooks");
+    const struct place *place = &places[w->step];
     gnutls_datum_t bundle = {0};
-    if (response->status != 200)
-        fail(w, configurations[w->step], response->text);
-    else if (encode_bundle(w, &bundle) < 0)
+    if (response->status == 404 && place->api) {
+        place_is_done(w);
+        return;
+    }
+    if (response->status != 200) {
+        fail(w, place->path, response->text);
+        return;
+    }
+    if (encode_bundle(w, &bundle) < 0) {
         fail(w, "cannot write the bundle", "out of memory");
-    else if (has_bundle(webhooks, (const char *) bundle.data))
-        configuration_is_done(w);
+        return;
+    }
+    enum bundle_state state = place->look(w, response->body, (const char *) bundle.data);
+    if (state == BUNDLE_FOREIGN)
+        leave_foreign(w, response->body);
     else
-        write_configuration(w, webhooks, (const char *) bundle.data);
+        w->foreign[w->step] = false;
+    if (state == BUNDLE_STALE)
+        write_place(w, response->body, (const char *) bundle.data);
+    else
+        place_is_done(w);
     gnutls_free(bundle.data);
 }
 
-static void next_configuration(struct webhook *w) {
-    if (w->step < CONFIGURATIONS_COUNT) {
-        request(w, "GET", configurations[w->step], NULL, NULL, on_configuration);
+static bool is_wanted(const struct webhook *w, const struct place *place) {
+    return place->api ? w->options.api_listen != NULL : w->options.listen != NULL;
+}
+
+static void next_place(struct webhook *w) {
+    while (w->step < WEBHOOK_PLACES && !is_wanted(w, &places[w->step]))
+        w->step++;
+    if (w->step < WEBHOOK_PLACES) {
+        request(w, "GET", places[w->step].path, NULL, NULL, on_place);
         return;
     }
     if (w->failing)
-        log_info("the admission webhook is in order");
+        log_info("what the API server calls is in order");
     w->failing = false;
     end_round(w, WEBHOOK_CHECK_MS);
 }
@@ -218,7 +303,7 @@ static void have_authority(struct webhook *w) {
         return;
     }
     w->step = 0;
-    next_configuration(w);
+    next_place(w);
 }
 
 static void on_secret_written(const struct kube_response *response, void *userdata) {
@@ -276,12 +361,14 @@ static void read_secret(struct webhook *w, struct json data) {
 static void on_secret(const struct kube_response *response, void *userdata) {
     struct webhook *w = userdata;
     const char *version = json_string(JSON_PATH(response->body, "metadata", "resourceVersion"));
-    const char *const names[] = {w->names[0], w->names[1], w->names[2], NULL};
+    const char *names[WEBHOOK_NAMES + 1] = {NULL};
     struct err err;
     if (response->status != 200 && response->status != 404) {
         fail(w, "cannot read Secret " WEBHOOK_SECRET, response->text);
         return;
     }
+    for (size_t i = 0; i < WEBHOOK_NAMES && w->names[i][0]; i++)
+        names[i] = w->names[i];
     read_secret(w, response->status == 200 ? json_get(response->body, "data") : (struct json){0});
     int r = certificate_authority_renew(&w->authority, names, w->now(), &err);
     if (r < 0)
@@ -303,22 +390,28 @@ static int64_t wall_clock(void) {
     return (int64_t) time(NULL);
 }
 
-int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api, const char *listen,
-                  const char *name_space, const char *scheduler) {
+/* The names by which the API server calls the Service. */
+static void name_service(struct webhook *w, size_t first, const char *service) {
+    static const char *const endings[] = {".svc", "", ".svc.cluster.local"};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        (void) snprintf(w->names[first + i], sizeof(w->names[0]), "%s.%s%s", service,
+                        w->options.name_space, endings[i]);
+}
+
+int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api,
+                  const struct webhook_options *options) {
     *w = (struct webhook){.loop = loop,
                           .api = *api,
-                          .listen = listen,
-                          .name_space = name_space,
+                          .options = *options,
                           .now = wall_clock,
-                          .admission = admission_new(name_space)};
+                          .admission = admission_new(options->name_space)};
     certificate_authority_init(&w->authority);
-    (void) snprintf(w->names[0], sizeof(w->names[0]), "%s.%s.svc", WEBHOOK_SECRET, name_space);
-    (void) snprintf(w->names[1], sizeof(w->names[1]), "%s.%s", WEBHOOK_SECRET, name_space);
-    (void) snprintf(w->names[2], sizeof(w->names[2]), "%s.%s.svc.cluster.local", WEBHOOK_SECRET,
-                    name_space);
+    name_service(w, 0, WEBHOOK_SECRET);
+    if (options->api_listen)
+        name_service(w, WEBHOOK_NAMES / 2, METRICS_API_SERVICE);
     if (!w->admission)
         return -ENOMEM;
-    admission_place_by(w->admission, scheduler);
+    admission_place_by(w->admission, options->scheduler);
     return 0;
 }
 
@@ -331,7 +424,8 @@ void webhook_tick(struct webhook *w, uint64_t now_ms) {
 
 void webhook_stop(struct webhook *w) {
     http_server_close(w->server);
-    w->server = NULL;
+    http_server_close(w->api_server);
+    w->server = w->api_server = NULL;
 }
 
 void webhook_done(struct webhook *w) {

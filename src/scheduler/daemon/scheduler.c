@@ -14,13 +14,16 @@
 #include "scheduler/cluster/keys.h"
 #include "scheduler/daemon/claims_watch.h"
 #include "scheduler/daemon/foreign_pods.h"
+#include "scheduler/daemon/metrics_apis.h"
 #include "scheduler/daemon/mig_claims.h"
 #include "scheduler/daemon/mig_watch.h"
 #include "scheduler/daemon/stand_back.h"
 #include "scheduler/daemon/watch_kinds.h"
+#include "scheduler/metrics_api/metrics_api.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000
+#define DRAIN_MS 3000
 #define METRICS_CONNECTIONS 32
 #define EVENT_OBJECTS_MAX 16384
 #define BEAT_MS 200
@@ -377,9 +380,19 @@ static void on_tick(uv_timer_t *timer) {
     requeue_run(&s->requeue, scheduler_now(s));
 }
 
+static void on_drained(uv_timer_t *timer) {
+    const struct scheduler *s = timer->data;
+    uv_stop(s->loop);
+}
+
+/* The API server sends requests here until the Services' endpoints are without this replica, and
+ * does not ask another one where a connection is refused. */
 static void on_released(void *userdata) {
     struct scheduler *s = userdata;
-    uv_stop(s->loop);
+    if (s->metrics_apis)
+        uv_timer_start(&s->drain, on_drained, DRAIN_MS, 0);
+    else
+        uv_stop(s->loop);
 }
 
 static void on_signal(uv_signal_t *signal, int number) {
@@ -390,6 +403,7 @@ static void on_signal(uv_signal_t *signal, int number) {
         return;
     }
     s->stopping = true;
+    mark_health(s);
     lease_release(&s->lease, on_released);
 }
 
@@ -399,9 +413,10 @@ static void start_timers(struct scheduler *s) {
     (void) uv_timer_init(loop, &s->tick);
     (void) uv_timer_init(loop, &s->project);
     (void) uv_timer_init(loop, &s->retry_keys);
+    (void) uv_timer_init(loop, &s->drain);
     (void) uv_signal_init(loop, &s->on_term);
     (void) uv_signal_init(loop, &s->on_int);
-    s->beat.data = s->tick.data = s->project.data = s->retry_keys.data = s;
+    s->beat.data = s->tick.data = s->project.data = s->retry_keys.data = s->drain.data = s;
     s->on_term.data = s->on_int.data = s;
     uv_timer_start(&s->beat, on_beat, BEAT_MS, BEAT_MS);
     uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
@@ -519,12 +534,24 @@ static int connect_api(struct scheduler *s, struct err *err) {
     return r;
 }
 
-static int start_webhook(struct scheduler *s, struct err *err) {
+/* All that the API server calls. */
+static int start_called(struct scheduler *s, struct err *err) {
     const struct api api = {request, s};
-    const char *listen = s->options.webhook_listen;
-    const char *scheduler = s->profiles.n > 0 ? s->profiles.names[0] : NULL;
-    if (listen &&
-        webhook_start(&s->webhook, s->loop, &api, listen, s->options.name_space, scheduler) < 0)
+    struct webhook_options options = {
+        .name_space = s->options.name_space,
+        .listen = s->options.webhook_listen,
+        .scheduler = s->profiles.n > 0 ? s->profiles.names[0] : NULL,
+        .api_listen = s->options.metrics_api_listen,
+        .routes = metrics_api_routes,
+    };
+    if (options.api_listen) {
+        int r = metrics_apis_start(s, &s->metrics_apis, err);
+        if (r < 0)
+            return r;
+        options.userdata = metrics_apis_userdata(s->metrics_apis);
+    }
+    if ((options.listen || options.api_listen) &&
+        webhook_start(&s->webhook, s->loop, &api, &options) < 0)
         return err_errno(err, ENOMEM, "cannot start the admission webhook");
     return 0;
 }
@@ -538,7 +565,7 @@ int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler
     if (r == 0)
         r = connect_api(s, err);
     if (r == 0)
-        r = start_webhook(s, err);
+        r = start_called(s, err);
     if (r == 0)
         r = listen_if_free(s, err);
     if (r < 0)
@@ -556,6 +583,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 
 void scheduler_done(struct scheduler *s) {
     watch_stop(s);
+    metrics_apis_stop(s->metrics_apis);
     http_server_close(s->http);
     http_server_close(s->metrics_http);
     webhook_stop(&s->webhook);
@@ -564,12 +592,14 @@ void scheduler_done(struct scheduler *s) {
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
     uv_handle_t *own[] = {(uv_handle_t *) &s->beat,    (uv_handle_t *) &s->tick,
                           (uv_handle_t *) &s->project, (uv_handle_t *) &s->retry_keys,
-                          (uv_handle_t *) &s->on_term, (uv_handle_t *) &s->on_int};
+                          (uv_handle_t *) &s->drain,   (uv_handle_t *) &s->on_term,
+                          (uv_handle_t *) &s->on_int};
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (own[i]->loop)
             close_handle(own[i], NULL);
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
     webhook_done(&s->webhook);
+    metrics_apis_done(take_ptr(s->metrics_apis));
     extender_done(&s->extender);
     binder_done(&s->binder);
     evictor_done(&s->evictor);

@@ -30,6 +30,7 @@
 #include "wire/prom.h"
 
 struct err;
+struct metrics_apis;
 struct mig_orders;
 
 enum verb { VERB_FILTER, VERB_PRIORITIZE, VERB_BIND, VERB_PREEMPT, VERBS };
@@ -44,6 +45,8 @@ struct scheduler_options {
     const char *tls_cert, *tls_key;
     const char *metrics_listen;                    /* NULL: only at `listen` */
     const char *webhook_listen;                    /* NULL: no admission webhook */
+    const char *metrics_api_listen;                /* NULL: no metrics APIs */
+    const char *agent_token;                       /* file with a token for the agents, or NULL */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
@@ -76,7 +79,8 @@ struct scheduler {
     struct gpu_status gpu_status;
     struct requeue requeue;
     struct workload_store workload;
-    struct webhook webhook; /* all zero where none is wanted */
+    struct webhook webhook; /* all zero where neither it nor the metrics APIs are wanted */
+    struct metrics_apis *metrics_apis; /* NULL: not wanted */
     struct lease lease;
     struct profiles profiles; /* of the kube-scheduler in this pod; n == 0: there is none */
     struct version_skew skew; /* of the same */
@@ -103,6 +107,7 @@ struct scheduler {
     uv_timer_t tick;          /* once a second: audit, repair */
     uv_timer_t project;       /* soon after a change */
     uv_timer_t retry_keys;
+    uv_timer_t drain; /* the time between leaving the Services and the end */
     uv_signal_t on_term, on_int;
     bool watches_stale;                  /* one is broken, which was logged */
     bool health_fails;                   /* which was logged */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/daemon/metrics_apis.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "scheduler/daemon/scheduler.h"
+#include "scheduler/metrics_api/metrics_api.h"
+
+#define AGENT_PODS "labelSelector=app.kubernetes.io%2Fname%3Daliquot-agent"
+#define AUTHENTICATION "/api/v1/namespaces/kube-system/configmaps"
+#define AUTHENTICATION_ONE "fieldSelector=metadata.name%3Dextension-apiserver-authentication"
+
+struct metrics_apis {
+    struct metrics_api *api;
+    struct agents *agents;
+    struct kube_reflector *pods, *authentication;
+};
+
+/* ---- the agents' pods ---- */
+
+static void on_pods_begin(void *userdata) {
+    const struct metrics_apis *m = userdata;
+    agents_sync_begin(m->agents);
+}
+
+static void on_pods_end(void *userdata) {
+    const struct metrics_apis *m = userdata;
+    agents_sync_end(m->agents);
+}
+
+static void on_pod(enum kube_event event, struct json object, void *userdata) {
+    const struct metrics_apis *m = userdata;
+    const char *uid = json_string(JSON_PATH(object, "metadata", "uid"));
+    const char *node = json_string(JSON_PATH(object, "spec", "nodeName"));
+    const char *address = json_string_or(JSON_PATH(object, "status", "podIP"), "");
+    if (uid && event == KUBE_DELETED)
+        agents_gone(m->agents, uid);
+    else if (uid && node && agents_see(m->agents, uid, node, address) < 0)
+        log_warn("the agent of node %s is not asked for figures: there are too many, or memory is "
+                 "short",
+                 node);
+}
+
+static void on_pods_trouble(const char *text, unsigned retry_ms, void *userdata) {
+    (void) userdata;
+    log_warn("metrics API: the agents' pods: %s; trying again in %u ms", text, retry_ms);
+}
+
+/* ---- how the API server shows itself ---- */
+
+static void on_authentication(enum kube_event event, struct json object, void *userdata) {
+    const struct metrics_apis *m = userdata;
+    metrics_api_trust(m->api, event == KUBE_DELETED ? (struct json){0} : json_get(object, "data"));
+}
+
+static void on_authentication_trouble(const char *text, unsigned retry_ms, void *userdata) {
+    (void) userdata;
+    log_warn("metrics API: ConfigMap kube-system/extension-apiserver-authentication: %s; trying "
+             "again in %u ms",
+             text, retry_ms);
+}
+
+/* ---- life ---- */
+
+static bool is_ready(void *userdata) {
+    return scheduler_is_ready(userdata);
+}
+
+static int watch_all(struct scheduler *s, struct metrics_apis *m, struct err *err) {
+    static const struct kube_reflector_handlers pods = {on_pods_begin, on_pod, on_pods_end,
+                                                        on_pods_trouble};
+    static const struct kube_reflector_handlers authentication = {
+        .on_object = on_authentication, .on_trouble = on_authentication_trouble};
+    char path[512];
+    const struct kube_reflector_options of_pods = {.path = path, .query = AGENT_PODS};
+    const struct kube_reflector_options of_authentication = {.path = AUTHENTICATION,
+                                                             .query = AUTHENTICATION_ONE};
+    (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods", s->options.name_space);
+    int r = kube_reflector_start(s->client, &of_pods, &pods, m, &m->pods, err);
+    return r < 0 ? r
+                 : kube_reflector_start(s->client, &of_authentication, &authentication, m,
+                                        &m->authentication, err);
+}
+
+int metrics_apis_start(struct scheduler *s, struct metrics_apis **ret, struct err *err) {
+    const struct agents_options of_agents = {
+        .loop = s->loop, .port = AGENTS_PORT, .token_file = s->options.agent_token};
+    struct metrics_apis *m = calloc(1, sizeof(*m));
+    if (!m)
+        return err_errno(err, ENOMEM, "cannot start the metrics APIs");
+    *ret = m;
+    m->agents = agents_new(&of_agents);
+    const struct metrics_api_options options = {.api = s->requeue.api,
+                                                .state = s->state,
+                                                .quotas = &s->govern.quotas,
+                                                .agents = m->agents,
+                                                .ready = is_ready,
+                                                .userdata = s};
+    m->api = m->agents ? metrics_api_new(&options) : NULL;
+    if (!m->api)
+        return err_errno(err, ENOMEM, "cannot start the metrics APIs");
+    return watch_all(s, m, err);
+}
+
+void *metrics_apis_userdata(struct metrics_apis *m) {
+    return m->api;
+}
+
+void metrics_apis_stop(struct metrics_apis *m) {
+    if (!m)
+        return;
+    if (m->pods)
+        kube_reflector_stop(m->pods);
+    if (m->authentication)
+        kube_reflector_stop(m->authentication);
+    agents_close(take_ptr(m->agents));
+}
+
+void metrics_apis_done(struct metrics_apis *m) {
+    if (!m)
+        return;
+    m->api = metrics_api_free(m->api);
+    free(m);
+}
