@@ -4,6 +4,7 @@ its effect, and what is no value is refused by name."""
 
 import functools
 import json
+import os
 import pathlib
 import pickle
 import re
@@ -132,6 +133,14 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
     check_equal(render, programs, TOP / "deploy" / row[0], TOP / "deploy/base", row)
 
 
+@pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
+def test_with_the_component_of_the_metrics_apis(row, programs, render, tmp_path):
+    place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
+    (tmp_path / "kustomization.yaml").write_text(
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/metrics-api]\n")
+    check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", "scheduler.metricsApi.enabled=true")
+
+
 @pytest.mark.parametrize("names", [*PROJECTS, ",".join(PROJECTS), "nvidia.com/mig-1g.10gb"])
 def test_dialects_are_left_as_scripts_manifests_leaves_them(names, programs, render, tmp_path):
     subprocess.run([TOP / "scripts/manifests", "--served-elsewhere", names, tmp_path], check=True)
@@ -192,6 +201,10 @@ def test_older_versions_are_refused(helm):
     ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
     ("scheduler.mode=own,admission.mode=webhook,webhook.port=8443,scheduler.kubeScheduler.port=8443",
      "webhook.port and scheduler.kubeScheduler.port are of the same pod"),
+    ("scheduler.metricsApi.port=9403", "/scheduler/metricsApi/port"),
+    ("scheduler.metricsApi.enabled=true,scheduler.replicas=1", "no namespace of the cluster can be deleted: set scheduler.replicas to 2"),
+    ("scheduler.metricsApi.enabled=true,scheduler.metricsApi.port=9500,scheduler.metricsPort=9500",
+     "scheduler.metricsApi.port is the port of another server"),
     ("admission.mode=webhook,webhook.port=9500,scheduler.metricsPort=9500", "scheduler.metricsPort is the port of another server"),
     ("scheduler.mode=own,scheduler.kubeScheduler.port=9500,scheduler.metricsPort=9500", "scheduler.metricsPort is the port of another server"),
     ("scheduler.metricsPort=9401", "/scheduler/metricsPort"), ("monitoring.rules=true", "rules"),
@@ -441,6 +454,13 @@ EFFECTS = {
     "scheduler.priorityClassName": ("mine", in_scheduler(POD + "priorityClassName", "mine")),
     "scheduler.podAnnotations": ({"team": "a"}, in_scheduler("spec.template.metadata.annotations.team", "a")),
     "scheduler.updateStrategy": ({"type": "Recreate"}, in_scheduler("spec.strategy", {"type": "Recreate"})),
+    "scheduler.metricsApi.enabled": (True, {
+        SCHEDULER: (OPTIONS, option("--metrics-api-listen=:9404")), "APIService v1beta2.custom.metrics.k8s.io": (
+            "spec.service.name", "aliquot-metrics-api"), MORE: None}),
+    "scheduler.metricsApi.custom": (False, {"APIService v1beta2.custom.metrics.k8s.io": None}),
+    "scheduler.metricsApi.external": (False, {"APIService v1beta1.external.metrics.k8s.io": None}),
+    "scheduler.metricsApi.port": (9500, {SCHEDULER: (OPTIONS, option("--metrics-api-listen=:9500")), "Service aliquot-metrics-api": (
+        "spec.ports.0.targetPort", 9500)}),
     "scheduler.metricsPort": (9500, in_scheduler(OPTIONS, option("--metrics-listen=:9500"))),
     "scheduler.extraArgs": (["--placement-policy=esc"], in_scheduler(OPTIONS, option("--placement-policy=esc"))),
     "monitoring.podMonitor": (True, {f"PodMonitor aliquot-{part}": ("spec.podMetricsEndpoints.0.honorLabels", True)
@@ -461,7 +481,9 @@ EFFECTS = {
 OTHERWISE = {"crds.keep": False, "uninstall.check": False, "uninstall.clean": False}
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
-BESIDES = {"webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
+SERVED = {"scheduler.metricsApi.enabled": True}
+BESIDES = {"scheduler.metricsApi.custom": SERVED, "scheduler.metricsApi.external": SERVED, "scheduler.metricsApi.port": SERVED,
+           "webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
            "monitoring.labels": {"monitoring.podMonitor": True, "monitoring.prometheusRule": True},
            **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}
 

@@ -25,6 +25,7 @@ SECRET = "get secrets aliquot-signing -n aliquot-system"
 PUBLIC_KEY = "get configmaps aliquot-signing -n aliquot-system -o json"
 WEBHOOK = "get services aliquot-webhook -n aliquot-system -o json"
 NODES = "get nodes -o json"
+APIS = "get apiservices -o json"
 FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s :9401"
 STATUS = "--kubeconfig=/dev/null --context= --server=http://127.0.0.1:40404 --request-timeout=15s get --raw /status"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -121,6 +122,7 @@ def well(aliquot, tmp_path):
         PUBLIC_KEY: {"data": {"public.pem": KEY + "another one"}},
         OWN_LEASES: {"items": [own_lease()]},
         EVENTS: {"items": []},
+        APIS: {"items": []},
         LEASES: {"items": [{"metadata": {"name": n}, "spec": {"renewTime": stamp(NOW - 7)}} for n in "ab"]},
         SHARE: pod(**{"elasticgpu.io/slot": "1"}),
         SCHEDULERS: {"items": [{"metadata": {"name": "s"}, "status": READY}]},
@@ -138,9 +140,33 @@ def findings(cluster, status):
 
 def test_nothing_is_wrong(well):
     found = findings(well, 0)
-    assert {level for _, level in found} == {"ok"} and len(found) == 12, found
+    assert {level for _, level in found} == {"ok"} and len(found) == 13, found
     text = well.run("doctor").stdout
     assert "ok       agents         agents that are ready: 2\n" in text
+
+
+def serving():
+    """A replica that serves the metrics APIs."""
+    one = scheduler()
+    one["spec"]["containers"][0]["args"] = ["--listen=127.0.0.1:9401", "--metrics-api-listen=:9404"]
+    return one
+
+
+def api(name, service="aliquot-metrics-api", status="True", message=""):
+    return {"metadata": {"name": name + ".metrics.k8s.io"}, "spec": {"service": {"namespace": "aliquot-system", "name": service}},
+            "status": {"conditions": [{"type": "Available", "status": status, "message": message}]}}
+
+
+def test_metrics_apis(well):
+    """Those that are served, and beside another product, of which Aliquot says nothing where it serves none."""
+    well.answers[APIS] = {"items": [api("v1beta2.custom"), api("v1beta1.external", "keda-operator-metrics-apiserver")]}
+    assert findings(well, 0)["metrics APIs", "ok"][0] == "v1beta2.custom.metrics.k8s.io is available"
+    well.answers[PODS]["items"][2] = serving()
+    text = well.run("doctor").stdout
+    assert "v1beta2.custom.metrics.k8s.io is available" in text and "is of Service aliquot-system/keda-operator-metrics-apiserver" in text
+    well.answers[APIS] = {"items": [api("v1beta1.external", "keda")]}
+    well.answers[PODS]["items"][2] = scheduler()
+    assert findings(well, 0)["metrics APIs", "ok"][0].startswith("not served")
 
 
 EVENT = {"reportingComponent": "aliquot-agent", "involvedObject": {"kind": "Node", "name": "a"},
@@ -199,6 +225,10 @@ BROKEN = [
      "set the tag of its image to v1.36.3"),
     ({PODS: {"items": [agent("a"), agent("b"), scheduler("v1.36.3")]}, OWN_LEASES: {"items": [ASKED]}}, ("scheduler", "wrong"),
      "the cluster's kube-scheduler asks aliquot-scheduler-other"),
+    ({APIS: {"items": [api("v1beta2.custom", status="False", message="connection refused")]}}, ("metrics APIs", "wrong"),
+     "v1beta2.custom.metrics.k8s.io is not available: connection refused"),
+    ({APIS: {"items": [dict(api("v1beta2.custom"), status={})]}}, ("metrics APIs", "wrong"), "its state is not known yet"),
+    ({PODS: {"items": [agent("a"), agent("b"), serving()]}}, ("metrics APIs", "wrong"), "there is no APIService"),
     ({PENDING: {"items": [share(61)]}, GPUS: {"items": [gpu("a"), gpu("b")]}}, ("placing", "wrong"), "n/p waits"),
     ({PENDING: {"items": [share(1, "a")]}}, ("placing", "wrong"), "n/p is on a node without an assignment"),
     ({PENDING: {"items": [share(1, "a", "elasticgpu.io/gpu-core")]}}, ("placing", "wrong"), "without an assignment"),

@@ -80,7 +80,31 @@ def deleted(calls):
             yield from ((namespace, words[0], name) for name in words[1:])
 
 
+def api(service, namespace="aliquot-system"):
+    return {"spec": {"service": {"namespace": namespace, "name": service}}}
+
+
+def of_api(name):
+    return f"get apiservices {name}.metrics.k8s.io -o json"
+
+
+def test_apis_go_first(cluster):
+    """While their server is away no namespace can be deleted. One of another product stays."""
+    cluster.answers |= {of_api("v1beta2.custom"): api("aliquot-metrics-api"), of_api("v1beta1.external"): api("keda")}
+    assert "apis         objects removed: " in uninstall(cluster)
+    gone = list(deleted(asked(cluster)))
+    assert gone[0] == ("", "apiservices", "v1beta2.custom.metrics.k8s.io")
+    assert not any(name == "v1beta1.external.metrics.k8s.io" for _, _, name in gone)
+
+
+def test_apis_of_another_namespace_stay(cluster):
+    cluster.answers[of_api("v1beta2.custom")] = api("aliquot-metrics-api", "gpus")
+    uninstall(cluster)
+    assert not any(kind == "apiservices" for _, kind, _ in deleted(asked(cluster)))
+
+
 def test_every_object_of_an_installation(cluster):
+    cluster.answers |= {of_api(name): api("aliquot-metrics-api") for name in ("v1beta2.custom", "v1beta1.external")}
     uninstall(cluster, "--crds=delete")
     calls = asked(cluster)
     gone = set(deleted(calls))

@@ -135,6 +135,16 @@ the kube-scheduler of the mode `own`. */}}
 {{- end -}}
 {{- end -}}
 
+{{- /* Of one API and version a cluster has one server. Takes root, value and name. */}}
+{{- define "aliquot.refuseForeignApi" -}}
+{{- $service := dig "spec" "service" (dict) (lookup "apiregistration.k8s.io/v1" "APIService" "" .name) -}}
+{{- if $service -}}
+  {{- if or (ne $service.name "aliquot-metrics-api") (ne $service.namespace .root.Release.Namespace) -}}
+    {{- fail (printf "scheduler.metricsApi.%s: APIService %s is of Service %s/%s, which would lose it: set the value to false, or remove that product" .value .name $service.namespace $service.name) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* What the API server is deleting would be taken away again, or is refused by helm without a remedy. */}}
 {{- define "aliquot.refuseWhatIsBeingDeleted" -}}
 {{- if dig "metadata" "deletionTimestamp" "" (lookup "v1" "Namespace" "" .Release.Namespace) -}}

@@ -18,17 +18,12 @@ static const struct {
     const char *name;
     void (*run)(struct doctor *d);
 } checks[] = {
-    {"API server", doctor_check_api_server},
-    {"admission", doctor_check_admission},
-    {"scheduler", doctor_check_scheduler},
-    {"placing", doctor_check_placing},
-    {"signing key", doctor_check_key},
-    {"versions", doctor_check_versions},
-    {"pods", doctor_check_pods},
-    {"agents", doctor_check_agents},
-    {"drivers", doctor_check_drivers},
-    {"nodes", doctor_check_nodes},
-    {"other plugins", doctor_check_plugins},
+    {"API server", doctor_check_api_server}, {"admission", doctor_check_admission},
+    {"scheduler", doctor_check_scheduler},   {"metrics APIs", doctor_check_metrics_apis},
+    {"placing", doctor_check_placing},       {"signing key", doctor_check_key},
+    {"versions", doctor_check_versions},     {"pods", doctor_check_pods},
+    {"agents", doctor_check_agents},         {"drivers", doctor_check_drivers},
+    {"nodes", doctor_check_nodes},           {"other plugins", doctor_check_plugins},
     {"clocks", doctor_check_clocks},
 };
 
@@ -100,8 +95,9 @@ static const struct opt options[] = {
 static const struct opt_usage usage = {
     .synopsis = "aliquot doctor [options]",
     .purpose =
-        "Checks an installation of Aliquot: versions, admission, scheduler, signing key, its\n"
-        "pods, agents, drivers, what agents report of their nodes, other device plugins, clocks.\n"
+        "Checks an installation of Aliquot: versions, admission, scheduler, metrics APIs, signing\n"
+        "key, its pods, agents, drivers, what agents report of their nodes, other device plugins, "
+        "clocks.\n"
         "Prints a line for each finding, with what to do. Nothing is changed: pods are tried\n"
         "with --dry-run=server.",
     .epilog = "Uses kubectl (or $KUBECTL) with your context. What its user may not read is\n"

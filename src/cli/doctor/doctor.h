@@ -29,6 +29,7 @@ struct doctor_evidence {
     struct doctor_doc share;   /* a pod with a share, as admission would have it; nothing is made */
     struct doctor_doc refused; /* a pod that admission has to refuse */
     struct doctor_doc webhook; /* its Service, where API servers do not reach it */
+    struct doctor_doc apis;    /* APIServices */
 };
 
 enum doctor_level { DOCTOR_OK, DOCTOR_UNSURE, DOCTOR_WRONG };
@@ -91,6 +92,7 @@ void doctor_check_admission(struct doctor *d);
 void doctor_check_scheduler(struct doctor *d);
 void doctor_check_key(struct doctor *d);
 void doctor_check_versions(struct doctor *d);
+void doctor_check_metrics_apis(struct doctor *d);
 void doctor_check_placing(struct doctor *d);
 void doctor_check_pods(struct doctor *d);
 void doctor_check_agents(struct doctor *d);

@@ -66,6 +66,7 @@ void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler
     READ(&e->own_leases, "get", "leases", "-n", e->system, "-o", "json");
     READ(&e->gpus, "get", "gpus.elasticgpu.io", "-o", "json");
     READ(&e->pending, "get", "pods", "-A", "--field-selector=status.phase=Pending", "-o", "json");
+    READ(&e->apis, "get", "apiservices", "-o", "json");
     look_for_key(e);
     READ(&e->public_key, "get", "configmaps", "aliquot-signing", "-n", e->system, "-o", "json");
     try_pod(&e->share, POD("\"elasticgpu.io/gpu-memory\":\"1Gi\""));
@@ -79,7 +80,7 @@ void doctor_evidence_done(struct doctor_evidence *e) {
     struct doctor_doc *const docs[] = {&e->version, &e->nodes,      &e->pods,  &e->daemonsets,
                                        &e->leases,  &e->own_leases, &e->gpus,  &e->pending,
                                        &e->events,  &e->public_key, &e->share, &e->refused,
-                                       &e->webhook, &e->status};
+                                       &e->webhook, &e->apis,       &e->status};
 
     for (size_t i = 0; i < sizeof(docs) / sizeof(docs[0]); i++)
         json_parser_free(docs[i]->parser);

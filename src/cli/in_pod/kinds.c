@@ -22,6 +22,7 @@ static const struct kind kinds[] = {
     {"secrets", "/api/v1", false},
     {"serviceaccounts", "/api/v1", false},
     {"services", "/api/v1", false},
+    {"apiservices", "/apis/apiregistration.k8s.io/v1", true},
     {"daemonsets", "/apis/apps/v1", false},
     {"deployments", "/apis/apps/v1", false},
     {"jobs", "/apis/batch/v1", false},

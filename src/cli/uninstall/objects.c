@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "cli/uninstall/uninstall.h"
 
-#define NAMES_MAX 12
+#define NAMES_MAX 14
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
 #define CHECK "aliquot-check-uninstall"
 #define CLEAN "aliquot-uninstall"         /* the hook of `helm uninstall` */
@@ -64,31 +64,36 @@ static const struct row {
       "aliquot-assignment-bindings", "aliquot-node-name", "aliquot-operator-gpus",
       "aliquot-requests", "aliquot-scheduler-gpus", "aliquot-terms"}},
     {WORKLOADS, system_namespace, "poddisruptionbudgets", {"aliquot-scheduler"}},
-    {WORKLOADS, system_namespace, "services", {"aliquot-webhook"}},
+    {WORKLOADS, system_namespace, "services", {"aliquot-metrics-api", "aliquot-webhook"}},
     {WORKLOADS, system_namespace, "pods", {DOCTOR}},
     {RIGHTS,
      NULL,
      "clusterrolebindings",
      {"aliquot-figures", "aliquot-kube-scheduler", "aliquot-kube-scheduler-figures",
-      "aliquot-kube-scheduler-volumes", "aliquot-scheduler", "aliquot-webhook", DOCTOR, CHECK}},
+      "aliquot-kube-scheduler-volumes", "aliquot-metrics-api", "aliquot-scheduler",
+      "aliquot-webhook", DOCTOR, CHECK}},
     {RIGHTS,
      NULL,
      "clusterroles",
      {"aliquot-agent", "aliquot-claims", "aliquot-figures", "aliquot-gpu-operator",
-      "aliquot-gpu-viewer", "aliquot-online", "aliquot-scheduler", "aliquot-view",
-      "aliquot-webhook", "aliquot-weighted", DOCTOR, CHECK}},
+      "aliquot-gpu-viewer", "aliquot-metrics-api", "aliquot-metrics-view", "aliquot-online",
+      "aliquot-scheduler", "aliquot-view", "aliquot-webhook", "aliquot-weighted", DOCTOR, CHECK}},
     {RIGHTS,
      system_namespace,
      "rolebindings",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-scheduler-follow",
-      "aliquot-webhook", DOCTOR "-configmaps", DOCTOR "-leases", DOCTOR "-services"}},
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-metrics-api", "aliquot-scheduler",
+      "aliquot-scheduler-follow", "aliquot-webhook", DOCTOR "-configmaps", DOCTOR "-leases",
+      DOCTOR "-services"}},
     {RIGHTS,
      system_namespace,
      "roles",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-scheduler", "aliquot-scheduler-follow",
-      "aliquot-viewer", "aliquot-webhook", DOCTOR "-configmaps", DOCTOR "-leases",
-      DOCTOR "-services"}},
-    {RIGHTS, "kube-system", "rolebindings", {"aliquot-agent", "aliquot-kube-scheduler"}},
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-metrics-api", "aliquot-scheduler",
+      "aliquot-scheduler-follow", "aliquot-viewer", "aliquot-webhook", DOCTOR "-configmaps",
+      DOCTOR "-leases", DOCTOR "-services"}},
+    {RIGHTS,
+     "kube-system",
+     "rolebindings",
+     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-metrics-api"}},
     {RIGHTS, "kube-system", "roles", {"aliquot-agent"}},
     {RIGHTS, "default", "rolebindings", {DOCTOR "-pods"}},
     {RIGHTS, "default", "roles", {DOCTOR "-pods"}},
@@ -180,6 +185,33 @@ int removal_of_release(const struct removal *r, struct err *err) {
                        buf_str(&selector));
     if (e == 0)
         removal_say("helm", "%u revisions of release %s removed", count, release);
+    return e;
+}
+
+/* One that is another product's stays. */
+static int remove_api(const struct removal *r, const char *name, unsigned *count, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json object, service;
+    int e = REMOVAL_GET(&parser, &object, err, "apiservices", name, "-o", "json");
+
+    service = JSON_PATH(object, "spec", "service");
+    if (e < 0 || !json_is_string(json_get(service, "name"), "aliquot-metrics-api") ||
+        !json_is_string(json_get(service, "namespace"), r->system))
+        return e;
+    return REMOVAL_DELETE(count, err, "apiservices", name);
+}
+
+/* Before the scheduler that serves them: while it is away no namespace can be deleted. */
+int removal_of_apis(const struct removal *r, struct err *err) {
+    static const char *const names[] = {"v1beta2.custom.metrics.k8s.io",
+                                        "v1beta1.external.metrics.k8s.io"};
+    unsigned count = 0;
+    int e = 0;
+
+    for (size_t i = 0; e == 0 && i < sizeof(names) / sizeof(names[0]); i++)
+        e = remove_api(r, names[i], &count, err);
+    if (e == 0)
+        removal_say("apis", "objects removed: %u", count);
     return e;
 }
 

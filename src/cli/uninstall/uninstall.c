@@ -49,6 +49,7 @@ static const struct {
     int callers;
 } steps[] = {
     {removal_check_users, USER | HELM},
+    {removal_of_apis, USER | HELM},
     {removal_of_release, USER},
     {removal_of_monitoring, USER},
     {removal_of_admission, USER | HELM},

@@ -89,6 +89,7 @@ int removal_is_of_helm(const struct removal *r, bool *ret, struct err *err);
  * steps are still to be done. */
 int removal_check_users(const struct removal *r, struct err *err);
 int removal_of_release(const struct removal *r, struct err *err);
+int removal_of_apis(const struct removal *r, struct err *err);
 int removal_of_monitoring(const struct removal *r, struct err *err);
 int removal_of_admission(const struct removal *r, struct err *err);
 int removal_of_host_files(const struct removal *r, struct err *err);
