@@ -99,6 +99,10 @@ static void test_reasons(void **state) {
     cards[0].free = (struct place_amount){10 * GIB, 100, 64};
     cards[1].free = (struct place_amount){80 * GIB, 10, 64};
     assert_int_equal(run_one(cards, 2, share(50, 50 * GIB), &result), PLACE_NO_BOTH);
+    const struct place_card three[] = {cards[0], cards[1], idle_card(80)};
+    struct container_request two = share(50, 50 * GIB);
+    two.cards = 2;
+    assert_int_equal(run_one(three, 3, two, &result), PLACE_NO_BOTH);
     cards[1].free.memory = 10 * GIB;
     assert_int_equal(run_one(cards, 2, share(50, 50 * GIB), &result), PLACE_NO_MEMORY);
     cards[0].free.core = 20;

@@ -326,6 +326,11 @@ static int see_node(struct state *s) {
     return state_node_seen(s, "n");
 }
 
+static int see_cpus(struct state *s) {
+    static const struct node_cpus cpus;
+    return state_node_cpus(s, "n", &cpus);
+}
+
 static int see_absence(struct state *s) {
     int r = state_node_absence(s, "n", PLACE_NO_AGENT);
     return r == 1 ? 0 : r;
@@ -401,7 +406,7 @@ static void test_each_change_needs_memory(void **state) {
     } rows[] = {
         {with_nothing, see_node, 2},  {with_nothing, see_absence, 2}, {with_nothing, see_card, 4},
         {with_nothing, see_bound, 4}, {with_pod, draw_on, 1},         {with_place, allocate, 1},
-        {with_allocation, assign, 1}, {with_pod, change, 5},
+        {with_allocation, assign, 1}, {with_pod, change, 5},          {with_nothing, see_cpus, 2},
     };
     (void) state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
