@@ -6,6 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A row of a table of texts. */
+struct text_pair {
+    const char *key, *value;
+};
+
 /* Copies as much of `from` as fits into `size` bytes, at least one; `to` is always terminated. The
  * two may overlap. */
 void text_copy(char *to, size_t size, const char *from);

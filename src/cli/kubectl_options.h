@@ -9,6 +9,11 @@ extern struct kubectl_options {
     const char *context, *kubeconfig; /* NULL: as kubectl finds them */
 } kubectl_options;
 
+/* The end of --help of commands that only read. */
+#define KUBECTL_EPILOG                                                                             \
+    "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does not\n"  \
+    "answer; 2 for wrong arguments."
+
 /* Rows of struct opt for every command that calls kubectl. */
 #define KUBECTL_OPTIONS                                                                            \
     {"context",  0,                                                                                \

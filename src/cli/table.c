@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "cli/clean.h"
 
 bool table_no_titles;
@@ -91,4 +92,10 @@ void table_done(struct table *t) {
         free(t->cells[i]);
     free(t->cells);
     *t = (struct table){.columns = t->columns};
+}
+
+int table_show(const struct table *t, struct err *err) {
+    int r = table_print(t, stdout);
+
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }

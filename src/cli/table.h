@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct err;
+
 #define TABLE_COLUMNS_MAX 72 /* a node has up to 64 cards */
 
 /* --no-headers: no row of titles is made. */
@@ -33,5 +35,8 @@ void table_set(struct table *t, size_t column, const char *format, ...)
 
 /* Prints all rows; widths are counted in code points. 0 or negative errno. */
 int table_print(const struct table *t, FILE *out);
+
+/* The same on standard output, with the reason of an error. */
+int table_show(const struct table *t, struct err *err);
 
 void table_done(struct table *t);

@@ -431,10 +431,7 @@ int cmd_defrag(int argc, char **argv) {
             "elasticgpu.io/defrag: never. Pods with a nodeSelector or affinity stay on their node. "
             "CPU\n"
             "and memory of the nodes are not considered.",
-        .epilog =
-            "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
-            "not\n"
-            "answer; 2 for wrong arguments.",
+        .epilog = KUBECTL_EPILOG,
     };
     struct err err;
 

@@ -208,9 +208,9 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     table_titles(&t, titles);
     for (uint32_t i = 0; i < a.ncontainers; i++)
         put_devices(&t, &a.containers[i]);
-    r = table_print(&t, stdout);
+    r = table_show(&t, err);
     if (r < 0)
-        return err_errno(err, -r, "cannot print");
+        return r;
     print_places(&a, pod->uid);
     print_containers(object);
     return 0;

@@ -94,8 +94,7 @@ static int show_table(const void *view, bool wide, struct err *err) {
     table_titles(&table, titles);
     for (size_t i = 0; i < seen->cards.n; i++)
         put_card(&table, &seen->cards.list[i], &seen->agents);
-    int r = table_print(&table, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&table, err);
 }
 
 static void show_document(const void *view, struct json_writer *w) {
@@ -137,10 +136,7 @@ int cmd_gpus(int argc, char **argv) {
         .synopsis = "aliquot gpus [options]",
         .purpose = "Shows the cards of the cluster, their allocations, and the use of each.\n"
                    "USED and BUSY come from the agents, the other columns from the GPU objects.",
-        .epilog =
-            "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
-            "not\n"
-            "answer; 2 for wrong arguments.",
+        .epilog = KUBECTL_EPILOG,
     };
     struct err err;
 

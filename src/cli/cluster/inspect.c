@@ -131,8 +131,7 @@ static int view_cluster(const struct cards *cards, bool wide, struct err *err) {
         add_sum(&all, &sum);
     }
     put_sum(&t, "all", "", &all);
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 enum card_column {
@@ -170,8 +169,7 @@ static int view_cards(const struct cards *cards, bool wide, struct err *err) {
     table_titles(&t, titles);
     for (size_t i = 0; i < cards->n; i++)
         put_card(&t, &cards->list[i]);
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 enum pod_column {
@@ -210,8 +208,7 @@ static int view_pod(const struct cards *cards, bool wide, struct err *err) {
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
             put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 /* ---- by namespace ---- */
@@ -277,8 +274,7 @@ static int view_namespaces(const struct cards *cards, bool wide, struct err *err
         table_set(&t, S_CORE, "%" PRIu64 " %%", space->core);
         table_set(&t, S_MEMORY, "%s", num_format_bytes(space->memory, memory));
     }
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 static int view_memory(const struct cards *cards, bool wide, struct err *err) {

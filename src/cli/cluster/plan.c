@@ -113,8 +113,7 @@ static int show_machines(const struct plan *plan, bool wide, struct err *err) {
     table_titles(&t, titles);
     for (uint32_t i = 0; i < plan->nmachines; i++)
         put_machine(&t, plan, &plan->machines[i]);
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 static bool is_told(const struct plan *plan, uint32_t pod) {
@@ -145,8 +144,7 @@ static int show_pods(const struct plan *plan, bool wide, struct err *err) {
     if (!any)
         return 0;
     puts("");
-    int r = table_print(&t, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&t, err);
 }
 
 static uint32_t count(const struct plan *plan, enum plan_state state) {

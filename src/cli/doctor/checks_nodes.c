@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "cli/cluster/pod_ready.h"
 #include "cli/doctor/doctor.h"
 
@@ -16,9 +17,7 @@
 
 /* Labels of nodes with GPUs, of NFD, GFD, GKE, EKS and AKS: those of the chart's gpuNodesOnly.
  * NULL: any value. */
-static const struct {
-    const char *label, *value;
-} gpu_labels[] = {
+static const struct text_pair gpu_labels[] = {
     {"nvidia.com/gpu.present", "true"},
     {"feature.node.kubernetes.io/pci-10de.present", "true"},
     {"feature.node.kubernetes.io/pci-0300_10de.present", "true"},
@@ -33,7 +32,7 @@ static bool has_gpus(struct json node) {
     struct json labels = JSON_PATH(node, "metadata", "labels");
 
     for (size_t i = 0; i < sizeof(gpu_labels) / sizeof(gpu_labels[0]); i++) {
-        const char *value = json_string(json_get(labels, gpu_labels[i].label));
+        const char *value = json_string(json_get(labels, gpu_labels[i].key));
 
         if (value && (!gpu_labels[i].value || strcmp(value, gpu_labels[i].value) == 0))
             return true;

@@ -138,8 +138,7 @@ static int show_limits(int argc, char **argv, struct err *err) {
     for (size_t i = 0; i < COLUMNS; i++)
         table_set(&table, i, "%s", titles[i]);
     run_shares_each(put_share, &table);
-    r = table_print(&table, stdout);
-    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+    return table_show(&table, err);
 }
 
 /* ---- changing ---- */

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "sim/daemon/config.h"
 #include "sim/daemon/control.h"
@@ -250,9 +251,7 @@ static int parse_memory(struct sim_control *c, char **args, struct err *err) {
 
 /* A function, a pattern, or the name of a kind of calls. */
 static int parse_call(struct sim_control *c, char **args, struct err *err) {
-    static const struct {
-        const char *kind, *names;
-    } kinds[] = {
+    static const struct text_pair kinds[] = {
         {"alloc", "cuMemAlloc*,cuMemCreate,cuArrayCreate*,cuArray3DCreate*,cuMipmappedArrayCreate"},
         {"launch", "cuLaunch*,cuGraphLaunch*"},
         {"cuda", "cu*"},
@@ -260,8 +259,8 @@ static int parse_call(struct sim_control *c, char **args, struct err *err) {
     };
     const char *names = args[0];
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strcmp(kinds[i].kind, names) == 0)
-            names = kinds[i].names;
+        if (strcmp(kinds[i].key, names) == 0)
+            names = kinds[i].value;
     for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (strncmp(at, "cu", 2) != 0 && strncmp(at, "nvml", 4) != 0)
             return err_set(err, EINVAL,

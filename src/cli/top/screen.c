@@ -230,14 +230,19 @@ static void put_bar(struct screen *s, const struct top_cell *cell, const struct 
     screen_put(s, cell->text, width - l->bar, true, STYLE_PLAIN);
 }
 
+/* Whether the column is shown. */
+static bool begin_column(struct screen *s, const struct layout *l, size_t i) {
+    if (l->widths[i] > 0 && s->column > 0)
+        put_blanks(s, GAP);
+    return l->widths[i] > 0;
+}
+
 static void put_row(struct screen *s, const struct top_view *view, const struct layout *l,
                     const struct top_row *row, bool is_chosen) {
     screen_line(s, is_chosen);
     for (size_t i = 0; i < view->ncolumns; i++) {
-        if (l->widths[i] == 0)
+        if (!begin_column(s, l, i))
             continue;
-        if (s->column > 0)
-            put_blanks(s, GAP);
         if (view->columns[i].has_bar)
             put_bar(s, &row->cells[i], l, l->widths[i]);
         else
@@ -249,15 +254,11 @@ static void put_row(struct screen *s, const struct top_view *view, const struct 
 static void put_titles(struct screen *s, const struct top_view *view, const struct layout *l,
                        size_t sorted) {
     screen_line(s, false);
-    for (size_t i = 0; i < view->ncolumns; i++) {
-        if (l->widths[i] == 0)
-            continue;
-        if (s->column > 0)
-            put_blanks(s, GAP);
-        screen_put(s, view->columns[i].title, l->widths[i],
-                   view->columns[i].is_number && !(view->columns[i].has_bar && l->bar > 0),
-                   i == sorted ? STYLE_CHOSEN : STYLE_TITLE);
-    }
+    for (size_t i = 0; i < view->ncolumns; i++)
+        if (begin_column(s, l, i))
+            screen_put(s, view->columns[i].title, l->widths[i],
+                       view->columns[i].is_number && !(view->columns[i].has_bar && l->bar > 0),
+                       i == sorted ? STYLE_CHOSEN : STYLE_TITLE);
 }
 
 void screen_table(struct screen *s, const struct top_view *view, const struct top_rows *rows,

@@ -150,9 +150,8 @@ static void see_template(struct users *u, const char *kind, struct json object) 
                     text_of(object, "namespace"), text_of(object, "name"), scheduler);
 }
 
-static const struct {
-    const char *path, *kind;
-} lists[] = {
+static const struct text_pair lists[] = {
+    /* path and kind */
     {"/api/v1/pods", "Pod"},
     {"/apis/apps/v1/deployments", "Deployment"},
     {"/apis/apps/v1/statefulsets", "StatefulSet"},
@@ -170,20 +169,20 @@ static int see_page(struct users *u, size_t list, struct buf *next, struct err *
     struct json_iter it;
     int e;
 
-    buf_printf(&path, "%s?limit=%d%s%s", lists[list].path, PAGE, next->len > 0 ? "&continue=" : "",
+    buf_printf(&path, "%s?limit=%d%s%s", lists[list].key, PAGE, next->len > 0 ? "&continue=" : "",
                buf_str(next));
     buf_reset(next);
     if (buf_error(&path) < 0)
-        return err_errno(err, ENOMEM, "cannot list %s", lists[list].path);
+        return err_errno(err, ENOMEM, "cannot list %s", lists[list].key);
     e = REMOVAL_GET(&parser, &page, err, "--raw", buf_str(&path));
     items = json_get(page, "items");
     if (e == 0 && json_type(items) != JSON_ARRAY)
-        e = err_set(err, EBADMSG, "the API server does not list %s", lists[list].path);
+        e = err_set(err, EBADMSG, "the API server does not list %s", lists[list].key);
     it = json_iter(items);
     while (e == 0 && json_next(&it, NULL, &object)) {
         if (list == 0)
             see_holder(u, object);
-        see_template(u, lists[list].kind, object);
+        see_template(u, lists[list].value, object);
     }
     buf_puts(next, json_string_or(JSON_PATH(page, "metadata", "continue"), ""));
     if (e == 0 && (buf_error(next) < 0 || buf_error(&u->holders) < 0))
