@@ -96,7 +96,7 @@ static void divide(struct claim_amount *a, uint32_t n) {
 int claims_may_make(const struct egpu_class *class, const struct egpu_claim *claim,
                     struct err *why) {
     const struct provisioner *p = provisioner_find(class->provisioner);
-    return p ? p->admit(class, &claim->request, why) : 0;
+    return p ? p->admit(p, class, &claim->request, why) : 0;
 }
 
 static int use_waiting(const struct claims *c, const struct egpu_claim *claim,

@@ -9,12 +9,10 @@
 
 /* A claim that waits for its first consumer needs a node for it first, by its amount; what an
  * instance has is known only when it is found. */
-static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
+static int admit(const struct provisioner *p, const struct egpu_class *class,
+                 const struct claim_amount *want, struct err *why) {
     if (!want->profile[0])
-        return err_set(why, EINVAL,
-                       "the class gives MIG instances: request one, such as "
-                       "nvidia.com/mig-1g.10gb: 1, or name a class with the provisioner "
-                       "elasticgpu.io/qgpu");
+        return err_set(why, EINVAL, "%s", p->refusal);
     if (class->wait_consumer)
         return err_set(
             why, EINVAL,
@@ -24,8 +22,9 @@ static int admit(const struct egpu_class *class, const struct claim_amount *want
     return 0;
 }
 
-static void put_source(struct json_writer *w, const struct claims_room *room) {
-    json_object_begin(w, "mig");
+static void put_source(const struct provisioner *p, struct json_writer *w,
+                       const struct claims_room *room) {
+    json_object_begin(w, p->source);
     json_put_string(w, "gpuName", room->cards[0]);
     json_put_string(w, "profile", room->amount.profile);
     json_object_end(w);
@@ -33,4 +32,11 @@ static void put_source(struct json_writer *w, const struct claims_room *room) {
 
 static const char *const names[] = {"elasticgpu.io/mig", NULL};
 
-const struct provisioner provisioner_mig = {names, false, admit, put_source};
+const struct provisioner provisioner_mig = {names,
+                                            false,
+                                            admit,
+                                            put_source,
+                                            "mig",
+                                            "the class gives MIG instances: request one, such as "
+                                            "nvidia.com/mig-1g.10gb: 1, or name a class "
+                                            "with the provisioner elasticgpu.io/qgpu"};

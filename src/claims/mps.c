@@ -6,19 +6,13 @@
 
 #include "claims/provisioner.h"
 
-static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
-    (void) class;
-    return provisioner_admit_share(
-        want,
-        "the class gives a share of one card under MPS: request less than 100 gpu-core, "
-        "or name a class with the provisioner elasticgpu.io/physical-gpu",
-        why);
-}
-
-static void put_source(struct json_writer *w, const struct claims_room *room) {
-    provisioner_put_card(w, "gpuShare", room);
-}
-
 static const char *const names[] = {"elasticgpu.io/mps", NULL};
 
-const struct provisioner provisioner_mps = {names, true, admit, put_source};
+const struct provisioner provisioner_mps = {
+    names,
+    true,
+    provisioner_admit_share,
+    provisioner_put_card,
+    "gpuShare",
+    "the class gives a share of one card under MPS: request less than 100 gpu-core, "
+    "or name a class with the provisioner elasticgpu.io/physical-gpu"};

@@ -14,15 +14,17 @@ PROVISIONERS(DECLARE)
 #define ADDRESS(name) &provisioner_##name,
 static const struct provisioner *const provisioners[] = {PROVISIONERS(ADDRESS)};
 
-int provisioner_admit_share(const struct claim_amount *want, const char *refusal, struct err *why) {
+int provisioner_admit_share(const struct provisioner *p, const struct egpu_class *class,
+                            const struct claim_amount *want, struct err *why) {
+    (void) class;
     if (!want->whole && want->cards == 1 && !want->profile[0])
         return 0;
-    return err_set(why, EINVAL, "%s", refusal);
+    return err_set(why, EINVAL, "%s", p->refusal);
 }
 
-void provisioner_put_card(struct json_writer *w, const char *source,
+void provisioner_put_card(const struct provisioner *p, struct json_writer *w,
                           const struct claims_room *room) {
-    json_object_begin(w, source);
+    json_object_begin(w, p->source);
     json_put_string(w, "gpuName", room->cards[0]);
     json_object_end(w);
 }

@@ -24,16 +24,21 @@ struct provisioner {
     bool under_mps;           /* of cards only whose containers are clients of MPS */
     /* Whether it can make that for a class with these parameters; a negative errno and a sentence
      * that names the remedy otherwise. */
-    int (*admit)(const struct egpu_class *class, const struct claim_amount *want, struct err *why);
+    int (*admit)(const struct provisioner *p, const struct egpu_class *class,
+                 const struct claim_amount *want, struct err *why);
     /* Writes the one member of ElasticGPU.spec that names the source. */
-    void (*put_source)(struct json_writer *w, const struct claims_room *room);
+    void (*put_source)(const struct provisioner *p, struct json_writer *w,
+                       const struct claims_room *room);
+    const char *source;  /* the member's name */
+    const char *refusal; /* of an amount that it does not give */
 };
 
-/* For claims of one share of one card: `refusal` is said of others. */
-int provisioner_admit_share(const struct claim_amount *want, const char *refusal, struct err *why);
+/* `admit` for one share of one card. */
+int provisioner_admit_share(const struct provisioner *p, const struct egpu_class *class,
+                            const struct claim_amount *want, struct err *why);
 
-/* Writes a source that is one card. */
-void provisioner_put_card(struct json_writer *w, const char *source,
+/* `put_source` of one card. */
+void provisioner_put_card(const struct provisioner *p, struct json_writer *w,
                           const struct claims_room *room);
 
 /* NULL: none of ours. */

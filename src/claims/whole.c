@@ -7,17 +7,15 @@
 #include "base/err.h"
 #include "claims/provisioner.h"
 
-static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
+static int admit(const struct provisioner *p, const struct egpu_class *class,
+                 const struct claim_amount *want, struct err *why) {
     (void) class;
-    if (want->whole)
-        return 0;
-    return err_set(why, EINVAL,
-                   "the class gives whole cards: ask for gpu-core in multiples of 100, or name a "
-                   "class with the provisioner elasticgpu.io/qgpu");
+    return want->whole ? 0 : err_set(why, EINVAL, "%s", p->refusal);
 }
 
-static void put_source(struct json_writer *w, const struct claims_room *room) {
-    json_object_begin(w, "physicalGPU");
+static void put_source(const struct provisioner *p, struct json_writer *w,
+                       const struct claims_room *room) {
+    json_object_begin(w, p->source);
     json_array_begin(w, "gpuNames");
     for (uint32_t i = 0; i < room->ncards; i++)
         json_put_string(w, NULL, room->cards[i]);
@@ -28,4 +26,11 @@ static void put_source(struct json_writer *w, const struct claims_room *room) {
 static const char *const names[] = {"elasticgpu.io/physical-gpu", "elasticgpu.io/pgpu",
                                     "nvidia.com/gpu", NULL};
 
-const struct provisioner provisioner_whole = {names, false, admit, put_source};
+const struct provisioner provisioner_whole = {
+    names,
+    false,
+    admit,
+    put_source,
+    "physicalGPU",
+    "the class gives whole cards: ask for gpu-core in multiples of 100, or name a class with the "
+    "provisioner elasticgpu.io/qgpu"};

@@ -343,7 +343,7 @@ void write_egpu_new(struct claims *c, struct claim_item *item, const struct egpu
     put_amount(&w, "capacity", &c->room.amount);
     json_put_string(&w, "elasticGPUClassName", class->meta.name);
     json_put_string(&w, "reclaimPolicy", class->retain ? "Retain" : "Delete");
-    p->put_source(&w, &c->room);
+    p->put_source(p, &w, &c->room);
     put_claim_ref(&w, claim);
     put_node(&w, c->room.node);
     json_object_end(&w);

@@ -182,8 +182,8 @@ static void a_share_under_mps_is_of_one_card(void **state) {
 
     (void) state;
     assert_true(p && p->under_mps && !provisioner_find("elasticgpu.io/qgpu")->under_mps);
-    assert_int_equal(p->admit(&class, &share, &err), 0);
-    assert_int_equal(p->admit(&class, &whole, &err), -EINVAL);
+    assert_int_equal(p->admit(p, &class, &share, &err), 0);
+    assert_int_equal(p->admit(p, &class, &whole, &err), -EINVAL);
     assert_non_null(strstr(err.text, "less than 100 gpu-core"));
 }
 
