@@ -56,32 +56,25 @@ void pod_events_container(struct pod_events *p, const char *namespace, const cha
     note(p, &e);
 }
 
+static void note_of_cluster(struct pod_events *p, const char *api_version, const char *kind,
+                            const char *name, const char *uid, const char *reason,
+                            const char *message) {
+    struct event e = event_on_pod("default", name, uid, reason, message);
+
+    e.api_version = api_version;
+    e.kind = kind;
+    e.cluster_scoped = true;
+    note(p, &e);
+}
+
 void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                      const char *message) {
-    const struct event e = {.namespace = "default",
-                            .name = name,
-                            .uid = uid,
-                            .api_version = "elasticgpu.io/v1alpha1",
-                            .kind = "GPU",
-                            .cluster_scoped = true,
-                            .reason = reason,
-                            .message = message};
-
-    note(p, &e);
+    note_of_cluster(p, "elasticgpu.io/v1alpha1", "GPU", name, uid, reason, message);
 }
 
 void pod_events_node(struct pod_events *p, const char *node, const char *reason,
                      const char *message) {
-    const struct event e = {.namespace = "default",
-                            .name = node,
-                            .uid = node,
-                            .api_version = "v1",
-                            .kind = "Node",
-                            .cluster_scoped = true,
-                            .reason = reason,
-                            .message = message};
-
-    note(p, &e);
+    note_of_cluster(p, "v1", "Node", node, node, reason, message);
 }
 
 void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,

@@ -229,37 +229,6 @@ static void begin_peaks(struct shares *s, struct slot *slot) {
     ledger_begin_peaks(slot->ledger);
 }
 
-/* The container is restarted. */
-static enum verdict mend_share(struct shares *s, struct slot *slot, struct err *why) {
-    if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
-        return deny_unwritten(why);
-    if (slot->ledger)
-        begin_peaks(s, slot);
-    gputime_join(s);
-    return VERDICT_GRANT;
-}
-
-/* Makes a share of the grant, which is taken over. */
-static enum verdict fill_share(struct shares *s, const struct provision *p,
-                               struct slot_grant *grant, struct slot **ret, struct err *why) {
-    const struct slot *before = slot_find(&s->slots, p->nonce);
-    bool newer = before && before->grant.newer;
-    const char *dir;
-
-    /* Before the slot holds the card: MPS begins only while none does. */
-    if (find_mps(s, grant, false, &dir, why) < 0) {
-        slot_grant_done(grant);
-        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
-    }
-    (void) slot_grant_contexts(grant, gpu_monitor_snapshot(s->monitor));
-    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, grant);
-    if (slot_fill(&s->slots, p->nonce, grant, ret, why) < 0)
-        return deny_unwritten(why);
-    gputime_join(s);
-    log_grant(*ret);
-    return newer ? mend_share(s, *ret, why) : VERDICT_GRANT; /* its files may be of another form */
-}
-
 static enum verdict finish(struct shares *s, const struct provision *p, const struct slot *slot,
                            struct err *why) {
     if (write_cdi(s, slot, why) == 0)
@@ -272,19 +241,48 @@ static enum verdict finish(struct shares *s, const struct provision *p, const st
     return VERDICT_WAIT;
 }
 
+/* The container is restarted. */
+static enum verdict mend_share(struct shares *s, const struct provision *p, struct slot *slot,
+                               struct err *why) {
+    if (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0)
+        return deny_unwritten(why);
+    if (slot->ledger)
+        begin_peaks(s, slot);
+    gputime_join(s);
+    return finish(s, p, slot, why);
+}
+
+/* Makes a share of the grant, which is taken over. */
+static enum verdict fill_share(struct shares *s, const struct provision *p,
+                               struct slot_grant *grant, struct err *why) {
+    struct slot *slot = slot_find(&s->slots, p->nonce);
+    bool newer = slot && slot->grant.newer;
+    const char *dir;
+
+    /* Before the slot holds the card: MPS begins only while none does. */
+    if (find_mps(s, grant, false, &dir, why) < 0) {
+        slot_grant_done(grant);
+        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+    }
+    (void) slot_grant_contexts(grant, gpu_monitor_snapshot(s->monitor));
+    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, grant);
+    if (slot_fill(&s->slots, p->nonce, grant, &slot, why) < 0)
+        return deny_unwritten(why);
+    gputime_join(s);
+    log_grant(slot);
+    /* Its files may be of another form. */
+    return newer ? mend_share(s, p, slot, why) : finish(s, p, slot, why);
+}
+
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why) {
     struct slot *slot = slot_find(&s->slots, p->nonce);
     struct slot_grant grant = {0};
     enum verdict v;
 
-    if (grant_again(p, slot)) {
-        v = mend_share(s, slot, why);
-    } else {
-        v = judge_pod(s, p, &grant, why);
-        if (v == VERDICT_GRANT)
-            v = fill_share(s, p, &grant, &slot, why);
-    }
-    return v == VERDICT_GRANT ? finish(s, p, slot, why) : v;
+    if (grant_again(p, slot))
+        return mend_share(s, p, slot, why);
+    v = judge_pod(s, p, &grant, why);
+    return v == VERDICT_GRANT ? fill_share(s, p, &grant, why) : v;
 }
 
 /* ---- whole devices ---- */
@@ -421,14 +419,10 @@ enum verdict provision_parts(struct shares *s, const struct provision *p,
                              const struct assigned_device *parts, size_t n, struct err *why) {
     struct slot *slot = slot_find(&s->slots, p->nonce);
     struct slot_grant grant = {0};
-    enum verdict v;
 
-    if (grant_again(p, slot)) {
-        v = mend_share(s, slot, why);
-    } else {
-        if (make_parts(s, p, parts, n, &grant, why) < 0)
-            return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
-        v = fill_share(s, p, &grant, &slot, why);
-    }
-    return v == VERDICT_GRANT ? finish(s, p, slot, why) : v;
+    if (grant_again(p, slot))
+        return mend_share(s, p, slot, why);
+    if (make_parts(s, p, parts, n, &grant, why) < 0)
+        return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
+    return fill_share(s, p, &grant, why);
 }
