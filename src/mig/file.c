@@ -213,11 +213,8 @@ static const struct yaml_field file_fields[] = {
 int mig_file_parse(const char *text, size_t len, struct mig_file *ret, struct err *err) {
     _cleanup_yaml_ struct yaml_doc *doc = NULL;
     _cleanup_mig_file_ struct mig_file file = {0};
-    const struct yaml *root;
-    int r = yaml_parse_map(text, len, "version and mig-configs", &doc, &root, err);
+    int r = yaml_read_text(text, len, "version and mig-configs", file_fields, &file, &doc, err);
 
-    if (r >= 0)
-        r = yaml_read(root, file_fields, &file, err);
     if (r < 0)
         return r;
     *ret = file;

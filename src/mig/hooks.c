@@ -145,11 +145,8 @@ static const struct yaml_field file_fields[] = {
 
 int mig_hooks_parse(const char *text, size_t len, struct mig_hooks *ret, struct err *err) {
     _cleanup_mig_hooks_ struct mig_hooks hooks = {0};
-    const struct yaml *root;
-    int r = yaml_parse_map(text, len, "version and hooks", &hooks.doc, &root, err);
+    int r = yaml_read_text(text, len, "version and hooks", file_fields, &hooks, &hooks.doc, err);
 
-    if (r >= 0)
-        r = yaml_read(root, file_fields, &hooks, err);
     if (r < 0)
         return r;
     *ret = hooks;

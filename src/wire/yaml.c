@@ -430,15 +430,6 @@ int yaml_parse(const char *text, size_t len, struct yaml_doc **ret_doc,
     return 0;
 }
 
-int yaml_parse_map(const char *text, size_t len, const char *expected, struct yaml_doc **ret_doc,
-                   const struct yaml **ret_root, struct err *err) {
-    int r = yaml_parse(text, len, ret_doc, ret_root, err);
-
-    return r == 0 && (*ret_root)->type != YAML_MAP
-               ? yaml_error(*ret_root, err, "expected %s", expected)
-               : r;
-}
-
 const struct yaml *yaml_get(const struct yaml *map, const char *key) {
     if (!map || map->type != YAML_MAP)
         return NULL;
@@ -446,4 +437,15 @@ const struct yaml *yaml_get(const struct yaml *map, const char *key) {
         if (strcmp(v->key->text, key) == 0)
             return v;
     return NULL;
+}
+
+int yaml_read_text(const char *text, size_t len, const char *expected,
+                   const struct yaml_field *fields, void *target, struct yaml_doc **ret_doc,
+                   struct err *err) {
+    const struct yaml *root;
+    int r = yaml_parse(text, len, ret_doc, &root, err);
+
+    if (r == 0 && root->type != YAML_MAP)
+        r = yaml_error(root, err, "expected %s", expected);
+    return r == 0 ? yaml_read(root, fields, target, err) : r;
 }

@@ -41,10 +41,6 @@ struct yaml_doc;
 int yaml_parse(const char *text, size_t len, struct yaml_doc **ret_doc,
                const struct yaml **ret_root, struct err *err);
 
-/* The same of a map; -EINVAL, with the document: it is none, but `expected` was. */
-int yaml_parse_map(const char *text, size_t len, const char *expected, struct yaml_doc **ret_doc,
-                   const struct yaml **ret_root, struct err *err);
-
 struct yaml_doc *yaml_doc_free(struct yaml_doc *doc); /* takes NULL, returns NULL */
 
 static inline void yaml_doc_freep(struct yaml_doc **doc) {
@@ -84,6 +80,12 @@ struct yaml_field {
  * -EINVAL: v is no map, a key is not in the table, a required key is absent, or a reader's error;
  * what was read before it stays in the target. */
 int yaml_read(const struct yaml *v, const struct yaml_field *fields, void *target, struct err *err);
+
+/* Parses and reads a text that must be a map, `expected` in messages. *ret_doc is set, too, where
+ * the reading fails. */
+int yaml_read_text(const char *text, size_t len, const char *expected,
+                   const struct yaml_field *fields, void *target, struct yaml_doc **ret_doc,
+                   struct err *err);
 
 /* Calls `each`, a reader, for each element of the list v in order, up to its first error; the
  * target is the same for all. v itself may be NULL or null. -EINVAL also: v is no list. */
