@@ -80,28 +80,30 @@ static struct tally count_cards(const struct gpu_request *request, const struct 
 static enum place_reason share_reason(const struct gpu_request *request,
                                       const struct place_node *node, uint32_t i) {
     const struct container_request *req = &request->containers[i];
-    struct tally t = count_cards(request, node, i);
-    if (!t.known)
-        return PLACE_NO_TFLOPS;
-    if (t.fast < req->cards)
-        return PLACE_TOO_SLOW;
-    if (t.wide < req->cards)
-        return PLACE_TOO_WIDE;
-    if (t.could < req->cards)
-        return PLACE_TOO_LARGE;
-    if (t.healthy == 0)
-        return PLACE_NONE_HEALTHY;
-    if (t.open == 0)
-        return PLACE_ONLY_WHOLE;
-    if (t.core < req->cards && req->memory == 0 && req->memory_percent == 0 && req->replicas == 0)
-        return PLACE_NO_CORE; /* the memory that is short was not asked for */
-    if (t.memory < req->cards)
-        return PLACE_NO_MEMORY;
-    if (t.core < req->cards)
-        return PLACE_NO_CORE;
-    if (t.both < req->cards)
-        return PLACE_NO_BOTH;
-    return t.slot < req->cards ? PLACE_NO_SLOT : PLACE_OK;
+    const struct tally t = count_cards(request, node, i);
+    const uint32_t n = req->cards;
+    /* Otherwise the memory that is short was not asked for. */
+    const bool asks_memory = req->memory > 0 || req->memory_percent > 0 || req->replicas > 0;
+    const struct {
+        bool applies;
+        enum place_reason reason;
+    } rows[] = {
+        {!t.known, PLACE_NO_TFLOPS},
+        {t.fast < n, PLACE_TOO_SLOW},
+        {t.wide < n, PLACE_TOO_WIDE},
+        {t.could < n, PLACE_TOO_LARGE},
+        {t.healthy == 0, PLACE_NONE_HEALTHY},
+        {t.open == 0, PLACE_ONLY_WHOLE},
+        {t.core < n && !asks_memory, PLACE_NO_CORE},
+        {t.memory < n, PLACE_NO_MEMORY},
+        {t.core < n, PLACE_NO_CORE},
+        {t.both < n, PLACE_NO_BOTH},
+        {t.slot < n, PLACE_NO_SLOT},
+    };
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
+        if (rows[r].applies)
+            return rows[r].reason;
+    return PLACE_OK;
 }
 
 /* Why too few cards serve the request, whatever is free of them. */

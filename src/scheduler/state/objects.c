@@ -474,23 +474,25 @@ static void drop_unlisted_pods(struct state *s) {
     }
 }
 
+#define DROP_UNLISTED(s, all, gone)                                                                \
+    do {                                                                                           \
+        __typeof__(all) item_, next_;                                                              \
+        HASH_ITER(hh, all, item_, next_)                                                           \
+            if (!item_->listed)                                                                    \
+                gone(s, item_->name);                                                              \
+    } while (0)
+
 void state_sync_end(struct state *s, enum state_kind kind) {
     if (kind == STATE_PODS) {
         drop_unlisted_pods(s);
         state_load_unlisted(s);
     }
-    struct state_node *node, *next_node;
     if (kind == STATE_NODES)
-        HASH_ITER(hh, s->nodes, node, next_node)
-            if (!node->listed)
-                state_node_gone(s, node->name);
+        DROP_UNLISTED(s, s->nodes, state_node_gone);
     if (kind == STATE_NAMESPACES)
         state_namespaces_unlisted(s);
-    struct state_card *card, *next_card;
     if (kind == STATE_GPUS)
-        HASH_ITER(hh, s->cards, card, next_card)
-            if (!card->listed)
-                state_gpu_gone(s, card->name);
+        DROP_UNLISTED(s, s->cards, state_gpu_gone);
 }
 
 /* ---- learning ---- */
