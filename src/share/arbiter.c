@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 
 #define CARDS_MAX 64
@@ -511,21 +512,19 @@ static void take_in(struct arbiter *a, struct arbiter_member *m,
 
 int arbiter_join(struct arbiter *a, const struct share_limits *limits, const char *grants_path,
                  const char *compute_path, struct arbiter_member **ret, struct err *err) {
-    struct arbiter_member *m = calloc(1, sizeof(*m));
+    _cleanup_free_ struct arbiter_member *m = calloc(1, sizeof(*m));
     int r;
 
     if (!m)
         return err_errno(err, ENOMEM, "cannot arbitrate for a container");
     r = compute_open(grants_path, compute_path, &m->compute, err);
-    if (r < 0) {
-        free(m);
+    if (r < 0)
         return r;
-    }
     m->gone = compute_bell_value(m->compute, &m->bell) < 0;
     (void) pthread_mutex_lock(&a->mutex);
     take_in(a, m, limits);
     (void) pthread_mutex_unlock(&a->mutex);
-    *ret = m;
+    *ret = take_ptr(m);
     return 0;
 }
 

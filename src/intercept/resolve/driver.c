@@ -26,21 +26,17 @@ static nvmlReturn_t absent_nvml(void) {
 }
 
 /* The first content of the slots: find the driver, then make the call. */
+#define UNBOUND(type, library, symbol, params, args)                                               \
+    static type unbound_##symbol params {                                                          \
+        bind_##library();                                                                          \
+        if (driver.symbol == unbound_##symbol)                                                     \
+            return absent_##library();                                                             \
+        return driver.symbol args;                                                                 \
+    }
 #define CUDA_HOOK(base, symbol, since, until, stream, params, args)                                \
-    static CUresult unbound_##symbol params {                                                      \
-        bind_cuda();                                                                               \
-        if (driver.symbol == unbound_##symbol)                                                     \
-            return absent_cuda();                                                                  \
-        return driver.symbol args;                                                                 \
-    }
+    UNBOUND(CUresult, cuda, symbol, params, args)
 #define CUDA_USE CUDA_HOOK
-#define NVML_HOOK(symbol, params, args)                                                            \
-    static nvmlReturn_t unbound_##symbol params {                                                  \
-        bind_nvml();                                                                               \
-        if (driver.symbol == unbound_##symbol)                                                     \
-            return absent_nvml();                                                                  \
-        return driver.symbol args;                                                                 \
-    }
+#define NVML_HOOK(symbol, params, args) UNBOUND(nvmlReturn_t, nvml, symbol, params, args)
 #define NVML_USE NVML_HOOK
 #include "abi/hooks.def"
 
