@@ -74,7 +74,7 @@ RULES = [
     Rule("aliquot replay ", "here"),
     Rule("aliquot-agent --check-config", "here"),
     Rule("aliquot explain large", "not", "example"),
-    Rule("aliquot (gpus|inspect|explain|defrag|plan|doctor|top)", "cluster"),
+    Rule("aliquot (gpus|inspect|explain|defrag|plan|recommend|doctor|top)", "cluster"),
     Rule("scripts/manifests --served-elsewhere", "here"),
     Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),

@@ -12,6 +12,7 @@ int cmd_limits(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_mig(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_recommend(int argc, char **argv);
 int cmd_defrag(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_uninstall(int argc, char **argv);

@@ -30,6 +30,8 @@ static const struct command {
      cmd_node},
     {{"limits", NULL, "show and change the limits of `aliquot run` processes", true}, cmd_limits},
     {{"mig", NULL, "divide GPUs into MIG instances, beside those in use", true}, cmd_mig},
+    {{"recommend", NULL, "say what containers could ask, by what they were seen to use", true},
+     cmd_recommend},
     {{"plan", NULL, "plan how many cards the waiting pods need", true}, cmd_plan},
     {{"defrag", NULL, "plan moves of pods that free whole cards", true}, cmd_defrag},
     {{"replay", NULL, "place the pods of a trace on nodes, without a cluster", true}, cmd_replay},

@@ -235,6 +235,8 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryLimit", slot_memory_now(&slot->grant, at));
     json_put_u64(w, "memoryUsed", u.booked[at]);
+    if (!u.damaged && u.peak[at] > 0)
+        json_put_u64(w, "memoryPeak", u.peak[at]);
     json_put_u64(w, "memoryDriver", d->driver_memory);
     json_put_u64(w, "memoryCharged", d->charged);
     json_put_u64(w, "memoryOverhead", d->overhead.bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster/agents.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #define ALL_MS 10000  /* for all of them */
 /* Of one page: some 200 bytes for each container, of which a node has a few hundred. */
 #define PAGE_MAX ((size_t) 8 << 20)
+#define HISTORY_BATCH 64  /* agents whose pages are held at a time */
+#define HISTORY_PAGES 100 /* of an agent */
 
 void agents_done(struct agents *agents) {
     HASH_CLEAR(hh, agents->by_uuid);
@@ -94,15 +97,20 @@ static int index_nodes(struct agents *agents) {
     return 0;
 }
 
+/* What to ask one for: a page of its own. */
+static struct api_get page_of(const char *system, const struct agent *agent, const char *page) {
+    struct api_get get = {.who = "the agent", .max = PAGE_MAX};
+
+    if (asprintf(&get.path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/%s", system, agent->pod,
+                 page) < 0)
+        get.path = NULL;
+    return get;
+}
+
 static void ask_all(const char *system, struct agents *agents, struct api_get *gets,
                     void (*trouble)(const char *pod, const char *text)) {
-    for (size_t i = 0; i < agents->n; i++) {
-        gets[i].who = "the agent";
-        gets[i].max = PAGE_MAX;
-        if (asprintf(&gets[i].path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage", system,
-                     agents->list[i].pod) < 0)
-            gets[i].path = NULL;
-    }
+    for (size_t i = 0; i < agents->n; i++)
+        gets[i] = page_of(system, &agents->list[i], "usage");
     api_get_all(gets, agents->n, AGENT_MS, ALL_MS);
     for (size_t i = 0; i < agents->n; i++) {
         struct agent *agent = &agents->list[i];
@@ -178,6 +186,72 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
     *ret = agents;
     agents = (struct agents){0};
     return 0;
+}
+
+/* ---- the last hour ---- */
+
+/* Of one agent: which page is next. */
+struct history {
+    const struct agent *agent;
+    uint64_t skip;
+};
+
+/* Calls `take` for what is on the page. 1: another one follows, 0, or a negative errno. */
+static int take_page(struct history *h, const struct api_get *get,
+                     void (*take)(void *arg, struct json record, uint64_t step_ms), void *arg,
+                     struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json page, record;
+    uint64_t step_ms = 0, before = h->skip;
+
+    int r = json_open(buf_str(&get->text), get->text.len, &parser, &page, err);
+    if (r < 0)
+        return r;
+    (void) json_u64(json_get(page, "stepMs"), &step_ms);
+    struct json_iter it = json_iter(json_get(page, "containers"));
+    while (step_ms > 0 && json_next(&it, NULL, &record))
+        take(arg, record, step_ms);
+    return json_u64(json_get(page, "next"), &h->skip) && h->skip > before;
+}
+
+/* A page of each of so many. Those that have another one stay in the list. */
+static void read_pages(const struct history_source *of, struct history *list, size_t *n) {
+    struct api_get *gets = calloc(*n + 1, sizeof(*gets));
+    const size_t asked = *n;
+    size_t kept = 0;
+
+    for (size_t i = 0; gets && i < *n; i++) {
+        char page[512];
+        (void) snprintf(page, sizeof(page), "history?%s%sskip=%" PRIu64, of->query,
+                        of->query[0] ? "&" : "", list[i].skip);
+        gets[i] = page_of(of->system, list[i].agent, page);
+    }
+    if (gets)
+        api_get_all(gets, *n, AGENT_MS, ALL_MS);
+    for (size_t i = 0; gets && i < *n; i++) {
+        int r = gets[i].result;
+        if (r == 0)
+            r = take_page(&list[i], &gets[i], of->take, of->arg, &gets[i].err);
+        if (r < 0)
+            of->trouble(list[i].agent->pod, gets[i].err.text);
+        if (r > 0)
+            list[kept++] = list[i];
+    }
+    *n = kept;
+    if (gets)
+        api_gets_done(gets, asked);
+}
+
+void agents_history(const struct agents *agents, const struct history_source *of) {
+    for (size_t at = 0; at < agents->n;) {
+        struct history list[HISTORY_BATCH];
+        size_t n = 0;
+        for (; at < agents->n && n < HISTORY_BATCH; at++)
+            if (agents->list[at].parser) /* it has answered before */
+                list[n++] = (struct history){&agents->list[at], 0};
+        for (int page = 0; n > 0 && page < HISTORY_PAGES; page++)
+            read_pages(of, list, &n);
+    }
 }
 
 /* ---- look-ups ---- */

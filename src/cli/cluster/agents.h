@@ -37,6 +37,19 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
                 struct agents *ret, struct err *err);
 void agents_done(struct agents *agents);
 
+/* What is asked for of GET /history. */
+struct history_source {
+    const char *system; /* as above */
+    const char *query;  /* such as "namespace=NS&pod=NAME"; "": everything */
+    /* A container on one of its devices, as on the page; it does not outlive the call. */
+    void (*take)(void *arg, struct json record, uint64_t step_ms);
+    void *arg;
+    void (*trouble)(const char *pod, const char *text);
+};
+
+/* Asks the agents that have answered before, a bounded number at a time. */
+void agents_history(const struct agents *agents, const struct history_source *of);
+
 /* The card as its agent sees it; invalid where none does. */
 struct json agents_find(const struct agents *agents, const char *uuid);
 
