@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +7,8 @@
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
-#include "cli/cluster/wants.h"
+#include "cli/cluster/waiting.h"
 #include "cli/top/data.h"
-#include "kube/objects/pod.h"
 
 static uint64_t figure(struct json of, const char *name) {
     uint64_t value = TOP_UNKNOWN;
@@ -96,62 +94,30 @@ static void count_silent(const char *pod, const char *text) {
 
 /* ---- pods that wait ---- */
 
-static const char *wants_of(struct top_data *data, const struct gpu_request *request) {
-    char wants[WANTS_SIZE];
+struct waiting_room {
+    struct top_data *data;
+    size_t room;
+};
 
-    return top_text(data, "%s", request_wants(request, wants));
-}
+static void add_waiting(const struct waiting_pod *pod, void *userdata) {
+    struct waiting_room *to = userdata;
+    struct top_data *data = to->data;
 
-static const char *reason_of(struct top_data *data, const struct pod *pod, struct json object) {
-    struct json conditions = JSON_PATH(object, "status", "conditions");
-    struct json condition = json_find(conditions, "type", "PodScheduled");
-
-    if (pod->problem != REQUEST_OK)
-        return top_text(data, "%s", request_problem_text(pod->problem, pod->mixed));
-    if (json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0)
-        return "scheduling gates";
-    if (json_is_string(json_get(condition, "status"), "False"))
-        return top_text(data, "%s", json_string_or(json_get(condition, "message"), ""));
-    return "not tried yet";
-}
-
-static void add_waiting(struct top_data *data, struct json object) {
-    struct pod pod = {0};
-
-    if (pod_parse(object, &pod, NULL) < 0)
-        return;
-    if ((pod.request.n > 0 || pod.problem != REQUEST_OK) && !pod.node[0] && !pod.finished)
-        data->waiting[data->nwaiting++] = (struct top_pod){
-            .namespace = top_text(data, "%s", pod.namespace),
-            .name = top_text(data, "%s", pod.name),
-            .wants = pod.request.n > 0 ? wants_of(data, &pod.request) : "",
-            .reason = reason_of(data, &pod, object),
-            .since = (time_t) pod.created,
-        };
-    pod_done(&pod);
-}
-
-/* Pods that are on no node: few, where nothing is wrong. */
-static int read_waiting(const struct top_source *source, struct top_data *data, struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json pods, pod;
-    char path[API_NAME_MAX + 96];
-
-    if (source->namespace)
-        (void) snprintf(path, sizeof(path),
-                        "/api/v1/namespaces/%s/pods?fieldSelector=spec.nodeName%%3D",
-                        source->namespace);
-    else
-        (void) snprintf(path, sizeof(path), "/api/v1/pods?fieldSelector=spec.nodeName%%3D");
-    int r = api_read(path, &parser, &pods, err);
-    if (r < 0)
-        return r;
-    struct json items = json_get(pods, "items");
-    struct json_iter it = json_iter(items);
-    data->waiting = calloc(json_size(items) + 1, sizeof(*data->waiting));
-    for (size_t n = json_size(items); data->waiting && n > 0 && json_next(&it, NULL, &pod); n--)
-        add_waiting(data, pod);
-    return 0;
+    if (data->nwaiting == to->room) {
+        size_t room = to->room ? 2 * to->room : 64;
+        struct top_pod *more = reallocarray(data->waiting, room, sizeof(*more));
+        if (!more)
+            return;
+        data->waiting = more;
+        to->room = room;
+    }
+    data->waiting[data->nwaiting++] = (struct top_pod){
+        .namespace = top_text(data, "%s", pod->namespace),
+        .name = top_text(data, "%s", pod->name),
+        .wants = top_text(data, "%s", pod->wants),
+        .reason = top_text(data, "%s", pod->reason),
+        .since = pod->since,
+    };
 }
 
 /* ---- all of it ---- */
@@ -178,7 +144,8 @@ int top_read_cluster(const struct top_source *source, struct top_data *ret, stru
     r = add_cards(&data, &cards, &agents, err);
     if (r < 0)
         return r;
-    if (read_waiting(source, &data, &part) < 0)
+    struct waiting_room room = {.data = &data};
+    if (waiting_read(source->namespace, add_waiting, &room, &part) < 0)
         note(&data, "no waiting pods", &part);
     *ret = data;
     data = (struct top_data){0};

@@ -15,7 +15,7 @@
 #include "cli/clean.h"
 #include "cli/cluster/proxy.h"
 #include "cli/kubectl_options.h"
-#include "cli/top/more.h"
+#include "cli/self.h"
 #include "cli/top/reader.h"
 #include "cli/top/screen.h"
 #include "cli/top/terminal.h"
@@ -46,7 +46,7 @@ struct ui {
     enum mode mode;
     struct buf text;              /* of MODE_TEXT */
     size_t text_first, text_room; /* lines */
-    struct more more;             /* the command that still prints into `text` */
+    struct self_command more;     /* the command that still prints into `text` */
     struct screen screen;
 };
 
@@ -260,12 +260,21 @@ static void show_text(struct ui *ui) {
     ui->text_first = 0;
 }
 
+/* What another command says of the row. */
+static int start_more(const struct top_row *row, struct self_command *ret) {
+    const char *const explain[] = {"explain",  row->pod,          "--namespace", row->namespace,
+                                   "--system", arg_source.system, NULL};
+    const char *const inspect[] = {"inspect", row->view, row->name, NULL};
+
+    return self_start(row->pod ? explain : inspect, ret);
+}
+
 static void show_more(struct ui *ui) {
     if (ui->chosen >= ui->rows.n || arg_local)
         return;
     buf_reset(&ui->text);
-    more_cancel(&ui->more);
-    if (more_start(&ui->rows.list[ui->chosen], arg_source.system, &ui->more) < 0)
+    self_cancel(&ui->more);
+    if (start_more(&ui->rows.list[ui->chosen], &ui->more) < 0)
         buf_puts(&ui->text, "cannot start the command that tells more\n");
     show_text(ui);
 }
@@ -343,7 +352,7 @@ static bool obey(struct ui *ui, int key) {
     if (ui->mode != MODE_TEXT)
         return obey_table(ui, key);
     if (key == 'q' || key == '\n' || key == '\r' || key == KEY_ESCAPE || key == '?') {
-        more_cancel(&ui->more);
+        self_cancel(&ui->more);
         ui->mode = MODE_TABLE;
     }
     return true;
@@ -352,7 +361,7 @@ static bool obey(struct ui *ui, int key) {
 /* ---- the command ---- */
 
 static void ui_done(struct ui *ui) {
-    more_cancel(&ui->more);
+    self_cancel(&ui->more);
     top_rows_done(&ui->rows);
     top_data_done(&ui->data);
     buf_done(&ui->text);
@@ -397,7 +406,7 @@ static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
             make_rows(ui);
         }
         if (ui->more.pid > 0)
-            more_read(&ui->more, &ui->text);
+            self_read(&ui->more, &ui->text);
         draw(ui);
         key = terminal_key(reader_fd(reader), ui->more.out);
     } while (key == KEY_NONE || obey(ui, key));
