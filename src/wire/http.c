@@ -35,6 +35,7 @@
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
 #define BODIES_PART 4                         /* all bodies together, in maximum bodies */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
+#define STREAM_BLOCK ((size_t) 16 << 10)      /* at most at a time */
 #define COMPRESS_FROM ((size_t) 1 << 10)
 #define COMPRESS_TO ((size_t) 2 << 20) /* 9 ms, in which the loop does nothing else */
 
@@ -57,6 +58,10 @@ struct http_exchange {
     const char *type;
     bool compress, compressed; /* `answer` may be; it is */
     struct buf answer;
+    const char *header; /* one of its own; NULL: none */
+    char *header_value;
+    bool streams, rests; /* an answer without an end; it waits for http_stream_wake() */
+    struct http_stream stream;
 };
 
 struct http_server {
@@ -74,6 +79,8 @@ struct http_server {
     size_t max_body, max_bodies;
     size_t bodies; /* bytes of all that are held now */
     const char *const *keep;
+    const struct http_header *headers;
+    bool ends; /* and all streams with it */
     struct http_exchange *exchanges;
     struct server_cert *server_cert;     /* NULL: plain HTTP */
     struct server_cert *own_server_cert; /* the same one, when the server made it */
@@ -197,6 +204,9 @@ static struct http_exchange *exchange_free(struct http_exchange *x) {
     count_body(x);
     buf_done(&x->answer);
     x->prune = json_prune_free(x->prune);
+    if (x->streams)
+        x->stream.done(x->stream.userdata);
+    free(x->header_value);
     free(x->method);
     free(x->path);
     free(x);
@@ -249,11 +259,35 @@ static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Conn
     return x->method && x->path ? x : exchange_free(x);
 }
 
+/* libmicrohttpd calls it when the client has taken what came before. */
+static ssize_t on_stream(void *cls, uint64_t at, char *to, size_t max) {
+    struct http_exchange *x = cls;
+    (void) at;
+    if (x->server->ends)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    size_t n = x->stream.fill(x->stream.userdata, to, max);
+    if (n == 0) {
+        x->rests = true;
+        MHD_suspend_connection(x->connection);
+    }
+    return (ssize_t) n;
+}
+
+static struct MHD_Response *make_response(struct http_exchange *x) {
+    if (x->streams)
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_stream, x,
+                                                 NULL);
+    return MHD_create_response_from_buffer(x->answer.len, x->answer.data, MHD_RESPMEM_MUST_COPY);
+}
+
 static enum MHD_Result queue_answer(struct http_exchange *x) {
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(x->answer.len, x->answer.data, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response = make_response(x);
     if (!response)
         return MHD_NO;
+    for (const struct http_header *h = x->server->headers; h && h->name; h++)
+        (void) MHD_add_response_header(response, h->name, h->value);
+    if (x->header && x->header_value)
+        (void) MHD_add_response_header(response, x->header, x->header_value);
     (void) MHD_add_response_header(response, "Content-Type", x->type);
     if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED)
         (void) MHD_add_response_header(response, "Allow", "GET, HEAD, POST");
@@ -477,6 +511,16 @@ struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange
     return exchange->server->server_cert && of ? of->tls_session : NULL;
 }
 
+const char *http_cookie(const struct http_exchange *exchange, const char *name) {
+    return MHD_lookup_connection_value(exchange->connection, MHD_COOKIE_KIND, name);
+}
+
+void http_set_header(struct http_exchange *exchange, const char *name, const char *value) {
+    free(exchange->header_value);
+    exchange->header = name;
+    exchange->header_value = strdup(value);
+}
+
 unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
     return http_accept_quality(http_header(exchange, "Accept"), type);
 }
@@ -490,6 +534,12 @@ static bool compress_answer(struct http_exchange *x) {
     return x->compress && x->answer.len > COMPRESS_FROM && x->answer.len <= COMPRESS_TO &&
            http_accept_quality(http_header(x, "Accept-Encoding"), "gzip") > 0 &&
            gzip_buf(&x->answer) == 0;
+}
+
+static void resume(struct http_exchange *x) {
+    MHD_resume_connection(x->connection);
+    /* The resumed connection runs from the loop, not below the caller's feet. */
+    uv_timer_start(&x->server->timer, on_timer, 0, 0);
 }
 
 void http_reply(struct http_exchange *x, unsigned status, const char *content_type,
@@ -507,9 +557,7 @@ void http_reply(struct http_exchange *x, unsigned status, const char *content_ty
     count_body(x);
     if (x->suspended) {
         x->suspended = false;
-        MHD_resume_connection(x->connection);
-        /* The resumed connection runs from the loop, not below the caller's feet. */
-        uv_timer_start(&x->server->timer, on_timer, 0, 0);
+        resume(x);
     }
 }
 
@@ -517,6 +565,21 @@ void http_reply_text(struct http_exchange *exchange, unsigned status, const char
     struct buf body = BUF_INIT(0);
     buf_puts(&body, text);
     http_reply(exchange, status, "text/plain; charset=utf-8", &body);
+}
+
+void http_reply_stream(struct http_exchange *x, const char *content_type,
+                       const struct http_stream *stream) {
+    struct buf nothing = BUF_INIT(0);
+    x->streams = true;
+    x->stream = *stream;
+    http_reply(x, MHD_HTTP_OK, content_type, &nothing);
+}
+
+void http_stream_wake(struct http_exchange *x) {
+    if (!x->rests)
+        return;
+    x->rests = false;
+    resume(x);
 }
 
 /* ---- start and stop ---- */
@@ -648,6 +711,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     s->max_bodies = options->max_bodies ? options->max_bodies : BODIES_PART * s->max_body;
     s->keep = options->keep;
     s->client_certs = options->client_certs;
+    s->headers = options->headers;
     s->peers = bounds(options);
     int r = load_tls(s, options, err);
     if (r < 0)
@@ -689,9 +753,12 @@ void http_server_close(struct http_server *server) {
     if (!server)
         return;
     /* libmicrohttpd must not be stopped while a connection is suspended. */
+    server->ends = true;
     for (struct http_exchange *x = server->exchanges; x; x = x->next)
         if (x->handed_over && x->status == 0)
             http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+        else
+            http_stream_wake(x);
     (void) MHD_run(server->daemon);
     uv_poll_stop(&server->poll);
     uv_timer_stop(&server->timer);

@@ -31,6 +31,10 @@ struct http_route {
 #define HTTP_ROUTE_END                                                                             \
     { 0 }
 
+struct http_header {
+    const char *name, *value;
+};
+
 struct http_options {
     const char *listen;              /* "127.0.0.1:9401", "[::1]:80", ":9400" (all addresses) */
     const char *tls_cert;            /* PEM file, read again when it changes; NULL: plain HTTP */
@@ -50,6 +54,8 @@ struct http_options {
      * is reduced to them while it comes in, and max_body bounds what is left of it. A handler then
      * is to ask http_body_problem(). */
     const char *const *keep;
+    const struct http_header *headers; /* of every answer, up to one without a name; NULL: none;
+                                          must outlive the server */
     unsigned max_connections; /* from other hosts and pods; 0: 512. This host's own (its address as
                                  both ends of a connection) have 32 beyond these */
     unsigned max_per_client;  /* from one other address; 0: a quarter of max_connections */
@@ -82,6 +88,8 @@ void http_each_header(const struct http_exchange *exchange,
 /* The TLS session (a gnutls_session_t), whose peer is to be checked by the handler; NULL: plain
  * HTTP. */
 struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange);
+/* The value of a cookie; NULL: it is not there. */
+const char *http_cookie(const struct http_exchange *exchange, const char *name);
 /* How much the client wants an answer of that media type ("text/plain"): see http_accept.h. */
 unsigned http_accepts(const struct http_exchange *exchange, const char *type);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
@@ -98,3 +106,21 @@ void http_compress(struct http_exchange *exchange);
 void http_reply(struct http_exchange *exchange, unsigned status, const char *content_type,
                 struct buf *body);
 void http_reply_text(struct http_exchange *exchange, unsigned status, const char *text);
+/* A header that the answer has beside those of all answers: one, a later one replaces it. `name`
+ * must outlive the exchange, the value is copied. To be called before the answer. */
+void http_set_header(struct http_exchange *exchange, const char *name, const char *value);
+
+/* An answer without an end, of what `fill` appends whenever the client takes more: up to `max`
+ * bytes into `to`, and how many they were; 0: nothing now, and it is called again after
+ * http_stream_wake(). Between the calls nothing is kept for a client that takes nothing. */
+struct http_stream {
+    size_t (*fill)(void *userdata, char *to, size_t max);
+    void (*done)(void *userdata); /* the client is gone, or the server ends */
+    void *userdata;
+};
+
+/* Answers with status 200 in place of http_reply(). The exchange is valid until `done` has been
+ * called. */
+void http_reply_stream(struct http_exchange *exchange, const char *content_type,
+                       const struct http_stream *stream);
+void http_stream_wake(struct http_exchange *exchange);
