@@ -10,7 +10,7 @@ import urllib.parse
 
 # The path of a request, and what kubectl would be asked in its place.
 WORDS = [
-    (r"/apis/elasticgpu\.io/v1alpha1/gpus", "get gpus.elasticgpu.io -o json"),
+    (r"/apis/elasticgpu\.io/v1alpha1/gpus(?:\?limit=\d+)?", "get gpus.elasticgpu.io -o json"),
     (r"/apis/elasticgpu\.io/v1alpha1/gpus/([^/]+)", "get gpus.elasticgpu.io {} -o json"),
     (r"/api/v1/nodes", "get nodes -o json"),
     (r"/api/v1/nodes/([^/]+)", "get node {} -o json"),

@@ -11,10 +11,10 @@
 
 #define AGENTS_MAX 8192
 #define AGENT_MS 4000 /* for one agent; one that has more to do is not worth waiting for */
-#define ALL_MS 10000  /* for all of them */
+#define ALL_MS 10000  /* for all that are asked at once */
 /* Of one page: some 200 bytes for each container, of which a node has a few hundred. */
 #define PAGE_MAX ((size_t) 8 << 20)
-#define HISTORY_BATCH 64  /* agents whose pages are held at a time */
+#define BATCH 64          /* agents whose pages are held at a time */
 #define HISTORY_PAGES 100 /* of an agent */
 
 void agents_done(struct agents *agents) {
@@ -54,17 +54,19 @@ static int add_agent(struct agents *agents, struct json pod) {
     return 0;
 }
 
-static int list_agents(const char *system, struct agents *agents, struct err *err) {
+/* Of all nodes, or of one. */
+static int list_agents(const char *system, const char *node, struct agents *agents,
+                       struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods, pod;
-    char path[512];
+    char path[1024];
 
     if (!api_is_name(system))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", system);
     (void) snprintf(path, sizeof(path),
                     "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io/name%%3D"
-                    "aliquot-agent",
-                    system);
+                    "aliquot-agent%s%s",
+                    system, node ? "&fieldSelector=spec.nodeName%3D" : "", node ? node : "");
     int r = api_read(path, &parser, &pods, err);
     if (r < 0)
         return r;
@@ -107,19 +109,57 @@ static struct api_get page_of(const char *system, const struct agent *agent, con
     return get;
 }
 
-static void ask_all(const char *system, struct agents *agents, struct api_get *gets,
-                    void (*trouble)(const char *pod, const char *text)) {
-    for (size_t i = 0; i < agents->n; i++)
-        gets[i] = page_of(system, &agents->list[i], "usage");
-    api_get_all(gets, agents->n, AGENT_MS, ALL_MS);
-    for (size_t i = 0; i < agents->n; i++) {
+/* Those from `first` to before `end`. `trouble` may be NULL. -ENOMEM. */
+static int ask(const char *system, struct agents *agents, size_t first, size_t end,
+               void (*trouble)(const char *pod, const char *text)) {
+    struct api_get *gets = calloc(end - first + 1, sizeof(*gets));
+
+    if (!gets)
+        return -ENOMEM;
+    for (size_t i = first; i < end; i++)
+        gets[i - first] = page_of(system, &agents->list[i], "usage");
+    api_get_all(gets, end - first, AGENT_MS, ALL_MS);
+    for (size_t i = first; i < end; i++) {
         struct agent *agent = &agents->list[i];
-        if (gets[i].result == 0)
-            gets[i].result = json_open(buf_str(&gets[i].text), gets[i].text.len, &agent->parser,
-                                       &agent->usage, &gets[i].err);
-        if (gets[i].result < 0)
-            trouble(agent->pod, gets[i].err.text);
+        struct api_get *get = &gets[i - first];
+        if (get->result == 0)
+            get->result = json_open(buf_str(&get->text), get->text.len, &agent->parser,
+                                    &agent->usage, &get->err);
+        if (get->result < 0 && trouble)
+            trouble(agent->pod, get->err.text);
     }
+    api_gets_done(gets, end - first);
+    return 0;
+}
+
+int agents_each(const char *system, int (*each)(const struct agent *agent, void *userdata),
+                void *userdata, struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+    int r = list_agents(system, NULL, &agents, err);
+
+    for (size_t at = 0; r >= 0 && at < agents.n;) {
+        size_t end = agents.n - at > BATCH ? at + BATCH : agents.n;
+        if (ask(system, &agents, at, end, NULL) < 0)
+            return err_errno(err, ENOMEM, "cannot read the use of cards");
+        for (; at < end; at++) {
+            struct agent *agent = &agents.list[at];
+            r = r < 0 ? r : each(agent, userdata);
+            agent->parser = json_parser_free(agent->parser);
+        }
+    }
+    return r;
+}
+
+int agents_pod_on(const char *system, const char *node, char **ret_pod, struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+    int r = list_agents(system, node, &agents, err);
+
+    for (size_t i = 0; r == 0 && i < agents.n; i++)
+        if (strcmp(agents.list[i].node, node) == 0) {
+            *ret_pod = take_ptr(agents.list[i].pod);
+            return 0;
+        }
+    return r < 0 ? r : err_set(err, ENOENT, "node %s has no agent", node);
 }
 
 static void index_card(struct agents *agents, size_t *at, struct json card) {
@@ -169,16 +209,11 @@ static int index_cards(struct agents *agents, struct err *err) {
 int agents_read(const char *system, void (*trouble)(const char *pod, const char *text),
                 struct agents *ret, struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
-    int r = list_agents(system, &agents, err);
+    int r = list_agents(system, NULL, &agents, err);
 
     if (r < 0)
         return r;
-    struct api_get *gets = calloc(agents.n + 1, sizeof(*gets));
-    if (!gets)
-        return err_errno(err, ENOMEM, "cannot read the use of cards");
-    ask_all(system, &agents, gets, trouble);
-    api_gets_done(gets, agents.n);
-    if (index_nodes(&agents) < 0)
+    if (ask(system, &agents, 0, agents.n, trouble) < 0 || index_nodes(&agents) < 0)
         return err_errno(err, ENOMEM, "cannot read the use of cards");
     r = index_cards(&agents, err);
     if (r < 0)
@@ -244,9 +279,9 @@ static void read_pages(const struct history_source *of, struct history *list, si
 
 void agents_history(const struct agents *agents, const struct history_source *of) {
     for (size_t at = 0; at < agents->n;) {
-        struct history list[HISTORY_BATCH];
+        struct history list[BATCH];
         size_t n = 0;
-        for (; at < agents->n && n < HISTORY_BATCH; at++)
+        for (; at < agents->n && n < BATCH; at++)
             if (agents->list[at].parser) /* it has answered before */
                 list[n++] = (struct history){&agents->list[at], 0};
         for (int page = 0; n > 0 && page < HISTORY_PAGES; page++)

@@ -50,6 +50,15 @@ struct history_source {
 /* Asks the agents that have answered before, a bounded number at a time. */
 void agents_history(const struct agents *agents, const struct history_source *of);
 
+/* Asks them, so many at once, and calls `each` for one after the other: of a large cluster no more
+ * than that is held at a time. `agent` is valid during the call; without a parser it did not
+ * answer. A negative result of `each` ends it and is the result. */
+int agents_each(const char *system, int (*each)(const struct agent *agent, void *userdata),
+                void *userdata, struct err *err);
+
+/* The name of the agent's pod on the node, for the caller to free. -ENOENT: there is none. */
+int agents_pod_on(const char *system, const char *node, char **ret_pod, struct err *err);
+
 /* The card as its agent sees it; invalid where none does. */
 struct json agents_find(const struct agents *agents, const char *uuid);
 

@@ -2,13 +2,18 @@
 #include "cli/cluster/cards.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "cli/cluster/api.h"
 #include "model/dialect.h"
 #include "model/quantity.h"
+
+#define PAGE_CARDS 500 /* some 700 KB */
+#define TOKEN_MAX 1024
 
 /* The number of a resource; 0 where it is absent. */
 static uint64_t resource(struct json list, const char *name) {
@@ -149,6 +154,7 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
     int r = json_open(text, len, &cards.parser, &list, err);
     if (r < 0)
         return r;
+    cards.more = json_string_or(JSON_PATH(list, "metadata", "continue"), "");
     struct json items = json_get(list, "items");
     struct json_iter it = json_iter(items);
     size_t most = 0;
@@ -170,14 +176,41 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
     return 0;
 }
 
-int cards_fetch(struct cards *ret, struct err *err) {
+static int fetch(const char *path, struct cards *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    int r = api_get(API_GPUS, &text, err);
+    int r = api_get(path, &text, err);
     if (r == -ENOENT)
         return err_set(err, ENOENT,
                        "the cluster knows no GPU objects: Aliquot is not installed in it "
                        "(docs/install.md)");
     return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);
+}
+
+int cards_fetch(struct cards *ret, struct err *err) {
+    return fetch(API_GPUS, ret, err);
+}
+
+/* A token is base64url; anything else would be part of the request. */
+static bool is_token(const char *text) {
+    return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=") ==
+           strlen(text);
+}
+
+int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *userdata,
+                      struct err *err) {
+    char path[sizeof(API_GPUS) + 64 + TOKEN_MAX], more[TOKEN_MAX] = "";
+    int r = 0;
+    do {
+        _cleanup_(cards_done) struct cards page = {0};
+        (void) snprintf(path, sizeof(path), API_GPUS "?limit=%d%s%s", PAGE_CARDS,
+                        more[0] ? "&continue=" : "", more);
+        r = fetch(path, &page, err);
+        if (r < 0)
+            break;
+        text_copy(more, sizeof(more), page.more);
+        r = each(&page, userdata);
+    } while (r >= 0 && more[0] && is_token(more));
+    return r;
 }
 
 void card_done(struct card *card) {

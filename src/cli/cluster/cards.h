@@ -45,11 +45,17 @@ struct card {
 struct cards {
     size_t n;
     struct card *list; /* by node and index */
+    const char *more;  /* the API server's token for what follows on another page; "": nothing */
     struct json_parser *parser;
 };
 
 /* Reads the GPU objects of the cluster. 0 or a negative errno. */
 int cards_fetch(struct cards *ret, struct err *err);
+
+/* The same a page at a time, for a large cluster: a page is freed when `each` returns, and a node
+ * can be on several. `each` ends it with a negative errno, which is the result. */
+int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *userdata,
+                      struct err *err);
 
 /* Reads a list of GPU objects; skips items that are no GPU objects. */
 int cards_read(const char *text, size_t len, struct cards *ret, struct err *err);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Which requests the server of `aliquot web` answers: those of the page that was opened with its
+ * token. Any web page can make a browser send requests to 127.0.0.1, and a name that leads there
+ * (DNS rebinding) makes them look like the page's own; so Host and Origin are compared, too.
+ * No I/O. */
+
+#include <stdbool.h>
+
+#define GUARD_TOKEN_LEN 43 /* 32 random bytes, as base64url */
+
+struct guard {
+    unsigned port;
+    char token[GUARD_TOKEN_LEN + 1];
+    char cookie[32]; /* its name: cookies of 127.0.0.1 are common to all its ports */
+};
+
+/* Texts of a request; NULL: it has none. */
+struct guard_request {
+    const char *host, *origin;
+    const char *site;   /* Sec-Fetch-Site */
+    const char *token;  /* of the URL */
+    const char *cookie; /* the value of the guard's */
+    bool is_page;       /* of what is opened from elsewhere: a link can lead to it */
+};
+
+/* With a fresh token. 0 or a negative errno. */
+int guard_init(struct guard *guard, unsigned port);
+
+/* 0, or the status of the refusal with a text that names the cause. */
+unsigned guard_check(const struct guard *guard, const struct guard_request *request,
+                     const char **ret_text);

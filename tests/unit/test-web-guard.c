@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/web/guard.h"
+
+#define HOST "127.0.0.1:8080"
+
+static struct guard guard;
+
+static int setup(void **state) {
+    (void) state;
+    return guard_init(&guard, 8080);
+}
+
+static unsigned check(struct guard_request request) {
+    const char *text = NULL;
+    unsigned status = guard_check(&guard, &request, &text);
+    assert_true((status != 0) == (text != NULL));
+    return status;
+}
+
+static void test_token(void **state) {
+    struct guard other;
+    char wrong[GUARD_TOKEN_LEN + 2];
+    (void) state;
+    assert_int_equal(strlen(guard.token), GUARD_TOKEN_LEN);
+    assert_int_equal(guard_init(&other, 8080), 0);
+    assert_string_not_equal(guard.token, other.token);
+    assert_string_equal(guard.cookie, "aliquot-web-8080");
+    assert_int_equal(check((struct guard_request){.host = HOST}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = guard.token}), 0);
+    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = other.token}), 401);
+    for (size_t i = 0; i < GUARD_TOKEN_LEN; i++) { /* each letter counts */
+        memcpy(wrong, guard.token, sizeof(guard.token));
+        wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
+        assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
+    }
+    (void) snprintf(wrong, sizeof(wrong), "%sA", guard.token);
+    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
+    wrong[GUARD_TOKEN_LEN - 1] = '\0';
+    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = ""}), 401);
+}
+
+/* All bits of a token are random: no letter of many tokens is always the same. */
+static void test_tokens_differ(void **state) {
+    unsigned differ[GUARD_TOKEN_LEN] = {0};
+    (void) state;
+    for (int n = 0; n < 64; n++) {
+        struct guard other;
+        assert_int_equal(guard_init(&other, 1), 0);
+        for (size_t i = 0; i < GUARD_TOKEN_LEN; i++)
+            differ[i] |= (unsigned) (other.token[i] ^ guard.token[i]);
+    }
+    for (size_t i = 0; i < GUARD_TOKEN_LEN; i++)
+        assert_int_not_equal(differ[i], 0);
+}
+
+/* A token in the URL opens the page, from which everything else is asked with the cookie. */
+static void test_url(void **state) {
+    (void) state;
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = guard.token}), 401);
+    assert_int_equal(
+        check((struct guard_request){.host = HOST, .token = guard.token, .is_page = true}), 0);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = "x", .is_page = true}),
+                     401);
+}
+
+static void test_host_and_origin(void **state) {
+    static const struct {
+        unsigned status;
+        const char *host, *origin, *site;
+        bool is_page;
+    } rows[] = {
+        {0, HOST, NULL, NULL, false},
+        {0, "localhost:8080", "http://localhost:8080", "same-origin", false},
+        {0, HOST, "http://" HOST, "none", false},
+        {0, HOST, NULL, "cross-site", true}, /* a link */
+        {403, HOST, NULL, "cross-site", false},
+        {403, HOST, NULL, "same-site", false},
+        {403, NULL, NULL, NULL, false},
+        {403, "", NULL, NULL, false},
+        {403, "127.0.0.1", NULL, NULL, false},
+        {403, "127.0.0.1:80800", NULL, NULL, false},
+        {403, "127.0.0.1:808", NULL, NULL, false},
+        {403, "example.org:8080", NULL, NULL, true},
+        {403, "127.0.0.1.example.org:8080", NULL, NULL, false},
+        {403, HOST, "null", NULL, false},
+        {403, HOST, "", NULL, false},
+        {403, HOST, "http://example.org", NULL, true},
+        {403, HOST, "https://" HOST, NULL, false},
+        {403, HOST, "http://" HOST "0", NULL, false},
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct guard_request request = {.host = rows[i].host,
+                                        .origin = rows[i].origin,
+                                        .site = rows[i].site,
+                                        .cookie = guard.token,
+                                        .is_page = rows[i].is_page};
+        if (check(request) != rows[i].status)
+            fail_msg("row %zu", i);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_token),
+        cmocka_unit_test(test_tokens_differ),
+        cmocka_unit_test(test_url),
+        cmocka_unit_test(test_host_and_origin),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "cli/web/journal.h"
+#include "fail-malloc.h"
+
+static struct journal *j;
+
+static int setup(void **state) {
+    (void) state;
+    j = journal_new();
+    return j ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void) state;
+    journal_free(j);
+    return 0;
+}
+
+static void put(const char *key, const char *text) {
+    assert_int_equal(journal_put(j, key, text), 0);
+}
+
+/* All that is new, read in pieces of so many bytes. */
+static void expect(struct journal_reader *r, size_t piece, const char *text) {
+    _cleanup_buf_ struct buf got = BUF_INIT(0);
+    char part[256];
+    size_t n;
+    assert_true(piece <= sizeof(part));
+    while ((n = journal_read(r, part, piece)) > 0) {
+        assert_true(n <= piece);
+        buf_append(&got, part, n);
+    }
+    assert_string_equal(buf_str(&got), text);
+}
+
+static void test_changes_in_their_order(void **state) {
+    struct journal_reader *r = journal_reader_new(j);
+    (void) state;
+    expect(r, 100, "");
+    put("a", "1");
+    put("b", "2");
+    expect(r, 100, "data: 1\ndata: 2\n\n");
+    expect(r, 100, "");
+    put("a", "1"); /* no change */
+    expect(r, 100, "");
+    put("b", "3");
+    put("a", "4");
+    put("b", "5"); /* the last one counts, once */
+    for (size_t piece = 1; piece < 20; piece++) {
+        struct journal_reader *late = journal_reader_new(j);
+        expect(late, piece, "data: 4\ndata: 5\n\n");
+        journal_reader_free(late);
+    }
+    expect(r, 1, "data: 4\ndata: 5\n\n");
+    journal_reader_free(r);
+}
+
+/* A reader that is at an entry, or in the middle of its text, when it changes. */
+static void test_changes_under_a_reader(void **state) {
+    struct journal_reader *r = journal_reader_new(j);
+    char part[8];
+    (void) state;
+    put("a", "1");
+    put("b", "2");
+    put("c", "3");
+    assert_int_equal(journal_read(r, part, 7), 7); /* "data: 1" */
+    put("a", "4");
+    put("b", "5");
+    expect(r, 100, "\ndata: 3\ndata: 4\ndata: 5\n\n");
+    journal_reader_free(r);
+}
+
+static void test_what_is_gone(void **state) {
+    struct journal_reader *r = journal_reader_new(j), *late;
+    (void) state;
+    put("x/a", "1");
+    put("x/b\"", "2");
+    put("y/c", "3");
+    expect(r, 100, "data: 1\ndata: 2\ndata: 3\n\n");
+    journal_begin(j, "x/");
+    assert_false(journal_is_put(j, "x/a"));
+    put("x/a", "1");
+    assert_true(journal_is_put(j, "x/a"));
+    journal_end(j, "x/");
+    assert_int_equal(journal_keys(j), 3); /* the reader does not know yet */
+    expect(r, 100, "data: {\"k\":\"x/b\\\"\",\"gone\":true}\n\n");
+    journal_begin(j, "x/");
+    put("x/a", "1");
+    journal_end(j, "x/");
+    assert_int_equal(journal_keys(j), 2);
+    late = journal_reader_new(j);
+    expect(late, 100, "data: 1\ndata: 3\n\n");
+    expect(r, 100, "");
+    journal_reader_free(late);
+    journal_reader_free(r);
+}
+
+static void test_one_that_is_back(void **state) {
+    struct journal_reader *r = journal_reader_new(j);
+    (void) state;
+    put("a", "1");
+    journal_begin(j, "");
+    journal_end(j, "");
+    put("a", "1");
+    expect(r, 100, "data: 1\n\n");
+    journal_begin(j, "");
+    put("a", "1");
+    journal_end(j, "");
+    assert_int_equal(journal_keys(j), 1);
+    journal_reader_free(r);
+}
+
+/* Events end in time: a browser shows one when it has all of it. */
+static void test_events_end(void **state) {
+    struct journal_reader *r = journal_reader_new(j);
+    char text[1001] = "", key[16];
+    static char all[300000];
+    size_t len = 0, n, longest = 0;
+    (void) state;
+    memset(text, 'x', sizeof(text) - 1);
+    for (int i = 0; i < 200; i++) {
+        (void) snprintf(key, sizeof(key), "%d", i);
+        put(key, text);
+    }
+    while ((n = journal_read(r, all + len, 1000)) > 0)
+        len += n;
+    all[len] = '\0';
+    for (char *at = all, *end; (end = strstr(at, "\n\n")); at = end + 2)
+        longest = (size_t) (end - at) > longest ? (size_t) (end - at) : longest;
+    assert_true(longest < 70000 && longest > 60000);
+    assert_int_equal(strcmp(all + len - 2, "\n\n"), 0);
+    journal_reader_free(r);
+}
+
+/* A reader that never reads: texts that change under it are not kept. */
+static void test_slow_reader(void **state) {
+    struct journal_reader *slow = journal_reader_new(j);
+    char text[16];
+    (void) state;
+    put("first", "0");
+    for (int i = 0; i < 100000; i++) {
+        (void) snprintf(text, sizeof(text), "%d", i);
+        put("a", text);
+        if (i % 1000 == 0) {
+            journal_begin(j, "gone");
+            (void) snprintf(text, sizeof(text), "gone%d", i % 3000);
+            put(text, "1");
+            journal_end(j, "gone");
+        }
+    }
+    assert_true(journal_keys(j) < 10);
+    journal_reader_free(slow);
+}
+
+/* Whichever allocation fails: the key has its text, or what it had before. */
+static void test_without_memory(void **state) {
+    bool failed = true;
+    (void) state;
+    for (size_t n = 1; failed; n++) {
+        char key[16];
+        (void) snprintf(key, sizeof(key), "k%zu", n);
+        fail_malloc_at(n);
+        int result = journal_put(j, key, "1");
+        failed = fail_malloc_end();
+        assert_int_equal(result, failed ? -ENOMEM : 0);
+        struct journal_reader *r = journal_reader_new(j);
+        expect(r, 100, failed ? "" : "data: 1\n\n");
+        journal_reader_free(r);
+    }
+    put("k", "2");
+    fail_malloc_at(1);
+    int result = journal_put(j, "k", "3");
+    assert_true(fail_malloc_end());
+    assert_int_equal(result, -ENOMEM);
+    struct journal_reader *r = journal_reader_new(j);
+    expect(r, 100, "data: 1\ndata: 2\n\n");
+    journal_reader_free(r);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_changes_in_their_order),
+        TEST(test_changes_under_a_reader),
+        TEST(test_what_is_gone),
+        TEST(test_one_that_is_back),
+        TEST(test_events_end),
+        TEST(test_slow_reader),
+        TEST(test_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
