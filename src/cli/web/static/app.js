@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame: which view the address names (#/card/NAME), the line above it, keys and the language.
+
+import {choice, drawCluster} from "./cluster.js";
+import {clock, el, update} from "./draw.js";
+import {start, status, waiting} from "./data.js";
+import {chooseLanguage, otherLanguage, t} from "./texts.js";
+import {VIEWS, forgetAnswers, onViewChange} from "./views.js";
+
+const main = document.getElementById("main");
+const LINKS = [["", "cluster"], ["waiting", "waiting"], ["quotas", "quotas"], ["moves", "moves"]];
+const PARTS = {cards: "partCards", use: "partUse", waiting: "partWaiting", quotas: "partQuotas", claims: "partClaims"};
+const LANGUAGE = "aliquot-language";
+
+const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+
+function drawView() {
+    const [view, ...names] = route();
+    return VIEWS[view] ? VIEWS[view](...names) : drawCluster(main, draw);
+}
+
+function drawNav() {
+    const [view] = route();
+    return LINKS.map(([path, text]) => el("a", {href: "#/" + path, "aria-current": view === path ? "page" : null},
+        t(text), path === "waiting" && waiting.size > 0 ? el("span", {class: "count"}, String(waiting.size)) : null));
+}
+
+function statusText() {
+    if (status.connection !== "open")
+        return t(status.connection);
+    const parts = [status.time ? t("asOf", clock(status.time, true)) : t("reading")];
+    if (status.namespace)
+        parts.push(t("onlyNamespace", status.namespace));
+    if (status.silent > 0)
+        parts.push(status.silent === 1 ? t("oneSilent") : t("silent", status.silent));
+    return parts.join(" · ");
+}
+
+function drawTrouble() {
+    return status.trouble.map((trouble) => el("p", {key: trouble.part}, el("b", {}, t(PARTS[trouble.part])), ": ",
+                                              t(trouble.refused ? "isRefused" : "isTroubled", trouble.text)));
+}
+
+let drawing = false;
+let searchNext = false;     // the next view begins in its search
+
+function drawNow() {
+    const nav = document.getElementById("nav"), button = document.getElementById("language");
+    update(nav, drawNav());
+    nav.setAttribute("aria-label", t("sections"));
+    update(document.getElementById("status"), [document.createTextNode(statusText())]);
+    update(document.getElementById("trouble"), drawTrouble());
+    button.textContent = t("otherLanguage");
+    button.title = t("otherLanguageLong");
+    update(main, drawView().flat(3).filter(Boolean));
+    document.title = ["Aliquot", ...route().filter(Boolean)].join(" · ");
+}
+
+// At most once a frame.
+function draw() {
+    if (drawing)
+        return;
+    drawing = true;
+    requestAnimationFrame(() => {
+        drawing = false;
+        drawNow();
+    });
+}
+
+function onRoute() {
+    forgetAnswers();
+    update(main, []);
+    scrollTo(0, 0);
+    drawNow();
+    (searchNext && document.getElementById("search") || main).focus({preventScroll: true});
+    searchNext = false;
+}
+
+// ---- keys ----
+
+function moveAmongCells(event) {
+    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    const cells = [...main.querySelectorAll("a.cell")];
+    const next = step && cells[cells.indexOf(document.activeElement) + step];
+    if (!next || !cells.includes(document.activeElement))
+        return;
+    event.preventDefault();
+    next.focus();
+}
+
+function onKey(event) {
+    const writes = event.target.matches?.("input, select, textarea");
+    if (event.key === "/" && !writes) {
+        event.preventDefault();
+        if (route()[0]) {
+            location.hash = "#/";
+            searchNext = true;
+        } else {
+            document.getElementById("search").focus();
+        }
+    } else if (event.key === "Escape" && event.target.id === "search") {
+        choice.search = event.target.value = "";
+        draw();
+    } else if (!writes) {
+        moveAmongCells(event);
+    }
+}
+
+// ---- start ----
+
+function stored() {
+    try {
+        return localStorage.getItem(LANGUAGE);
+    } catch {
+        return null;
+    }
+}
+
+function switchLanguage() {
+    const wanted = otherLanguage();
+    try {
+        localStorage.setItem(LANGUAGE, wanted);
+    } catch {
+        // it is for this page only, then
+    }
+    chooseLanguage(wanted);
+    draw();
+}
+
+if (location.search)
+    history.replaceState(null, "", location.pathname + location.hash);      // the token is in a cookie now
+chooseLanguage(stored() ?? navigator.language);
+document.getElementById("language").addEventListener("click", switchLanguage);
+document.addEventListener("keydown", onKey);
+addEventListener("hashchange", onRoute);
+addEventListener("scroll", draw, {passive: true});
+addEventListener("resize", draw);
+onViewChange(draw);
+start(draw);
+draw();

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the server has said: lines of /api/events, each with a key, in maps by kind. Paths and members: docs/web.md.
+
+export const nodes = new Map();     // name -> {name, runs, cards, words}
+export const use = new Map();       // node -> {answers, cards: Map(uuid -> {used, busy, h: Map})}
+export const waiting = new Map();   // "namespace/pod" -> line
+export const quotas = new Map();
+export const claims = new Map();
+export const status = {connection: "connecting", time: 0, trouble: [], silent: 0, namespace: null};
+
+const known = new Set();            // keys of lines that are shown
+let unconfirmed = null;             // after a connection broke: keys that the new one has not named yet
+let source = null;
+let changed = false;
+let listener = () => {};
+
+const KINDS = {
+    c: {
+        put(key, [node, run], line) {
+            const known = nodes.get(node) ?? {name: node, runs: new Map()};
+            known.runs.set(run, line.cards);
+            nodes.set(node, gather(known));
+        },
+        remove(key, [node, run]) {
+            const known = nodes.get(node);
+            known?.runs.delete(run);
+            if (known?.runs.size)
+                gather(known);
+            else
+                nodes.delete(node);
+        },
+    },
+    u: {
+        put(key, [node], line) {
+            const holders = (card) => new Map(card.h.map((h) => [h.uid + "/" + h.c, h]));
+            use.set(node, {answers: line.answers,
+                           cards: new Map(line.cards.map((c) => [c.uuid, {used: c.used, busy: c.busy, h: holders(c)}]))});
+        },
+        remove: (key, [node]) => use.delete(node),
+    },
+    w: rows(waiting),
+    q: rows(quotas),
+    m: rows(claims),
+    state: {
+        put(key, parts, line) {
+            Object.assign(status, {time: line.time, trouble: line.trouble, silent: line.silent,
+                                   namespace: line.namespace ?? null});
+            for (const old of unconfirmed ?? [])
+                apply({k: old, gone: true});
+            unconfirmed = null;
+        },
+        remove() {},
+    },
+};
+
+function rows(map) {
+    return {put: (key, parts, line) => map.set(key, line), remove: (key) => map.delete(key)};
+}
+
+function gather(node) {
+    node.cards = [...node.runs.values()].flat().sort((a, b) => a.i - b.i || (a.name < b.name ? -1 : 1));
+    node.words = null;
+    return node;
+}
+
+// What a search looks in.
+export function wordsOf(node) {
+    node.words ??= [node.name, ...node.cards.flatMap((c) => [
+        c.name, c.model, c.uuid, c.state, ...c.h.map((h) => h.ns + "/" + h.pod)])].join("\n").toLowerCase();
+    return node.words;
+}
+
+export function apply(line) {
+    const [kind, ...parts] = line.k.split("/");
+    if (!KINDS[kind])
+        return;
+    unconfirmed?.delete(line.k);
+    if (line.gone) {
+        known.delete(line.k);
+        KINDS[kind].remove(line.k, parts);
+    } else {
+        known.add(line.k);
+        KINDS[kind].put(line.k, parts, line);
+    }
+}
+
+export function* cards() {
+    for (const node of nodes.values())
+        for (const card of node.cards)
+            yield {node, card};
+}
+
+export function findCard(name) {
+    for (const found of cards())
+        if (found.card.name === name)
+            return found;
+    return null;
+}
+
+export const useOfCard = (node, card) => use.get(node.name)?.cards.get(card.uuid);
+export const useOfHolder = (node, card, holder) => useOfCard(node, card)?.h.get(holder.uid + "/" + holder.c);
+export const isSilent = (node) => use.get(node.name)?.answers === false;
+
+// Shares of a pod: {node, card, holder}.
+export function sharesOf(namespace, pod) {
+    const found = [];
+    for (const {node, card} of cards())
+        for (const holder of card.h)
+            if (holder.ns === namespace && holder.pod === pod)
+                found.push({node, card, holder});
+    return found;
+}
+
+// At most once a frame.
+function announce() {
+    if (changed)
+        return;
+    changed = true;
+    requestAnimationFrame(() => {
+        changed = false;
+        listener();
+    });
+}
+
+function connect() {
+    if (source || document.hidden)
+        return;
+    source = new EventSource("/api/events");
+    source.onopen = () => {
+        unconfirmed = new Set(known);
+        status.connection = "open";
+        announce();
+    };
+    source.onmessage = (event) => {
+        for (const line of event.data.split("\n"))
+            apply(JSON.parse(line));
+        announce();
+    };
+    source.onerror = () => {
+        const ended = source.readyState === EventSource.CLOSED;
+        status.connection = ended ? "refused" : "lost";
+        if (ended)
+            source = null;
+        announce();
+    };
+}
+
+// A page that is not seen costs the cluster nothing.
+function onVisibility() {
+    if (document.hidden) {
+        source?.close();
+        source = null;
+    } else {
+        connect();
+    }
+}
+
+export function start(onChange) {
+    listener = onChange;
+    document.addEventListener("visibilitychange", onVisibility);
+    connect();
+}
+
+// {data} or {error}.
+export async function ask(path, parameters) {
+    try {
+        const answer = await fetch(path + "?" + new URLSearchParams(parameters));
+        if (!answer.ok)
+            return {error: await answer.text()};
+        return {data: await answer.json()};
+    } catch (error) {
+        return {error: String(error.message ?? error)};
+    }
+}
