@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/web/reading.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cli/cluster/agents.h"
+#include "cli/cluster/api.h"
+#include "cli/cluster/cards.h"
+#include "cli/cluster/waiting.h"
+#include "kube/objects/quota_object.h"
+#include "model/quantity.h"
+#include "wire/json_write.h"
+
+#define KEY_MAX (2 * API_NAME_MAX + 32)
+#define CLAIMS_PATH "/apis/elasticgpu.io/v1alpha1/elasticgpuclaims"
+#define HISTORY_MS 4000
+#define HISTORY_MAX ((size_t) 8 << 20) /* of 100 containers it is 1 MB */
+#define STOPPED (-ECANCELED)
+
+/* A line that is being written: {"k":KEY, ... */
+struct line {
+    char key[KEY_MAX];
+    struct buf text;
+    struct json_writer w;
+};
+
+__attribute__((format(printf, 2, 3))) static void line_begin(struct line *line, const char *format,
+                                                             ...) {
+    va_list ap;
+
+    va_start(ap, format);
+    (void) vsnprintf(line->key, sizeof(line->key), format, ap);
+    va_end(ap);
+    buf_reset(&line->text);
+    line->w = (struct json_writer){.out = &line->text};
+    json_object_begin(&line->w, NULL);
+    json_put_string(&line->w, "k", line->key);
+}
+
+static void line_end(struct line *line, const struct reading *reading) {
+    json_object_end(&line->w);
+    if (buf_error(&line->text) == 0)
+        (void) journal_put(reading->journal, line->key, buf_str(&line->text));
+}
+
+static void line_done(struct line *line) {
+    buf_done(&line->text);
+}
+
+static void put_figure(struct json_writer *w, const char *key, struct json from, const char *name) {
+    uint64_t value;
+
+    if (json_u64(json_get(from, name), &value))
+        json_put_u64(w, key, value);
+}
+
+/* A part of a reading: what one kind of object says. */
+struct part_state {
+    const struct reading *reading;
+    struct line line;
+    char node[API_NAME_MAX + 1]; /* of the line that is being written; "": none is */
+    unsigned run;
+    size_t silent;
+};
+
+/* ---- cards ---- */
+
+static void put_holder(struct json_writer *w, const struct holder *h) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "uid", h->uid);
+    json_put_string(w, "ns", h->namespace);
+    json_put_string(w, "pod", h->pod);
+    json_put_string(w, "c", h->container);
+    json_put_u64(w, "core", h->core);
+    json_put_u64(w, "mem", h->memory);
+    json_object_end(w);
+}
+
+static void put_kept(struct json_writer *w, const struct kept *kept) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "by", kept->by);
+    json_put_u64(w, "core", kept->core);
+    json_put_u64(w, "mem", kept->memory);
+    json_object_end(w);
+}
+
+static void put_card(struct json_writer *w, const struct card *card) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", card->name);
+    json_put_u64(w, "i", card->index);
+    json_put_string(w, "uuid", card->uuid);
+    json_put_string(w, "model", card->model);
+    if (card->parent[0]) {
+        json_put_string(w, "parent", card->parent);
+        json_put_string(w, "profile", card->profile);
+    }
+    if (card->divided)
+        json_put_bool(w, "divided", true);
+    json_put_string(w, "state", card->state);
+    if (card->unavailable[0])
+        json_put_string(w, "why", card->unavailable);
+    json_put_u64(w, "core", card->core);
+    json_put_u64(w, "mem", card->memory);
+    json_put_u64(w, "tcore", card->taken_core);
+    json_put_u64(w, "tmem", card->taken_memory);
+    if (card->unattributed > 0)
+        json_put_u64(w, "other", card->unattributed);
+    json_array_begin(w, "h");
+    for (size_t i = 0; i < card->nholders; i++)
+        put_holder(w, &card->holders[i]);
+    json_array_end(w);
+    if (card->nkept > 0) {
+        json_array_begin(w, "kept");
+        for (size_t i = 0; i < card->nkept; i++)
+            put_kept(w, &card->kept[i]);
+        json_array_end(w);
+    }
+    json_object_end(w);
+}
+
+static void end_node(struct part_state *s) {
+    if (!s->node[0])
+        return;
+    json_array_end(&s->line.w);
+    line_end(&s->line, s->reading);
+    s->node[0] = '\0';
+}
+
+/* Cards of a node are neighbours in the API server's order of names, but for nodes of which one's
+ * name begins like another's card: such a node has a line for each run of its cards. */
+static void begin_node(struct part_state *s, const char *node) {
+    char key[KEY_MAX];
+
+    end_node(s);
+    s->run = 0;
+    do
+        (void) snprintf(key, sizeof(key), "c/%s/%u", node, s->run++);
+    while (journal_is_put(s->reading->journal, key));
+    line_begin(&s->line, "%s", key);
+    json_put_string(&s->line.w, "node", node);
+    json_array_begin(&s->line.w, "cards");
+    (void) snprintf(s->node, sizeof(s->node), "%s", node);
+}
+
+static int take_page(struct cards *page, void *userdata) {
+    struct part_state *s = userdata;
+
+    cards_keep_namespace(page, s->reading->namespace);
+    for (size_t i = 0; i < page->n; i++) {
+        const struct card *card = &page->list[i];
+        if (!api_is_name(card->node))
+            continue;
+        if (strcmp(card->node, s->node) != 0)
+            begin_node(s, card->node);
+        put_card(&s->line.w, card);
+    }
+    return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
+}
+
+static int read_cards(struct part_state *s, struct err *err) {
+    int r = cards_fetch_pages(take_page, s, err);
+
+    end_node(s);
+    return r;
+}
+
+/* ---- their use ---- */
+
+static void put_holder_use(struct json_writer *w, struct json holder) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "uid", json_string_or(json_get(holder, "podUID"), ""));
+    json_put_string(w, "c", json_string_or(json_get(holder, "container"), ""));
+    put_figure(w, "used", holder, "memoryDriver");
+    put_figure(w, "busy", holder, "coreUsed");
+    json_object_end(w);
+}
+
+static void put_card_use(struct json_writer *w, struct json card, bool has_all) {
+    struct json_iter it = json_iter(json_get(card, "holders"));
+    struct json holder;
+    const char *uuid = json_string(json_get(card, "uuid"));
+
+    if (!uuid)
+        return;
+    json_object_begin(w, NULL);
+    json_put_string(w, "uuid", uuid);
+    if (has_all) {
+        put_figure(w, "used", card, "memoryUsed");
+        put_figure(w, "busy", card, "utilization");
+    }
+    json_array_begin(w, "h");
+    while (json_next(&it, NULL, &holder))
+        put_holder_use(w, holder);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static int take_agent(const struct agent *agent, void *userdata) {
+    struct part_state *s = userdata;
+    struct json_iter it = json_iter(json_get(agent->usage, "gpus"));
+    struct json gpu, instance;
+    char key[KEY_MAX];
+
+    /* While an agent is replaced, a node can have two: the one that answers counts. */
+    (void) snprintf(key, sizeof(key), "u/%s", agent->node);
+    if (!agent->parser && journal_is_put(s->reading->journal, key))
+        return 0;
+    s->silent += !agent->parser;
+    line_begin(&s->line, "%s", key);
+    json_put_string(&s->line.w, "node", agent->node);
+    json_put_bool(&s->line.w, "answers", agent->parser);
+    json_array_begin(&s->line.w, "cards");
+    while (agent->parser && json_next(&it, NULL, &gpu)) {
+        struct json_iter parts = json_iter(json_get(gpu, "instances"));
+        put_card_use(&s->line.w, gpu, !s->reading->namespace);
+        while (json_next(&parts, NULL, &instance))
+            put_card_use(&s->line.w, instance, !s->reading->namespace);
+    }
+    json_array_end(&s->line.w);
+    line_end(&s->line, s->reading);
+    return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
+}
+
+static int read_use(struct part_state *s, struct err *err) {
+    return agents_each(s->reading->system, take_agent, s, err);
+}
+
+/* ---- pods that wait ---- */
+
+static void take_waiting(const struct waiting_pod *pod, void *userdata) {
+    struct part_state *s = userdata;
+    struct json_writer *w = &s->line.w;
+
+    line_begin(&s->line, "w/%s/%s", pod->namespace, pod->name);
+    json_put_string(w, "ns", pod->namespace);
+    json_put_string(w, "pod", pod->name);
+    json_put_string(w, "wants", pod->wants);
+    json_put_string(w, "reason", pod->reason);
+    if (pod->since > 0)
+        json_put_i64(w, "since", pod->since);
+    line_end(&s->line, s->reading);
+}
+
+static int read_waiting(struct part_state *s, struct err *err) {
+    return waiting_read(s->reading->namespace, take_waiting, s, err);
+}
+
+/* ---- quotas and claims ---- */
+
+static void put_quota(struct json_writer *w, const char *key, const struct quota_object *q,
+                      enum quota_resource r) {
+    if (!q->counted[r])
+        return;
+    json_object_begin(w, key);
+    json_put_u64(w, "guaranteed", q->guaranteed[r]);
+    if (q->max[r] != UINT64_MAX)
+        json_put_u64(w, "max", q->max[r]);
+    if (q->has_used)
+        json_put_u64(w, "used", q->used[r]);
+    json_object_end(w);
+}
+
+static void take_quota(struct part_state *s, struct json object) {
+    struct json_writer *w = &s->line.w;
+    struct quota_object q;
+
+    if (quota_object_parse(object, &q, NULL) < 0)
+        return;
+    line_begin(&s->line, "q/%s/%s", q.namespace, q.name);
+    json_put_string(w, "ns", q.namespace);
+    json_put_string(w, "name", q.name);
+    if (q.cohort[0])
+        json_put_string(w, "cohort", q.cohort);
+    put_quota(w, "core", &q, QUOTA_CORE);
+    put_quota(w, "mem", &q, QUOTA_MEMORY);
+    put_quota(w, "cards", &q, QUOTA_CARDS);
+    line_end(&s->line, s->reading);
+}
+
+static void put_quantity(struct json_writer *w, const char *key, struct json of,
+                         enum quota_resource r) {
+    const char *text = json_string(json_get(of, quota_resource_name(r)));
+    uint64_t value;
+
+    if (text && quantity_parse(text, strlen(text), &value) == 0)
+        json_put_u64(w, key, value);
+}
+
+static void take_claim(struct part_state *s, struct json object) {
+    struct json meta = json_get(object, "metadata"), status = json_get(object, "status");
+    struct json bound = json_find(json_get(status, "conditions"), "type", "Bound");
+    struct json capacity = json_get(status, "capacity"), spec = json_get(object, "spec");
+    const char *namespace = json_string(json_get(meta, "namespace"));
+    const char *name = json_string(json_get(meta, "name"));
+    struct json_writer *w = &s->line.w;
+
+    if (!namespace || !name)
+        return;
+    line_begin(&s->line, "m/%s/%s", namespace, name);
+    json_put_string(w, "ns", namespace);
+    json_put_string(w, "name", name);
+    json_put_string(w, "phase", json_string_or(json_get(status, "phase"), ""));
+    json_put_string(w, "egpu", json_string_or(json_get(spec, "elasticGPUName"), ""));
+    put_quantity(w, "core", capacity, QUOTA_CORE);
+    put_quantity(w, "mem", capacity, QUOTA_MEMORY);
+    json_put_string(w, "reason", json_string_or(json_get(bound, "message"), ""));
+    line_end(&s->line, s->reading);
+}
+
+/* The objects at a path "/apis/GROUP/VERSION/KIND", of a namespace or of all. */
+static int read_objects(struct part_state *s, const char *all,
+                        void (*take)(struct part_state *s, struct json object), struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    const char *kind = strrchr(all, '/'), *namespace = s->reading->namespace;
+    struct json list, object;
+    char path[KEY_MAX + 128];
+
+    (void) snprintf(path, sizeof(path), "%.*s%s%s%s", (int) (kind - all), all,
+                    namespace ? "/namespaces/" : "", namespace ? namespace : "", kind);
+    int r = api_read(path, &parser, &list, err);
+    if (r < 0)
+        return r;
+    struct json_iter it = json_iter(json_get(list, "items"));
+    while (json_next(&it, NULL, &object))
+        take(s, object);
+    return 0;
+}
+
+static int read_quotas(struct part_state *s, struct err *err) {
+    return read_objects(s, QUOTAS_PATH, take_quota, err);
+}
+
+static int read_claims(struct part_state *s, struct err *err) {
+    return read_objects(s, CLAIMS_PATH, take_claim, err);
+}
+
+/* ---- all of it ---- */
+
+static const struct part {
+    const char *name;   /* in the line "state" */
+    const char *prefix; /* of its keys */
+    int (*read)(struct part_state *s, struct err *err);
+} parts[] = {
+    {"cards", "c/", read_cards},   {"waiting", "w/", read_waiting}, {"quotas", "q/", read_quotas},
+    {"claims", "m/", read_claims}, {"use", "u/", read_use},
+};
+
+static void put_trouble(struct json_writer *w, const struct part *part, int r,
+                        const struct err *err) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "part", part->name);
+    json_put_bool(w, "refused", r == -EACCES);
+    json_put_string(w, "text", err->text);
+    json_object_end(w);
+}
+
+/* Whether it was read to its end. What could not be read stays as it was. */
+static bool read_part(const struct reading *reading, const struct part *part, size_t *silent,
+                      struct json_writer *troubles) {
+    struct part_state s = {.reading = reading};
+    struct err err = {0};
+
+    journal_begin(reading->journal, part->prefix);
+    int r = part->read(&s, &err);
+    line_done(&s.line);
+    *silent += s.silent;
+    if (r == STOPPED)
+        return false;
+    if (r < 0)
+        put_trouble(troubles, part, r, &err);
+    else
+        journal_end(reading->journal, part->prefix);
+    return reading->pause(reading->userdata) == 0;
+}
+
+void reading_run(const struct reading *reading) {
+    _cleanup_(line_done) struct line state = {0};
+    size_t silent = 0;
+
+    line_begin(&state, "state");
+    if (reading->namespace)
+        json_put_string(&state.w, "namespace", reading->namespace);
+    json_array_begin(&state.w, "trouble");
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (!read_part(reading, &parts[i], &silent, &state.w))
+            return;
+    json_array_end(&state.w);
+    json_put_u64(&state.w, "silent", silent);
+    json_put_u64(&state.w, "time", clock_ms(CLOCK_REALTIME));
+    line_end(&state, reading);
+}
+
+int reading_history(const char *system, const char *node, const char *namespace, const char *pod,
+                    struct buf *ret, struct err *err) {
+    _cleanup_free_ char *agent = NULL;
+    int r = agents_pod_on(system, node, &agent, err);
+
+    if (r < 0)
+        return r;
+    struct api_get *get = calloc(1, sizeof(*get));
+    if (!get)
+        return err_errno(err, ENOMEM, "cannot send a request");
+    get->who = "the agent";
+    get->max = HISTORY_MAX;
+    if (asprintf(&get->path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/history?namespace=%s&pod=%s",
+                 system, agent, namespace, pod) < 0)
+        get->path = NULL;
+    api_get_all(get, 1, HISTORY_MS, HISTORY_MS); /* the next reading waits */
+    r = get->result;
+    if (r < 0)
+        *err = get->err;
+    else
+        buf_append(ret, buf_str(&get->text), get->text.len);
+    api_gets_done(get, 1);
+    return r < 0 ? r : buf_error(ret);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One reading of a cluster into a journal, and questions beside it. What the user may not read is
+ * named in the line "state", and the rest is there. Lines and their members: docs/web.md. */
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "cli/web/journal.h"
+
+struct reading {
+    struct journal *journal;
+    const char *system;    /* namespace of Aliquot */
+    const char *namespace; /* only what pods of it have; NULL: everything */
+    /* Called between requests: the journal has changed. Nonzero: the reading is to end. */
+    int (*pause)(void *userdata);
+    void *userdata;
+};
+
+void reading_run(const struct reading *reading);
+
+/* Appends the page /history of the node's agent about the pod. -ENOENT: the node has no agent. */
+int reading_history(const char *system, const char *node, const char *namespace, const char *pod,
+                    struct buf *ret, struct err *err);
