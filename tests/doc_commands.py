@@ -78,6 +78,7 @@ RULES = [
     Rule("scripts/manifests --served-elsewhere", "here"),
     Rule("ALIQUOT_BUILD=", "not", "hours"),
     Rule("ALIQUOT_KUBERNETES=DIR", "not", "other versions"),
+    Rule("aliquot web", "by", "tests/cli/test_web.py::test_end"),
     Rule("aliquot uninstall", "by", "tests/e2e/test_uninstall.py::test_nothing_is_left"),
     Rule("helm install", "by", HELM),     # the files: tests/cli/test_chart.py
     Rule("helm upgrade", "by", HELM),

@@ -5,6 +5,7 @@
 int cmd_sim(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_web(int argc, char **argv);
 int cmd_gpus(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_explain(int argc, char **argv);

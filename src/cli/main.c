@@ -21,6 +21,7 @@ static const struct command {
     {{"run", NULL, "run a command on a share of a GPU, without Kubernetes", true}, cmd_run},
     {{"gpus", NULL, "show the GPUs of a cluster, their allocations and their use", true}, cmd_gpus},
     {{"top", NULL, "watch GPUs, containers, nodes and waiting pods on a screen", true}, cmd_top},
+    {{"web", NULL, "show the same in a browser of this machine", true}, cmd_web},
     {{"inspect", NULL, "show allocations by node, card, pod or namespace", true}, cmd_inspect},
     {{"explain", NULL, "explain why a pod is pending, or where its share is", true}, cmd_explain},
     {{"doctor", NULL, "check an installation, and say what to do", true}, cmd_doctor},

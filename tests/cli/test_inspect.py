@@ -110,7 +110,7 @@ def cluster(aliquot, tmp_path):
 # ---- options of kubectl ----
 
 # Commands that call kubectl, as one calls them.
-CALLERS = [["gpus"], ["top"], ["inspect"], ["explain", "pod"], ["defrag", "--plan"], ["plan", "--capacity"], ["recommend"], ["doctor"], ["uninstall"], ["card", "cordon", "a-00"],
+CALLERS = [["gpus"], ["top"], ["web"], ["inspect"], ["explain", "pod"], ["defrag", "--plan"], ["plan", "--capacity"], ["recommend"], ["doctor"], ["uninstall"], ["card", "cordon", "a-00"],
            ["node", "release", "a"]]
 PREFIX = "--context=c --kubeconfig=/k "
 

@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.foreign, pytest.mark.long]
 
 GLIBC = ["libc6", "busybox-static"]
 SYSTEM = [*GLIBC, "libgcc-s1", "libstdc++6"]
-DEBIAN = [*SYSTEM, "libsimdjson14", "libyaml-0-2"]
+DEBIAN = [*SYSTEM, "libdeflate0", "libffi8", "libgmp10", "libgnutls30", "libhogweed6", "libidn2-0", "libmicrohttpd12", "libnettle8",
+          "libp11-kit0", "libsimdjson14", "libtasn1-6", "libunistring2", "libuv1", "libyaml-0-2"]
 # The newest versions of symbols in RHEL 9: glibc 2.34, libstdc++ and libgcc_s of GCC 11.
 RHEL9 = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
 DATABASES = ("var/lib/dpkg/", "var/lib/rpm/", "var/log/")

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot web` as a command and a server: who is answered, what is read, how it ends. The page itself: test_web_page.py."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import time
+
+import pytest
+
+from test_inspect import gpu, pod
+from web_page import (AGENTS, AGENTS_ON, CLAIMS, EMPTY, GPUS, GROUP, PATIENCE, QUOTAS, WAITING, Web, agent, furnish, until)
+
+
+pytestmark = pytest.mark.waits
+
+
+@pytest.fixture
+def web(aliquot, tmp_path):
+    made = Web(aliquot, tmp_path)
+    yield made
+    made.stop()
+
+
+def lines_until(web, done):
+    """Lines of the events by their keys, up to the state for which `done` is true."""
+    found = {}
+    for line in web.events():
+        found[line["k"]] = line
+        if line.get("gone"):
+            del found[line["k"]]
+        if line["k"] == "state" and done(found):
+            return found
+
+
+# ---- who is answered ----
+
+PATHS = ["/", "/app.js", "/style.css", "/api/events", "/api/history?node=b&namespace=team&pod=train",
+         "/api/explain?namespace=team&pod=large", "/api/plan"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("status, headers", [
+    (401, {"Cookie": None}),
+    (401, {"Cookie": "aliquot-web-{port}=" + "A" * 43}),
+    (401, {"Cookie": "aliquot-web-{port}="}),
+    (401, {"Cookie": "aliquot-web-1={token}"}),
+    (403, {"Host": "example.org:{port}"}),
+    (403, {"Host": "127.0.0.1"}),
+    (403, {"Host": "127.0.0.1:{port}.example.org"}),
+    (403, {"Origin": "http://example.org"}),
+    (403, {"Origin": "null"}),
+    (403, {"Origin": "https://127.0.0.1:{port}"}),
+], ids=str)
+def test_refused(started, path, status, headers):
+    headers = {name: value and value.format(port=started.port, token=started.token) for name, value in headers.items()}
+    answered, _, body = started.request(path, **headers)
+    assert answered == status and started.token.encode() not in body
+
+
+@pytest.fixture(scope="module")
+def started(aliquot, tmp_path_factory):
+    made = Web(aliquot, tmp_path_factory.mktemp("web")).start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_the_token_of_the_address_opens_the_page_only(started, path):
+    sign = "&" if "?" in path else "?"
+    assert started.request(f"{path}{sign}token={started.token}", Cookie=None)[0] == 401
+    assert started.request(path, Sec_Fetch_Site="cross-site")[0] == 403
+
+
+def test_the_page_has_a_cookie_and_a_policy(started):
+    status, headers, body = started.request(f"/?token={started.token}", Cookie=None)
+    assert status == 200 and b"<main" in body
+    assert headers["Set-Cookie"] == f"{started.cookie}; Path=/; SameSite=Strict; HttpOnly"
+    for name in ("localhost", "127.0.0.1"):
+        assert started.request("/", Host=f"{name}:{started.port}", Origin=f"http://{name}:{started.port}")[0] == 200
+    for path in ("/", "/app.js", "/nothing"):
+        headers = started.request(path)[1]
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        assert policy == {"default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "connect-src": "'self'",
+                          "img-src": "'self' data:", "base-uri": "'none'", "form-action": "'none'", "frame-ancestors": "'none'"}
+        assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"], headers["Cache-Control"]) == (
+            "nosniff", "no-referrer", "no-store")
+    assert re.search(rb"<script(?! type=\"module\" src=\"/app.js\">)|<style|\son\w+=|style=", body) is None
+
+
+def test_reads_only(started):
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert started.request("/", method=method)[0] == 405
+        assert started.request("/api/plan", method=method)[0] == 405
+    assert started.request("/../etc/passwd")[0] == 404
+    assert started.request("/nothing")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/api/history?node=b&namespace=team", "/api/history?node=../x&namespace=team&pod=p",
+                                  "/api/explain?namespace=--help&pod=p", "/api/explain?namespace=team&pod=a%20b"])
+def test_only_names_are_passed_on(started, path):
+    status, _, body = started.request(path)
+    assert status == 400 and b"is no name" in body
+
+
+def test_files_are_small_and_compressed(started):
+    plain, packed = 0, 0
+    names = [path.name for path in (os.scandir(os.path.join(os.path.dirname(__file__), "../../src/cli/web/static")))]
+    assert "index.html" in names
+    for name in names:
+        path = "/" if name == "index.html" else "/" + name
+        status, headers, body = started.request(path, Accept_Encoding="gzip")
+        assert status == 200 and (headers["Content-Encoding"] == "gzip" or len(body) <= 1024)
+        packed += len(body)
+        plain += len(started.request(path)[2])
+    assert packed < plain / 2 and plain <= 150_000
+
+
+# ---- what is read ----
+
+def test_lines(web):
+    furnish(web).start()
+    found = lines_until(web, lambda found: "u/a" in found)
+    assert [card["name"] for card in found["c/b/0"]["cards"]] == ["b-01", "b-00"] or \
+        [card["name"] for card in found["c/b/0"]["cards"]] == ["b-00", "b-01"]
+    b0 = next(card for card in found["c/b/0"]["cards"] if card["name"] == "b-00")
+    assert (b0["core"], b0["tcore"], b0["mem"], b0["tmem"]) == (100, 60, 80 << 30, (80 << 30) - (19968 << 20))
+    assert [(h["ns"], h["pod"], h["core"]) for h in b0["h"]] == [("team", "train", 50), ("team", "web", 10)]
+    (used,) = [card for card in found["u/b"]["cards"] if card["uuid"] == b0["uuid"]]
+    assert used["busy"] == 46 and [h["used"] for h in used["h"]] == [15 << 30, 512 << 20]
+    assert found["u/c"]["answers"] is False and found["state"]["silent"] == 1
+    assert found["w/team/large"]["wants"] == "2 whole" and "2 wanted" in found["w/team/large"]["reason"]
+    assert found["q/team/gpus"]["core"] == {"guaranteed": 200, "max": 400, "used": 110}
+    assert found["m/team/weights"]["mem"] == 24 << 30 and found["m/team/late"]["phase"] == "Pending"
+    assert found["state"]["trouble"] == []
+
+
+def test_only_changes_are_sent(web):
+    furnish(web).start()
+    seen, states = [], 0
+    for line in web.events():
+        if line["k"] != "state":
+            seen.append(line["k"])
+        else:
+            states += 1
+        if states == 1 and "gone" not in web.answers:
+            web.answers.update(gone={}, **{WAITING: EMPTY})
+            before = len(seen)
+            web.say()
+        if line.get("gone") and "w/team/fresh" in seen[before:] and "w/team/large" in seen[before:]:
+            break
+    assert set(seen[before:]) == {"w/team/fresh", "w/team/large"}
+
+
+def test_nothing_is_read_while_no_page_is_open(web):
+    furnish(web).start()
+    lines_until(web, lambda found: True)
+    until("a reading after which no other one follows", lambda: is_quiet(web))
+    asked = len(web.asked())
+    events = web.events()
+    next(events)
+    until("the next reading", lambda: len(web.asked()) > asked)
+    events.close()
+
+
+def is_quiet(web, seconds=3):
+    """No request in three intervals."""
+    before = len(web.asked())
+    time.sleep(seconds)
+    return len(web.asked()) == before
+
+
+def test_one_reading_serves_all(web):
+    furnish(web).start()
+    viewers = [web.events() for _ in range(5)]
+    for viewer in viewers:
+        next(viewer)
+    before = web.asked().count(GPUS)
+    times = [line["time"] for line, _ in zip(states(viewers[0]), range(4))]
+    assert web.asked().count(GPUS) - before <= len(times) + 1
+    for viewer in viewers[1:]:
+        assert times[-1] in (line["time"] for line in states(viewer))
+    for viewer in viewers:
+        viewer.close()
+
+
+def states(events):
+    return (line for line in events if line["k"] == "state")
+
+
+def test_a_slow_viewer_stops_nothing(web):
+    """It reads nothing; another one sees the changes, and there can be 32."""
+    furnish(web).start()
+    slow = []
+    for _ in range(31):
+        slow.append(socket.create_connection(("127.0.0.1", web.port)))
+        slow[-1].sendall(f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1:{web.port}\r\nCookie: {web.cookie}\r\n\r\n".encode())
+    until("they are all served", lambda: all(len(s.recv(16, socket.MSG_PEEK)) > 0 for s in slow))
+    for i, line in enumerate(states(web.events())):
+        web.answers[WAITING] = {"items": [pod(f"pod-{i}", core="30")]}
+        web.say()
+        if i == 3:
+            break
+    extra = [web.events() for _ in range(2)]
+    with pytest.raises(AssertionError):
+        for events in extra:
+            next(events)
+    for connection in slow:
+        connection.close()
+
+
+def test_refusals_are_named(web):
+    furnish(web)
+    for asked in (GPUS, AGENTS, CLAIMS):
+        web.answers[asked] = f"error: forbidden: {asked.split()[1]}"
+    web.say()
+    web.start()
+    found = lines_until(web, lambda found: True)
+    assert {(one["part"], one["refused"]) for one in found["state"]["trouble"]} == {("cards", True), ("use", True), ("claims", True)}
+    assert "w/team/large" in found and "q/team/gpus" in found and not [key for key in found if key[:2] in ("c/", "u/", "m/")]
+
+
+def test_what_was_read_stays_when_the_cluster_is_away(web):
+    furnish(web).start()
+    lines_until(web, lambda found: True)
+    cards = web.answers.pop(GPUS)
+    web.say()
+    found = lines_until(web, lambda found: found["state"]["trouble"])
+    assert "c/b/0" in found and found["state"]["trouble"][0]["refused"] is False
+    web.answers[GPUS] = cards
+    web.say()
+    assert lines_until(web, lambda found: not found["state"]["trouble"])
+
+
+def test_namespace(web):
+    """Only what pods of it have, and only lists of it are read."""
+    furnish(web)
+    for asked in (QUOTAS, CLAIMS):
+        web.answers[asked.replace("v1alpha1", "v1alpha1/namespaces/team")] = web.answers.pop(asked)
+    web.answers["get --raw /api/v1/namespaces/team/pods?fieldSelector=spec.nodeName%3D"] = web.answers.pop(WAITING)
+    web.say()
+    web.start("-n", "team")
+    found = lines_until(web, lambda found: "u/a" in found)
+    assert found["state"]["trouble"] == [] and found["state"]["namespace"] == "team"
+    holders = {h["ns"] for key, line in found.items() if key.startswith("c/") for card in line["cards"] for h in card["h"]}
+    assert holders == {"team"} and "used" not in found["u/b"]["cards"][0]
+
+
+@pytest.mark.parametrize("second, lines", [
+    (["b-01", "c-00"], {"c/a/0": ["a-00"], "c/b/0": ["b-00", "b-01"], "c/c/0": ["c-00"]}),
+    (["a-01", "b-01"], {"c/a/0": ["a-00"], "c/b/0": ["b-00"], "c/a/1": ["a-01"], "c/b/1": ["b-01"]}),
+], ids=str)
+def test_pages_of_cards(web, second, lines):
+    """A list in two pages; cards of a node in both, as neighbours and apart."""
+    more = "get --raw /apis/elasticgpu.io/v1alpha1/gpus?limit=500&continue=abc"
+    page = lambda names: [gpu(name[0], int(name[2:]), (100, "80Gi")) for name in names]     # noqa: E731
+    web.answers[GPUS] = {"metadata": {"continue": "abc"}, "items": page(["a-00", "b-00"])}
+    web.answers[more] = {"items": page(second)}
+    web.say()
+    web.start()
+    found = lines_until(web, lambda found: True)
+    assert {key: [card["name"] for card in line["cards"]] for key, line in found.items() if key.startswith("c/")} == lines
+
+
+def test_two_agents_of_a_node(web):
+    """The one that answers counts, whichever comes first."""
+    furnish(web)
+    gone = agent("b")
+    gone["metadata"]["name"] = "agent-gone"
+    web.answers[AGENTS]["items"] = [agent("b"), gone]
+    web.say()
+    web.start()
+    found = lines_until(web, lambda found: True)
+    assert found["u/b"]["answers"] and len(found["u/b"]["cards"]) == 2
+
+
+def test_history(web):
+    furnish(web).start()
+    status, headers, body = web.request("/api/history?node=b&namespace=team&pod=train")
+    assert status == 200 and json.loads(body)["containers"][0]["pod"] == "train"
+    web.answers[AGENTS_ON.format("b")] = EMPTY
+    web.say()
+    status, _, body = web.request("/api/history?node=b&namespace=team&pod=train")
+    assert status == 404 and b"node b has no agent" in body
+    web.answers[AGENTS_ON.format("b")] = "error: pods is forbidden"
+    web.say()
+    status, _, body = web.request("/api/history?node=b&namespace=team&pod=train")
+    assert status == 403 and b"pods is forbidden" in body
+
+
+def test_explain(web):
+    furnish(web).start()
+    answer = json.loads(web.request("/api/explain?namespace=team&pod=large")[2])
+    assert answer["status"] == 0 and "Pod team/large is pending." in answer["text"]
+    answer = json.loads(web.request("/api/explain?namespace=team&pod=nothing")[2])
+    assert answer["status"] == 1 and "nothing is known" in answer["text"]
+
+
+# ---- beginning and end ----
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_end(web, number):
+    """It ends at once, with a page open, and leaves nothing."""
+    furnish(web).start()
+    events = web.events()
+    next(events)
+    children = until("its kubectl", lambda: open(f"/proc/{web.process.pid}/task/{web.process.pid}/children").read().split())
+    web.process.send_signal(number)
+    assert web.process.wait(PATIENCE) == 0
+    until("kubectl has ended", lambda: not any(is_alive(child) for child in children))
+    assert sorted(p.name for p in web.where.iterdir()) == ["answers.json", "asked", "kubectl"]
+    assert web.process.stderr.read() == ""
+
+
+def is_alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_without_a_cluster(web):
+    web.answers.pop(GROUP)
+    web.say()
+    process = web.spawn()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (1, "") and "Aliquot is not installed" in err
+    process = web.spawn(KUBECTL="/nonexistent")
+    assert process.communicate(timeout=PATIENCE)[1] == "aliquot web: kubectl is not on the path; install it or set KUBECTL\n"
+    assert process.returncode == 1
+
+
+def test_port(web):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = web.spawn("--port", str(taken.getsockname()[1]))
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, out) == (1, "") and "Address already in use" in err
+        port = taken.getsockname()[1]
+    assert web.start("--port", str(port)).port == port
+
+
+@pytest.mark.parametrize("words", [["--port", "70000"], ["--interval", "0"], ["--system", "A/b"], ["-n", "../x"], ["word"]])
+def test_wrong_words(web, words):
+    process = web.spawn(*words)
+    assert process.communicate(timeout=PATIENCE)[0] == "" and process.returncode == 2
+
+
+def test_open(web):
+    """xdg-open gets a file of the user's own, not the token; it goes with the command."""
+    programs = web.where / "bin"
+    programs.mkdir()
+    (programs / "xdg-open").write_text('#!/bin/sh\nprintf %s "$1" >"$ANSWERS/new-opened" && mv "$ANSWERS/new-opened" "$ANSWERS/opened"\n')
+    (programs / "xdg-open").chmod(0o755)
+    web.start("--open", PATH=f"{programs}:{os.environ['PATH']}")
+    opened = until("it was opened", lambda: (web.where / "opened").exists() and (web.where / "opened").read_text())
+    assert web.token not in opened and web.address in open(opened).read()
+    assert stat.S_IMODE(os.stat(opened).st_mode) == 0o600
+    web.stop()
+    assert not os.path.exists(opened)
+
+
+def test_open_without_a_browser(web):
+    web.start("--open", PATH="/nonexistent")
+    assert "xdg-open is not on the path" in web.process.stderr.readline()
+    assert web.request("/")[0] == 200
