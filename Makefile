@@ -27,7 +27,7 @@ demo: $(BUILD)/build.ninja  ## pods share a GPU on a real Kubernetes cluster (KE
 	@python3 demo/demo.py --build $(BUILD)
 
 test:  ## all tests, end-to-end ones included
-	@scripts/setup clang-format-14
+	@scripts/setup clang-format-14 chromium chromium-driver
 	@python3 tests/run.py --build $(BUILD)
 
 test-arm64:  ## a cross-build for arm64; its unit tests, those of the simulator in C, the torture and the packages under qemu-user
@@ -39,7 +39,7 @@ test-crio:  ## the end-to-end test with CRI-O in place of containerd, with runc 
 	@python3 tests/run.py --build $(BUILD) --foreign --only test_crio
 
 test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
-	@scripts/setup conmon crun libseccomp-dev patchelf rpm skopeo
+	@scripts/setup chromium chromium-driver conmon crun libseccomp-dev patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own)
