@@ -4,6 +4,7 @@
 import json
 import time
 
+import kit
 from kit import START, GiB, container, is_running, pod
 
 
@@ -30,6 +31,10 @@ def test_the_peak_of_memory_since_the_start(world, space):
     assert figure(world, "aliquot_container_memory_used_bytes", "pod") == 0
     most = peak()
     assert 3 * GiB < most <= 6 * GiB
+    (said,) = kit.holders(world.usage())["pod", "main"]
+    assert said["memoryPeak"] == most
+    (advised,) = json.loads(world.aliquot("recommend", "-n", space.name, "--for", "0s", "-o", "json"))["containers"]
+    assert advised["seen"]["memory"] >= most and advised["ask"]["memory"] <= 6 * GiB and advised["owner"] == "Pod/pod"
     restart_agent(world)
     assert peak() == most
     with space.tenant(seen) as one:

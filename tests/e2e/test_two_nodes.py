@@ -75,6 +75,33 @@ def test_pods_are_packed_or_spread(world, space, nodes):
     assert {apart["spec"]["nodeName"], packed[0]["spec"]["nodeName"]} == set(nodes)
 
 
+def planned(world):
+    """(pods that need cards, {kind of node: what the plan says of it})"""
+    document = json.loads(world.aliquot("plan", "--capacity", "-o", "json"))
+    return document["needing"], {(m["cardsPerNode"], m["model"]): m for m in document["machines"]}
+
+
+def test_the_nodes_of_a_plan(world, space, nodes):
+    """As many nodes as are planned let the waiting pods start. Of shares of 60 % a card takes one, though by the sum of
+    the node a third one fits on two cards."""
+    first, second = nodes
+    model = world.gpus()[0]["spec"]["model"]
+    world.cluster.kubectl("cordon", second)
+    try:
+        names = [f"share-{i}" for i in range(4)]
+        space.create(*[pod(name, container(core=60)) for name in names])
+        needing, kinds = world.until(lambda: planned(world) if planned(world)[0] == 2 else None, 60, "two pods wait")
+        plan = kinds[CARDS, model]
+        assert (plan["newNodes"], plan["newCards"], plan["starts"]) == (1, CARDS, 2) and plan["left"]["core"] == 80
+        placed = [seen["spec"].get("nodeName") for seen in map(space.get, names)]
+        assert sorted(placed, key=str) == sorted([first, first, None, None], key=str)
+    finally:
+        world.cluster.kubectl("uncordon", second)
+    running = [space.running(name) for name in names]
+    assert sorted(seen["spec"]["nodeName"] for seen in running) == sorted([first, first, second, second])
+    assert planned(world)[0] == 0
+
+
 def evict(world, seen):
     name = seen["metadata"]["name"]
     world.api.create(kube.pods(SYSTEM, name) + "/eviction", {"apiVersion": "policy/v1", "kind": "Eviction",
