@@ -373,6 +373,53 @@ def test_another_size(cluster):
         t.shows("NVIDIA H100", "? help")
 
 
+HOUR = USAGE.replace("/usage", "/history?skip=0")
+
+
+def share_of_an_hour(uid, name, card, taken):
+    return {"namespace": "team", "pod": name, "podUID": uid, "container": "main", "uuid": uuid("b", card), "agoMs": 100, "memoryUsed": [],
+            "gpuTimeMs": taken, "gpuEntitledMs": [], "throttledMs": []}
+
+
+def test_the_last_hour(cluster):
+    """A mark for five minutes; that of a card is the sum of its shares, and what is not known is blank."""
+    rising = [None] * 30 + [100 * (i // 30) for i in range(1, 330)]        # 30 steps of 10 s are five minutes
+    cluster.answers[HOUR] = {"stepMs": 10000, "containers": [
+        share_of_an_hour("u1", "train", 0, rising), share_of_an_hour("u2", "web", 0, [5000] * 30)]}
+    with top(cluster, columns=100) as t:
+        t.shows("HOUR")
+        assert t.line("b-00").find(" ▁▁▁▁▁▁▁▁▁▁") > 0 and t.line("b-00").count("▅") == 1, t.text()
+        assert not re.search("[▁-▇]", t.line("a-00"))
+        t.press("2")
+        t.shows("UNUSED", "HOUR")
+        assert "▄" in t.line("team/web") and "▄" not in t.line("team/train") and not re.search("[▁-▇]", t.line("other/old"))
+    with top(cluster, columns=100, LC_ALL="C") as t:
+        t.shows("HOUR")
+        assert "__________=" in t.line("b-00") and t.raw.isascii()
+
+
+def test_the_hour_of_visible_rows(cluster):
+    """Only agents of nodes that are shown are asked, and once in ten seconds at most, however often keys are pressed."""
+    cards = [gpu(n, 0, (100, "80Gi")) for n in "bcdefgh"]
+    pods = [{"metadata": {"name": f"agent-{n}"}, "spec": {"nodeName": n}} for n in "bcdefgh"]
+    cluster.answers.update({"get gpus.elasticgpu.io -o json": {"items": cards}, AGENTS: {"items": pods}})
+
+    def histories():
+        return [re.search("agent-(.)", line)[1] for line in cluster.asked() if "history" in line]
+    with top(cluster, "--sort", "gpu", "-i", "1", lines=7) as t:
+        t.shows("b-00")
+        t.until("the first", histories)
+        begin = time.monotonic()
+        t.until("all three", lambda: len(histories()) == 3)
+        assert sorted(histories()) == ["b", "c", "d"]
+        t.press(END)
+        t.shows("h-00")
+        t.until("the last ones", lambda: len(histories()) > 5)
+        assert sorted(histories()) == ["b", "c", "d", "f", "g", "h"] and time.monotonic() - begin > 5
+        t.press("4")
+        t.shows("REASON")
+
+
 def test_without_colors(cluster):
     for env, colored in ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True):
         with top(cluster, **env) as t:

@@ -277,16 +277,46 @@ static void read_pages(const struct history_source *of, struct history *list, si
         api_gets_done(gets, asked);
 }
 
-void agents_history(const struct agents *agents, const struct history_source *of) {
+static void read_all(const struct agents *agents, const struct history_source *of,
+                     bool (*is_asked)(const struct agent *agent, const char *const *nodes,
+                                      size_t n),
+                     const char *const *nodes, size_t nnodes) {
     for (size_t at = 0; at < agents->n;) {
         struct history list[BATCH];
         size_t n = 0;
         for (; at < agents->n && n < BATCH; at++)
-            if (agents->list[at].parser) /* it has answered before */
+            if (is_asked(&agents->list[at], nodes, nnodes))
                 list[n++] = (struct history){&agents->list[at], 0};
         for (int page = 0; n > 0 && page < HISTORY_PAGES; page++)
             read_pages(of, list, &n);
     }
+}
+
+static bool has_answered(const struct agent *agent, const char *const *nodes, size_t n) {
+    (void) nodes;
+    (void) n;
+    return agent->parser;
+}
+
+static bool is_on(const struct agent *agent, const char *const *nodes, size_t n) {
+    while (n > 0)
+        if (strcmp(agent->node, nodes[--n]) == 0)
+            return true;
+    return false;
+}
+
+void agents_history(const struct agents *agents, const struct history_source *of) {
+    read_all(agents, of, has_answered, NULL, 0);
+}
+
+int agents_history_of(const char *const *nodes, size_t n, const struct history_source *of,
+                      struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+
+    int r = list_agents(of->system, NULL, &agents, err);
+    if (r == 0)
+        read_all(&agents, of, is_on, nodes, n);
+    return r;
 }
 
 /* ---- look-ups ---- */

@@ -50,6 +50,10 @@ struct history_source {
 /* Asks the agents that have answered before, a bounded number at a time. */
 void agents_history(const struct agents *agents, const struct history_source *of);
 
+/* Asks the agents of these nodes, without reading what is used. 0 or a negative errno. */
+int agents_history_of(const char *const *nodes, size_t n, const struct history_source *of,
+                      struct err *err);
+
 /* Asks them, so many at once, and calls `each` for one after the other: of a large cluster no more
  * than that is held at a time. `agent` is valid during the call; without a parser it did not
  * answer. A negative result of `each` ends it and is the result. */

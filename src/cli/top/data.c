@@ -38,7 +38,39 @@ bool top_is_first(const struct top_data *data, size_t card) {
     return true;
 }
 
+static int by_key(const void *a, const void *b) {
+    return strcmp(((const struct top_hour *) a)->key, ((const struct top_hour *) b)->key);
+}
+
+const struct top_hour *top_hour_find(const struct top_hours *hours, const char *key) {
+    const struct top_hour wanted = {.key = (char *) (uintptr_t) key};
+
+    return hours->n > 0 ? bsearch(&wanted, hours->list, hours->n, sizeof(wanted), by_key) : NULL;
+}
+
+struct top_hours top_hours_copy(const struct top_hours *hours) {
+    struct top_hours copy = {.list = calloc(hours->n + 1, sizeof(*copy.list))};
+
+    for (; copy.list && copy.n < hours->n; copy.n++) {
+        copy.list[copy.n] = hours->list[copy.n];
+        copy.list[copy.n].key = strdup(hours->list[copy.n].key);
+        if (!copy.list[copy.n].key) {
+            top_hours_done(&copy);
+            break;
+        }
+    }
+    return copy;
+}
+
+void top_hours_done(struct top_hours *hours) {
+    for (size_t i = 0; i < hours->n; i++)
+        free(hours->list[i].key);
+    free(hours->list);
+    *hours = (struct top_hours){0};
+}
+
 void top_data_done(struct top_data *data) {
+    top_hours_done(&data->hours);
     while (data->texts) {
         struct top_text *entry = data->texts;
         data->texts = entry->next;

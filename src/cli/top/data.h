@@ -19,12 +19,13 @@ struct top_card {
     uint64_t busy;                 /* percent, or TOP_UNKNOWN */
     uint64_t pods;
     const char *device; /* UUID of the GPU, which several MIG instances share */
+    const char *uuid;   /* its own */
 };
 
 /* A container's part of a card. */
 struct top_share {
     const char *namespace, *pod, *container;
-    const char *card, *node;
+    const char *card, *node, *uuid;
     uint64_t core, memory; /* percent of the card, bytes; 0: no limit */
     uint64_t used, busy;   /* as above */
 };
@@ -34,6 +35,20 @@ struct top_pod {
     time_t since; /* 0: not known */
 };
 
+#define TOP_HOUR_POINTS 12 /* of five minutes each */
+#define TOP_HOUR_UNKNOWN UINT8_MAX
+
+/* GPU time of the last hour in percent of the device, the oldest point first. */
+struct top_hour {
+    char *key; /* UUID of a card, or "UUID/NAMESPACE/POD/CONTAINER" of a share; owned */
+    uint8_t percent[TOP_HOUR_POINTS];
+};
+
+struct top_hours {
+    struct top_hour *list; /* by key */
+    size_t n;
+};
+
 struct top_data {
     struct top_card *cards;   /* by node and index */
     struct top_share *shares; /* in the order of their cards */
@@ -41,6 +56,7 @@ struct top_data {
     size_t ncards, nshares, nwaiting;
     size_t silent;       /* agents that did not answer */
     const char *trouble; /* what could not be read, or "" */
+    struct top_hours hours;
     struct top_text *texts;
 };
 
@@ -53,6 +69,12 @@ const char *top_text(struct top_data *data, const char *format, ...)
 
 void top_data_done(struct top_data *data);
 
+/* NULL: it is not known. */
+const struct top_hour *top_hour_find(const struct top_hours *hours, const char *key);
+/* A copy, or none at all where memory lacks. */
+struct top_hours top_hours_copy(const struct top_hours *hours);
+void top_hours_done(struct top_hours *hours);
+
 /* Where the data is from. */
 struct top_source {
     const char *system;    /* namespace of Aliquot */
@@ -61,6 +83,11 @@ struct top_source {
 
 /* Reads the cluster. What the user may not read of it is said in `trouble`. */
 int top_read_cluster(const struct top_source *source, struct top_data *ret, struct err *err);
+
+/* Reads the last hour of the shares on these nodes, and of the cards as the sum of their shares. -1
+ * or 0. */
+int top_read_hours(const struct top_source *source, const char *const *nodes, size_t n,
+                   struct top_hours *ret);
 
 /* Reads this machine's cards from NVML, and this user's `aliquot run`s. */
 int top_read_local(const struct top_source *source, struct top_data *ret, struct err *err);

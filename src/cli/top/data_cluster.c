@@ -37,6 +37,7 @@ static void add_share(struct top_data *data, const struct card *card, const stru
         .container = top_text(data, "%s", h->container),
         .card = top_text(data, "%s", card->name),
         .node = top_text(data, "%s", card->node),
+        .uuid = top_text(data, "%s", card->uuid),
         .core = h->core,
         .memory = h->memory,
         .used = figure(own, "memoryDriver"),
@@ -69,6 +70,7 @@ static void add_card(struct top_data *data, const struct card *card, const struc
         .busy = figure(use, "utilization"),
         .pods = count_pods(card),
         .device = top_text(data, "%s", card->parent[0] ? card->parent : card->uuid),
+        .uuid = top_text(data, "%s", card->uuid),
     };
     for (size_t i = 0; i < card->nholders; i++)
         add_share(data, card, &card->holders[i], use);

@@ -16,9 +16,11 @@
 #include "cli/cluster/proxy.h"
 
 #define REST_FACTOR 10
+#define HOURS_MS 10000 /* a step of the history */
 
 struct reader {
     top_read_fn *read;
+    top_hours_fn *read_hours;
     struct top_source source;
     unsigned rest_ms;
     int event, stop; /* event descriptors: there is news; it shall end */
@@ -29,7 +31,12 @@ struct reader {
     struct top_data data;
     char trouble[ERR_TEXT_MAX];
     char said[READER_SAID_MAX];
-    bool is_line_over; /* what follows in `said` is another line */
+    bool is_line_over;             /* what follows in `said` is another line */
+    char *nodes[READER_NODES_MAX]; /* wanted; owned */
+    size_t nnodes;
+    /* Of the thread alone. */
+    struct top_hours hours;
+    uint64_t hours_at; /* when they were read; 0: never */
 };
 
 static void put(struct reader *r, struct top_data *data, const char *trouble) {
@@ -65,6 +72,48 @@ static void hear(void *hearer, const char *text, size_t len) {
     (void) !write(r->event, &one, sizeof(one));
 }
 
+/* ---- the last hour ---- */
+
+static void free_nodes(char **nodes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        free(nodes[i]);
+}
+
+void reader_want(struct reader *r, const char *const *nodes, size_t n) {
+    (void) pthread_mutex_lock(&r->lock);
+    free_nodes(r->nodes, r->nnodes);
+    r->nnodes = 0;
+    for (size_t i = 0; i < n && r->nnodes < READER_NODES_MAX; i++)
+        if ((r->nodes[r->nnodes] = strdup(nodes[i])))
+            r->nnodes++;
+    (void) pthread_mutex_unlock(&r->lock);
+}
+
+static void read_hours(struct reader *r) {
+    uint64_t now = clock_ms(CLOCK_MONOTONIC);
+    char *nodes[READER_NODES_MAX];
+    struct top_hours fresh;
+    size_t n = 0;
+
+    if (!r->read_hours || (r->hours_at > 0 && now - r->hours_at < HOURS_MS))
+        return;
+    (void) pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->nnodes; i++)
+        if ((nodes[n] = strdup(r->nodes[i])))
+            n++;
+    (void) pthread_mutex_unlock(&r->lock);
+    if (n > 0) {
+        r->hours_at = now;
+        if (r->read_hours(&r->source, (const char *const *) nodes, n, &fresh) == 0) {
+            top_hours_done(&r->hours);
+            r->hours = fresh;
+        }
+    }
+    free_nodes(nodes, n);
+}
+
+/* ---- the thread ---- */
+
 static void *run(void *arg) {
     struct reader *r = arg;
 
@@ -72,10 +121,13 @@ static void *run(void *arg) {
         struct top_data data;
         struct err err;
         uint64_t start = clock_ms(CLOCK_MONOTONIC);
-        if (r->read(&r->source, &data, &err) == 0)
+        if (r->read(&r->source, &data, &err) == 0) {
+            read_hours(r);
+            data.hours = top_hours_copy(&r->hours);
             put(r, &data, "");
-        else
+        } else {
             put(r, NULL, err.text);
+        }
         uint64_t took = clock_ms(CLOCK_MONOTONIC) - start;
         uint64_t rest = took * REST_FACTOR > r->rest_ms ? took * REST_FACTOR : r->rest_ms;
         (void) poll(&(struct pollfd){r->stop, POLLIN, 0}, 1, rest < INT_MAX ? (int) rest : INT_MAX);
@@ -83,15 +135,15 @@ static void *run(void *arg) {
     return NULL;
 }
 
-int reader_start(top_read_fn *read, const struct top_source *source, unsigned rest_ms,
-                 struct reader **ret, struct err *err) {
+int reader_start(top_read_fn *read, top_hours_fn *hours, const struct top_source *source,
+                 unsigned rest_ms, struct reader **ret, struct err *err) {
     struct reader *r = calloc(1, sizeof(*r));
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t all, before;
 
     if (!r)
         return err_errno(err, ENOMEM, "cannot read again and again");
-    *r = (struct reader){.read = read, .source = *source, .rest_ms = rest_ms};
+    *r = (struct reader){.read = read, .read_hours = hours, .source = *source, .rest_ms = rest_ms};
     r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void) pthread_mutex_init(&r->lock, NULL);
@@ -121,6 +173,8 @@ void reader_stop(struct reader *r) {
     (void) pthread_join(r->thread, NULL);
     proxy_listen(NULL, NULL);
     top_data_done(&r->data);
+    top_hours_done(&r->hours);
+    free_nodes(r->nodes, r->nnodes);
     (void) close(r->event);
     (void) close(r->stop);
     free(r);

@@ -14,9 +14,19 @@ typedef int top_read_fn(const struct top_source *source, struct top_data *ret, s
 
 #define READER_SAID_MAX 256
 
-/* Rests so long between two readings, and ten times as long as one took if that is more. */
-int reader_start(top_read_fn *read, const struct top_source *source, unsigned rest_ms,
-                 struct reader **ret, struct err *err);
+typedef int top_hours_fn(const struct top_source *source, const char *const *nodes, size_t n,
+                         struct top_hours *ret);
+
+/* Rests so long between two readings, and ten times as long as one took if that is more. `hours`
+ * may be NULL: there is no last hour. */
+int reader_start(top_read_fn *read, top_hours_fn *hours, const struct top_source *source,
+                 unsigned rest_ms, struct reader **ret, struct err *err);
+
+#define READER_NODES_MAX 64
+
+/* The nodes of which the last hour is shown; it is read with a later reading, once in ten seconds
+ * at most. More than READER_NODES_MAX are left out. */
+void reader_want(struct reader *reader, const char *const *nodes, size_t n);
 
 /* Waits for the end of a reading. What the threads of a process use is taken down at its end, so
  * the reader must not outlive main(). */

@@ -167,6 +167,13 @@ static int wanted_width(const struct top_view *view, const struct top_rows *rows
     return column + 1 < view->ncolumns && width > TEXT_MAX ? TEXT_MAX : width;
 }
 
+static bool has_hours(const struct top_rows *rows, size_t column) {
+    for (size_t i = 0; i < rows->n; i++)
+        if (rows->list[i].cells[column].hour)
+            return true;
+    return false;
+}
+
 static long sum_of(const struct layout *l, size_t n) {
     long sum = -GAP;
 
@@ -200,7 +207,8 @@ static void make_layout(const struct screen *s, const struct top_view *view,
 
     l->bar = s->width >= WIDE ? 11 : s->width >= NARROW ? 6 : 0;
     for (size_t i = 0; i < view->ncolumns; i++)
-        l->widths[i] = max_int(wanted_width(view, rows, i, l->bar), 1);
+        l->widths[i] = view->columns[i].has_hour ? (has_hours(rows, i) ? TOP_HOUR_POINTS : 0)
+                                                 : max_int(wanted_width(view, rows, i, l->bar), 1);
     while (sum_of(l, view->ncolumns) > s->width && !can_be_cut(view, l, s->width) &&
            (drop = heaviest(view, l)) > 0)
         l->widths[drop] = 0;
@@ -237,6 +245,24 @@ static bool begin_column(struct screen *s, const struct layout *l, size_t i) {
     return l->widths[i] > 0;
 }
 
+/* Eighths of a line, the last point at the right. */
+static void put_hour(struct screen *s, const struct top_hour *hour) {
+    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char *const letters[] = {"_", ".", ":", "-", "=", "+", "*", "#"};
+    const char *const *levels = s->has_blocks ? blocks : letters;
+    char line[4 * TOP_HOUR_POINTS + 1] = "";
+    size_t at = 0;
+
+    for (int i = 0; hour && i < TOP_HOUR_POINTS; i++) {
+        uint8_t percent = hour->percent[i];
+        int level = percent == 0 ? 0 : (percent * 8 + 99) / 100 - 1;
+        const char *part = percent == TOP_HOUR_UNKNOWN ? " " : levels[level];
+        memcpy(line + at, part, strlen(part) + 1);
+        at += strlen(part);
+    }
+    screen_put(s, line, TOP_HOUR_POINTS, false, STYLE_PLAIN);
+}
+
 static void put_row(struct screen *s, const struct top_view *view, const struct layout *l,
                     const struct top_row *row, bool is_chosen) {
     screen_line(s, is_chosen);
@@ -245,6 +271,8 @@ static void put_row(struct screen *s, const struct top_view *view, const struct 
             continue;
         if (view->columns[i].has_bar)
             put_bar(s, &row->cells[i], l, l->widths[i]);
+        else if (view->columns[i].has_hour)
+            put_hour(s, row->cells[i].hour);
         else
             screen_put(s, row->cells[i].text, l->widths[i], view->columns[i].is_number,
                        STYLE_PLAIN);
@@ -257,7 +285,8 @@ static void put_titles(struct screen *s, const struct top_view *view, const stru
     for (size_t i = 0; i < view->ncolumns; i++)
         if (begin_column(s, l, i))
             screen_put(s, view->columns[i].title, l->widths[i],
-                       view->columns[i].is_number && !(view->columns[i].has_bar && l->bar > 0),
+                       view->columns[i].is_number && !(view->columns[i].has_bar && l->bar > 0) &&
+                           !view->columns[i].has_hour,
                        i == sorted ? STYLE_CHOSEN : STYLE_TITLE);
 }
 

@@ -46,6 +46,7 @@ struct ui {
     enum mode mode;
     struct buf text;              /* of MODE_TEXT */
     size_t text_first, text_room; /* lines */
+    size_t room;                  /* rows that the table shows */
     struct self_command more;     /* the command that still prints into `text` */
     struct screen screen;
 };
@@ -58,6 +59,7 @@ static const char help[] =
     "/   show only rows with a text; escape ends it\n"
     "q   quit\n\n"
     "CORE and MEMORY: what is given out of a card or a node, and what a container may use.\n"
+    "HOUR: GPU time in the last hour, five minutes a mark; of a card that of its shares.\n"
     "USED: memory in use; UNUSED: what a container has and does not use. BUSY: load of the card.\n"
     "A '-' is a figure that is not to be had: the agent does not answer, the driver does not "
     "tell, or there is no limit.\n";
@@ -213,7 +215,7 @@ static void draw(struct ui *ui) {
         put_views(ui);
     }
     int lines = height - head - foot - 1;
-    size_t room = lines > 1 ? (size_t) lines : 1;
+    size_t room = ui->room = lines > 1 ? (size_t) lines : 1;
     if (ui->chosen < ui->first)
         ui->first = ui->chosen;
     if (ui->chosen >= ui->first + room)
@@ -387,10 +389,27 @@ static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
     return 0;
 }
 
+/* The nodes of the rows that are shown, each once. */
+static void want_hours(const struct ui *ui, struct reader *reader) {
+    const char *nodes[READER_NODES_MAX];
+    size_t n = 0;
+
+    for (size_t i = ui->first; i < ui->rows.n && i < ui->first + ui->room; i++) {
+        const char *node = ui->rows.list[i].node;
+        size_t at = 0;
+        while (node && at < n && strcmp(nodes[at], node) != 0)
+            at++;
+        if (node && at == n && n < READER_NODES_MAX)
+            nodes[n++] = node;
+    }
+    reader_want(reader, nodes, n);
+}
+
 static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
     struct reader *reader;
     int key = KEY_NONE;
-    int r = reader_start(read, &arg_source, arg_interval * 1000, &reader, err);
+    int r = reader_start(read, arg_local ? NULL : top_read_hours, &arg_source, arg_interval * 1000,
+                         &reader, err);
 
     if (r < 0)
         return r;
@@ -408,6 +427,7 @@ static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
         if (ui->more.pid > 0)
             self_read(&ui->more, &ui->text);
         draw(ui);
+        want_hours(ui, reader);
         key = terminal_key(reader_fd(reader), ui->more.out);
     } while (key == KEY_NONE || obey(ui, key));
     terminal_leave();

@@ -12,29 +12,37 @@
 /* ---- cells ---- */
 
 static struct top_cell text_cell(const char *text) {
-    return (struct top_cell){text, 0, TOP_NO_BAR};
+    return (struct top_cell){text, 0, TOP_NO_BAR, NULL};
+}
+
+/* Sorted by what it ended with. */
+static struct top_cell hour_cell(const struct top_data *data, const char *key) {
+    const struct top_hour *hour = top_hour_find(&data->hours, key);
+    uint8_t last = hour ? hour->percent[TOP_HOUR_POINTS - 1] : TOP_HOUR_UNKNOWN;
+
+    return (struct top_cell){"", last == TOP_HOUR_UNKNOWN ? -1 : last, TOP_NO_BAR, hour};
 }
 
 static struct top_cell number_cell(struct top_data *data, uint64_t n) {
-    return (struct top_cell){top_text(data, "%" PRIu64, n), (double) n, TOP_NO_BAR};
+    return (struct top_cell){top_text(data, "%" PRIu64, n), (double) n, TOP_NO_BAR, NULL};
 }
 
 static struct top_cell bytes_cell(struct top_data *data, uint64_t bytes) {
     char text[24];
 
     if (bytes == TOP_UNKNOWN)
-        return (struct top_cell){"-", -1, TOP_NO_BAR};
+        return (struct top_cell){"-", -1, TOP_NO_BAR, NULL};
     return (struct top_cell){top_text(data, "%s", num_format_bytes(bytes, text)), (double) bytes,
-                             TOP_NO_BAR};
+                             TOP_NO_BAR, NULL};
 }
 
 /* A part of a whole; unknown, or of nothing: no bar. */
 static struct top_cell part_cell(struct top_data *data, uint64_t part, uint64_t whole) {
     if (part == TOP_UNKNOWN || whole == 0)
-        return (struct top_cell){"-", -1, TOP_NO_BAR};
+        return (struct top_cell){"-", -1, TOP_NO_BAR, NULL};
     double percent = 100.0 * (double) part / (double) whole;
     int shown = percent < 999 ? (int) (percent + 0.5) : 999;
-    return (struct top_cell){top_text(data, "%d%%", shown), percent, shown};
+    return (struct top_cell){top_text(data, "%d%%", shown), percent, shown, NULL};
 }
 
 /* ---- cards ---- */
@@ -50,9 +58,11 @@ static size_t fill_cards(struct top_data *data, struct top_row *rows) {
             .cells = {text_cell(c->name), part_cell(data, c->taken_core, c->core),
                       part_cell(data, c->taken_memory, c->memory),
                       part_cell(data, c->used, c->memory), part_cell(data, c->busy, 100),
-                      number_cell(data, c->pods), text_cell(c->state), text_cell(c->model)},
+                      hour_cell(data, c->uuid), number_cell(data, c->pods), text_cell(c->state),
+                      text_cell(c->model)},
             .view = "card",
             .name = c->name,
+            .node = c->node,
         };
     }
     return data->ncards;
@@ -76,13 +86,17 @@ static size_t fill_shares(struct top_data *data, struct top_row *rows) {
         const char *name = s->container[0]
                                ? top_text(data, "%s/%s (%s)", s->namespace, s->pod, s->container)
                                : top_text(data, "%s %s", s->namespace, s->pod);
+        const char *hour =
+            top_text(data, "%s/%s/%s/%s", s->uuid, s->namespace, s->pod, s->container);
         rows[i] = (struct top_row){
             .cells = {text_cell(name), part_cell(data, s->core ? s->core : TOP_UNKNOWN, 100),
                       bytes_cell(data, s->memory ? s->memory : TOP_UNKNOWN),
                       part_cell(data, s->used, s->memory), bytes_cell(data, unused_of(s)),
-                      part_cell(data, s->busy, 100), text_cell(s->card), text_cell(s->node)},
+                      part_cell(data, s->busy, 100), hour_cell(data, hour), text_cell(s->card),
+                      text_cell(s->node)},
             .pod = s->container[0] ? s->pod : NULL,
             .namespace = s->namespace,
+            .node = s->node,
             .key = top_text(data, "%s/%s/%s/%s", s->namespace, s->pod, s->container, s->card),
         };
     }
@@ -175,7 +189,7 @@ static size_t fill_waiting(struct top_data *data, struct top_row *rows) {
         rows[i] = (struct top_row){
             .cells = {text_cell(top_text(data, "%s/%s", p->namespace, p->name)),
                       {p->since ? top_text(data, "%s", age_text(waits, age)) : "-",
-                       p->since ? (double) waits : -1, TOP_NO_BAR},
+                       p->since ? (double) waits : -1, TOP_NO_BAR, NULL},
                       text_cell(p->wants),
                       text_cell(p->reason)},
             .pod = p->name,
@@ -187,49 +201,51 @@ static size_t fill_waiting(struct top_data *data, struct top_row *rows) {
 
 const struct top_view top_views[TOP_VIEWS] = {
     {"cards",
-     {{"GPU", false, false, 0},
-      {"CORE", true, true, 2},
-      {"MEMORY", true, true, 1},
-      {"USED", true, true, 3},
-      {"BUSY", true, true, 4},
-      {"PODS", true, false, 6},
-      {"STATE", false, false, 5},
-      {"MODEL", false, false, 7}},
-     8,
+     {{"GPU", false, false, 0, false},
+      {"CORE", true, true, 2, false},
+      {"MEMORY", true, true, 1, false},
+      {"USED", true, true, 3, false},
+      {"BUSY", true, true, 4, false},
+      {"HOUR", true, false, 5, true},
+      {"PODS", true, false, 7, false},
+      {"STATE", false, false, 6, false},
+      {"MODEL", false, false, 8, false}},
+     9,
      2,
      count_cards,
      fill_cards},
     {"containers",
-     {{"CONTAINER", false, false, 0},
-      {"CORE", true, true, 3},
-      {"MEMORY", true, false, 4},
-      {"USED", true, true, 1},
-      {"UNUSED", true, false, 5},
-      {"BUSY", true, true, 2},
-      {"GPU", false, false, 6},
-      {"NODE", false, false, 7}},
-     8,
+     {{"CONTAINER", false, false, 0, false},
+      {"CORE", true, true, 3, false},
+      {"MEMORY", true, false, 4, false},
+      {"USED", true, true, 1, false},
+      {"UNUSED", true, false, 5, false},
+      {"BUSY", true, true, 2, false},
+      {"HOUR", true, false, 6, true},
+      {"GPU", false, false, 7, false},
+      {"NODE", false, false, 8, false}},
+     9,
      2,
      count_shares,
      fill_shares},
     {"nodes",
-     {{"NODE", false, false, 0},
-      {"GPUS", true, false, 5},
-      {"CORE", true, true, 2},
-      {"MEMORY", true, true, 1},
-      {"USED", true, true, 3},
-      {"BUSY", true, true, 4},
-      {"PODS", true, false, 7},
-      {"STATE", false, false, 6}},
+     {{"NODE", false, false, 0, false},
+      {"GPUS", true, false, 5, false},
+      {"CORE", true, true, 2, false},
+      {"MEMORY", true, true, 1, false},
+      {"USED", true, true, 3, false},
+      {"BUSY", true, true, 4, false},
+      {"PODS", true, false, 7, false},
+      {"STATE", false, false, 6, false}},
      8,
      3,
      count_cards,
      fill_nodes},
     {"waiting",
-     {{"POD", false, false, 0},
-      {"WAITS", true, false, 2},
-      {"WANTS", false, false, 3},
-      {"REASON", false, false, 1}},
+     {{"POD", false, false, 0, false},
+      {"WAITS", true, false, 2, false},
+      {"WANTS", false, false, 3, false},
+      {"REASON", false, false, 1, false}},
      4,
      1,
      count_waiting,

@@ -8,7 +8,7 @@
 
 #include "cli/top/data.h"
 
-#define TOP_COLUMNS_MAX 8
+#define TOP_COLUMNS_MAX 9
 #define TOP_NO_BAR (-1)
 
 struct top_column {
@@ -16,19 +16,22 @@ struct top_column {
     bool is_number; /* sorted by `key`, the largest first; otherwise by its text */
     bool has_bar;   /* its cells have percents */
     int weight;     /* where the screen is too narrow, the heaviest goes first; 0: never */
+    bool has_hour;  /* a line of the last hour; without any there is no column */
 };
 
 struct top_cell {
     const char *text;
     double key;
-    int percent; /* of the bar, or TOP_NO_BAR */
+    int percent;                 /* of the bar, or TOP_NO_BAR */
+    const struct top_hour *hour; /* NULL: not known, or another column */
 };
 
 struct top_row {
     struct top_cell cells[TOP_COLUMNS_MAX];
     /* What tells more: `aliquot explain POD -n NAMESPACE`, or `aliquot inspect VIEW NAME`. */
     const char *pod, *namespace, *view, *name;
-    const char *key; /* what no other row has; NULL: the text of the first cell */
+    const char *key;  /* what no other row has; NULL: the text of the first cell */
+    const char *node; /* of a card or a share; NULL: none */
 };
 
 struct top_rows {
