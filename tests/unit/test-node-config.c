@@ -359,6 +359,47 @@ static void overrides(void **state) {
                                   "mixed; did you mean 'mixed'?");
 }
 
+/* Each switch of the file has a variable, which takes precedence in both directions. */
+static void switches_by_variables(void **state) {
+    static const struct {
+        const char *variable, *key, *shown;
+    } rows[] = {
+        {"GDS_ENABLED", "flags: {gdsEnabled: ", "gds "},
+        {"MOFED_ENABLED", "flags: {mofedEnabled: ", "mofed "},
+        {"GDRCOPY_ENABLED", "flags: {gdrcopyEnabled: ", "gdrcopy "},
+        {"IMEX_REQUIRED", "imex: {channelIDs: [0], required: ", "required "},
+    };
+    static const struct {
+        const char *file, *variable;
+        bool on;
+    } cases[] = {{"true", NULL, true},     {"false", NULL, false}, {"false", "true", true},
+                 {"true", "false", false}, {"false", "1", true},   {"true", "F", false}};
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t at = 0;
+
+        while (strcmp(config_variable_name(at), rows[i].variable) != 0)
+            at++;
+        for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+            _cleanup_(node_config_freep) struct node_config *c = NULL;
+            _cleanup_buf_ struct buf out = BUF_INIT(256);
+            struct config_overrides over = {0};
+            struct err err = {0};
+            char text[128];
+
+            over.variables[at] = cases[k].variable;
+            (void) snprintf(text, sizeof(text), "version: v1\n%s%s}\n", rows[i].key, cases[k].file);
+            assert_int_equal(node_config_parse(text, strlen(text), NODE, &c, &err), 0);
+            assert_int_equal(node_config_override(c, &over, &err), 0);
+            show(c, &out);
+            if ((strstr(buf_str(&out), rows[i].shown) != NULL) != cases[k].on)
+                fail_msg("%s, $%s=%s: %s", text, rows[i].variable,
+                         cases[k].variable ? cases[k].variable : "", buf_str(&out));
+        }
+    }
+}
+
 /* kubelet and aliquot-scheduler would both give out what has one name. */
 static void names_of_cards(void **state) {
     static const struct {
@@ -456,6 +497,7 @@ int main(void) {
         cmocka_unit_test(notes),
         cmocka_unit_test(required_without_a_channel),
         cmocka_unit_test(overrides),
+        cmocka_unit_test(switches_by_variables),
         cmocka_unit_test(names_of_cards),
         cmocka_unit_test(names_of_mig_resources),
         cmocka_unit_test(no_memory),
