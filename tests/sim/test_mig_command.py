@@ -22,11 +22,13 @@ def on(node_of, nvml_of):
     return start
 
 
-def mig(node, *words, text=None):
-    """This process lets go of the cards meanwhile: a client of NVML is in the way of a mode change."""
+def mig(node, *words, text=None, **variables):
+    """This process lets go of the cards meanwhile: a client of NVML is in the way of a mode change. `variables`: of
+    MIG_PARTED_, in the environment."""
+    named = {f"MIG_PARTED_{name}": str(value) for name, value in variables.items()}
     pynvml.nvmlShutdown()
     try:
-        return subprocess.run([ALIQUOT, "mig", *words], env=node.env(), input=text, text=True,
+        return subprocess.run([ALIQUOT, "mig", *words], env=node.env(**named), input=text, text=True,
                               capture_output=True, timeout=60, check=False)
     finally:
         pynvml.nvmlInit()
@@ -323,6 +325,48 @@ def test_hooks(on, tmp_path):
     r = apply(node, {"2g.20gb": 1}, also=("-k", file))
     assert r.returncode == 1 and "line 1" in r.stderr, r.stderr
     assert list(uuids(nvml, nvml.nvmlDeviceGetHandleByIndex(0)).values()) == ["3g.40gb"]
+
+
+def test_options_by_the_environment(on, tmp_path):
+    """mig-parted's names; an option takes precedence."""
+    node, nvml = on("--model", "A100")
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    file = tmp_path / "config"
+    made = {name: [{"devices": "all", "mig-enabled": True, "mig-devices": {name: 1}}] for name in ("2g.20gb", "3g.40gb")}
+    file.write_text(json.dumps({"version": "v1", "mig-configs": made}))
+
+    def selected(name, *words, **more):
+        return mig(node, *words, **{"CONFIG_FILE": file, "SELECTED_CONFIG": name, **more})
+    assert selected("2g.20gb", "apply", MODE_CHANGE_ONLY="true").returncode == 0
+    assert nvml.nvmlDeviceGetMigMode(gpu) == [1, 1] and not uuids(nvml, gpu)
+    hooks = hooks_of(tmp_path)
+    r = selected("2g.20gb", "apply", HOOKS_FILE=hooks, DEBUG="true")
+    assert r.returncode == 0 and " changes in " in r.stderr, r.stderr
+    assert lines(tmp_path) == [f"{name} 2g.20gb" for name in ("apply-start", "pre-apply-config", "apply-exit")]
+    r = selected("2g.20gb", "apply", "-c", "3g.40gb", "-f", str(file), CONFIG_FILE="/nonexistent")
+    assert r.returncode == 0 and list(uuids(nvml, gpu).values()) == ["3g.40gb"], r.stderr
+    assert selected("3g.40gb", "assert").returncode == 0
+    assert selected("2g.20gb", "assert").returncode == 1
+    assert selected("2g.20gb", "assert", MODE_CHANGE_ONLY="true").returncode == 0
+    assert selected("2g.20gb", "assert", VALID_CONFIG="true").stdout == "2g.20gb is valid\n"
+    r = mig(node, "export", OUTPUT_FORMAT="json", CONFIG_LABEL="here")
+    assert list(json.loads(r.stdout)["mig-configs"]) == ["here"]
+    r = mig(node, "generate-config", OUTPUT_FORMAT="json", OUTPUT_FILE=tmp_path / "made")
+    assert (r.returncode, r.stdout) == (0, "") and "all-balanced" in json.loads((tmp_path / "made").read_text())["mig-configs"]
+
+
+@pytest.mark.parametrize("skip", [{"also": ("-s",)}, {"SKIP_RESET": "true"}], ids=["option", "variable"])
+def test_a_mode_whose_reset_is_left_to_others(machine_of, skip):
+    """It is no failure; the instances are made when the card has been reset."""
+    node, nvml = machine_of("[machine]\nmig-change = reset\n[gpu 0]\nmodel = A100\n")
+    also = skip.pop("also", ())
+    r = mig(node, "apply", "-f", "-", *also, text=config({"3g.40gb": 1}), **skip)
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert r.returncode == 0 and nvml.nvmlDeviceGetMigMode(gpu) == [0, 1], r.stderr
+    assert not uuids(nvml, gpu)
+    node.inject("reset", "--force", "--gpu", 0)
+    assert apply(node, {"3g.40gb": 1}).returncode == 0
+    assert list(uuids(nvml, gpu).values()) == ["3g.40gb"]
 
 
 @pytest.mark.parametrize("fault", [("lose",), ("xid", 48)])
