@@ -22,11 +22,12 @@ class World:
                                                                      "conditions": []}})
         self.agent = self.other = None
 
-    def configure(self, resources="{}", health="", flags="", more="", **keys):
-        """Replaces the file of the configuration: `keys` are those of section aliquot beside `health`, `more` a line of its own."""
+    def configure(self, resources="{}", health="", flags="", more="", strategy="mixed", **keys):
+        """Replaces the file of the configuration: `keys` are those of section aliquot beside `health`, `more` a line of its own,
+        `strategy` that of MIG."""
         section = {"health": f"{{{health}}}", **keys}
         (self.path / "new").write_text(
-            f"version: v1\nflags: {{migStrategy: mixed, {flags}}}\nresources: {resources}\n{more}\n"
+            f"version: v1\nflags: {{migStrategy: {strategy}, {flags}}}\nresources: {resources}\n{more}\n"
             f"aliquot: {{{', '.join(f'{key}: {value}' for key, value in section.items())}}}\n")
         (self.path / "new").rename(self.path / "config")
 

@@ -2,6 +2,7 @@
 """kubelet as the agent needs it: containers get devices, which is in the checkpoint, and are started."""
 
 import base64
+import contextlib
 import json
 import pathlib
 import re
@@ -16,6 +17,7 @@ import grpc_raw
 # The name of the resource, or its beginning and a hash.
 SOCKET = re.compile(r"aliquot-(.*?)(-[0-9a-f]{8})?(?:-[0-9a-f]+-\d+)?\.sock")
 SERVICE = b"/v1beta1.DevicePlugin/"
+ID = re.compile(r"(?:GPU|MIG)-[-0-9a-f]{36}(?:::\d+)?")
 
 
 def content(message):
@@ -34,18 +36,30 @@ class Kubelet:
         (path / "device-plugins").mkdir(parents=True, exist_ok=True)
         (path / "pods").mkdir(exist_ok=True)
 
-    def call(self, resource, method, body):
-        """Of the plugin of a resource, "gpu" for nvidia.com/gpu."""
-        def sockets():
-            found = [(p, SOCKET.fullmatch(p.name)) for p in (self.path / "device-plugins").glob("*.sock")]
-            return [p for p, m in found if m and (m[1] == resource or m[2] and resource.startswith(m[1]))]
-        wait_until(sockets, what=f"the plugin of {resource} listens")
-        channel = grpc_raw.Channel(str(max(sockets(), key=lambda p: p.stat().st_mtime)))
+    def socket(self, resource):
+        """The newest socket of the plugin of a resource, "gpu" for nvidia.com/gpu; None: it offers nothing."""
+        found = [(p, SOCKET.fullmatch(p.name)) for p in (self.path / "device-plugins").glob("*.sock")]
+        found = [p for p, m in found if m and (m[1] == resource or m[2] and resource.startswith(m[1]))]
+        return max(found, key=lambda p: p.stat().st_mtime, default=None)
+
+    @contextlib.contextmanager
+    def channel(self, resource):
+        wait_until(lambda: self.socket(resource), what=f"the plugin of {resource} listens")
+        channel = grpc_raw.Channel(str(self.socket(resource)))
         channel.socket.settimeout(60)
         try:
-            return channel.call(SERVICE + method, body)
+            yield channel
         finally:
             channel.close()
+
+    def call(self, resource, method, body):
+        with self.channel(resource) as channel:
+            return channel.call(SERVICE + method, body)
+
+    def listed(self, resource):
+        """The IDs of a resource that the agent offers: the first message of ListAndWatch."""
+        with self.channel(resource) as channel:
+            return ID.findall(next(channel.stream(SERVICE + b"ListAndWatch")).decode("latin-1"))
 
     def allocate(self, resource, uid, devices, container="main"):
         """Gives a container of a pod its devices; it is not started."""

@@ -2,6 +2,8 @@
 """Keys of the configuration that change while the agent runs: each is in force within 2 s of the file's replacement, which
 World.reconfigure() asserts, and has its effect without a restart."""
 
+import json
+
 import pytest
 from sim_kit import ALIQUOT, Polls, wait_until
 
@@ -144,3 +146,46 @@ def test_the_policy_of_allocation(world):
         world.reconfigure(**sharing, allocationPolicy=policy)
         (chosen,) = world.kubelet.prefer("sliced", free, 1)
         assert chosen.startswith(first) == card, (policy, chosen)
+
+
+def test_the_strategy_of_mig(world_of):
+    """What kubelet is offered of the instances, and the labels of the node, by each strategy."""
+    world = world_of("[gpu 0-1]\nmodel = A100\nmig = 3g.40gb,3g.40gb\n", **{"served-elsewhere": "nvidia.com/gpu"})
+    world.configure(health=FAST, strategy="none")
+    world.start()
+    wait_until(lambda: len(world.api.find("gpus")) == 6, what="cards and instances are objects")
+    parts = [gpu["spec"] for gpu in world.api.find("gpus").values() if gpu["spec"]["uuid"].startswith("MIG")]
+    assert sorted((part["parent"], part["mig"]["start"], part["mig"]["size"]) for part in parts) == sorted(
+        (uuid, start, 4) for uuid in world.uuids() for start in (0, 4))
+    instances = {part["uuid"] for part in parts}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.count": "2"}
+    of_instance = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb", "nvidia.com/gpu.count": "4"}
+
+    def offered(resource):
+        return set(world.kubelet.listed(resource)) if world.kubelet.socket(resource) else set()
+    for strategy, resource, told in ((None, None, labels), ("single", "gpu", of_instance), ("mixed", "mig-3g.40gb", labels),
+                                     ("none", None, labels), ("single", "gpu", of_instance)):
+        if strategy:
+            world.reconfigure(health=FAST, strategy=strategy)
+        for name in ("gpu", "mig-3g.40gb"):
+            wait_until(lambda name=name: offered(name) == (instances if name == resource else set()), what=f"{strategy}: {name}")
+        told = {**told, "nvidia.com/mig.strategy": strategy if resource else None}
+        wait_until(lambda told=told: {key: world.node_object("labels").get(key) for key in told} == told, what=f"{strategy}: {told}")
+
+
+def test_a_card_that_is_given_out_in_instances(world_of):
+    """It takes no pods while it is not in MIG mode; then its instances do."""
+    world = world_of(FOUR)
+    world.options["mig-config-file"] = world.path / "mig"
+    (world.path / "mig").write_text(json.dumps({"version": "v1", "mig-configs": {"seven": [
+        {"devices": [1], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}]}}))
+    world.configure(health=FAST)
+    world.start()
+    world.agent.wait(1, "Healthy")
+    world.reconfigure(health=FAST, cards="[{devices: [1], mode: mig}]")
+    world.agent.wait(1, "Unhealthy")
+    assert world.agent.reason(1) == "it is given out in MIG instances (mode mig), and is not in MIG mode"
+    assert world.agent.state(0) == world.agent.state(2) == "Healthy"
+    world.reconfigure(health=FAST, cards="[{devices: [1], mode: mig}]", mig="{config: seven}")
+    world.agent.wait(1, "Healthy")
+    wait_until(lambda: len(set(world.kubelet.listed("mig-1g.10gb"))) == 7, what="its instances are offered")
