@@ -87,9 +87,12 @@ def test_an_xid_and_the_reset_after_it(node, agent_of):
     assert agent.reason(1) == ""
 
 
-def test_a_driver_that_reports_no_recovery_action(node_of, agent_of):
+@pytest.mark.parametrize("driver", ["535.161.08", "565.57.01"])
+def test_a_driver_that_reports_no_recovery_action(node_of, agent_of, tmp_path, driver):
     """A context shows that the card has been reset: the XID alone would keep it out for ever."""
-    node = node_of("--machine", "old-driver")
+    file = tmp_path / "m.machine"
+    file.write_text(f"[machine]\ndriver = {driver}\n[gpu 0-1]\nmodel = A100\n")
+    node = node_of("--machine", file)
     agent = agent_of(node)
     node.inject("xid", 48, "--gpu", 0)
     agent.wait(0, "Unhealthy")

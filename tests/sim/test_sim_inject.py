@@ -181,10 +181,12 @@ def test_a_reset_needs_all_clients_to_let_go(node):
     assert "persistence mode is on" in node.inject("reset", "--gpu", 0, expect=1)
 
 
-def test_drivers_before_570_tell_no_recovery_action(node_of, nvml_of):
-    nvml = nvml_of(node_of("--machine", "old-driver"))
+@pytest.mark.parametrize("driver, told", [("535.161.08", False), ("550.127.05", False), ("560.35.05", False),
+                                          ("565.57.01", False), ("570.86.10", True)])
+def test_drivers_before_570_tell_no_recovery_action(machine_of, driver, told):
+    _, nvml = machine_of(f"[machine]\ndriver = {driver}\n[gpu 0]\nmodel = A100\n")
     (field,) = nvml.nvmlDeviceGetFieldValues(nvml.nvmlDeviceGetHandleByIndex(0), [230])
-    assert field.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
+    assert field.nvmlReturn == (nvml.NVML_SUCCESS if told else nvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 def test_a_card_falls_off_the_bus_and_returns(node, nvml):

@@ -67,7 +67,7 @@ static void set_devices(void) {
          .uuid = "MIG-0",
          .parent = "GPU-divided",
          .memory = 40 * GIB,
-         .mig = {.gi = 2, .ci = 0, .profile = "3g.40gb"},
+         .mig = {.gi = 2, .ci = 0, .profile = "3g.40gb", .start = 4, .size = 4, .ci_slices = 3},
          .sample = {.attributable = 1, .memory_used = 3 * GIB}},
         {.kind = GPU_MIG_INSTANCE,
          .index = 1,

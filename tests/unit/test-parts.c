@@ -226,6 +226,22 @@ static void audit(void **state) {
     assert_true(w->audit.outside[3] == GIB);
 }
 
+/* Of an instance in shares they are judged as those of a card are. */
+static void audit_of_an_instance_in_shares(void **state) {
+    static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
+    struct world *w = *state;
+
+    snapshot.devices[1].offer = GPU_OFFER_SHARES;
+    snapshot.devices[1].mig.ci_slices = snapshot.devices[1].mig.card_slices = 7;
+    for (uint32_t i = 0; i < 3; i++) {
+        snapshot.devices[i].processes = processes;
+        snapshot.devices[i].nprocesses = 1;
+    }
+    usage_update(&w->audit);
+    for (uint32_t i = 0; i < snapshot.ndevices; i++)
+        assert_true(w->audit.outside[i] == (i == 1 ? GIB : 0));
+}
+
 /* A divided card has no audit, and its processes need no mapping to those of the agent. */
 static void audit_of_foreign_pids(void **state) {
     static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
@@ -296,6 +312,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(health, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_without_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(audit, setup, teardown),
+        cmocka_unit_test_setup_teardown(audit_of_an_instance_in_shares, setup, teardown),
         cmocka_unit_test_setup_teardown(audit_of_foreign_pids, setup, teardown),
         cmocka_unit_test_setup_teardown(share_of_a_divided_card, setup, teardown),
         cmocka_unit_test_setup_teardown(share_of_an_instance, setup, teardown),

@@ -177,7 +177,7 @@ static void objects(void **state) {
     expect_object("node-a-00", "\"mig\":{\"mode\":\"Enabled\"}");
     expect_object("node-a-00-gi2-ci0",
                   "\"parent\":\"GPU-divided\",\"mig\":{\"profile\":\"3g.40gb\",\"gpuInstance\":2,"
-                  "\"computeInstance\":0,");
+                  "\"computeInstance\":0,\"start\":4,\"size\":4,\"computeSlices\":3}");
     expect_object("node-a-00-gi0-ci0", "\"uuid\":\"MIG-1\"");
     expect_object("node-a-01", "\"uuid\":\"GPU-whole\"");
     check_conditions(w);
