@@ -4,6 +4,7 @@ simulated driver has clients of MPS, and no server for them: its end ends none."
 
 import json
 import os
+import re
 import signal
 
 import kit
@@ -63,13 +64,17 @@ def compute_mode(world, uuid):
 
 
 def two_clients(world, space, seen):
-    """MPS has a limit for each process, the ledger of the container one for both. NVML lists both, apart from other processes."""
+    """MPS has a limit for each process, the ledger of the container one for both. NVML lists both, apart from other processes,
+    and so a client that goes past the library."""
     with space.tenant(seen) as one, space.tenant(seen) as two:
         assert one.alloc(2 * GiB) == 0
         assert two.alloc(2 * GiB) == OUT_OF_MEMORY and two.alloc(GiB) == 0
         world.until(lambda: kit.holders(world.usage())["client", "main"][0]["memoryDriver"] >= 3 * GiB, 10, "NVML's figure")
         (holder,) = kit.holders(world.usage())["client", "main"]
         assert (holder["processes"], holder["processesUnlimited"], holder["memoryState"]) == (2, 0, "Fine"), holder
+    space.create(pod("past", container(core=30, memory=4 * GiB, argv=["gpu-forger", "bypass", str(6 * GiB)])))
+    assert re.search(r"6\d\d\d MiB.*limit is 4 GiB", space.event("past", "GPUMemoryOveruse", 30))
+    space.delete("past", grace=1)
 
 
 def test_a_share_under_mps(under_mps, space):

@@ -176,6 +176,7 @@ static int setup(void **state) {
     (void) state;
     memset(&shares, 0, sizeof(shares));
     memset(&audit, 0, sizeof(audit));
+    audit.shares = &shares;
     memset(&health, 0, sizeof(health));
     memset(&prestarts, 0, sizeof(prestarts));
     memset(&slot, 0, sizeof(slot));

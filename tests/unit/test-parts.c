@@ -208,6 +208,11 @@ static void driver_without_answer(void **state) {
     w->shares.driver = NULL;
 }
 
+static void give_in_shares(struct gpu_device *instance) {
+    instance->offer = GPU_OFFER_SHARES;
+    instance->mig.ci_slices = instance->mig.card_slices = 7;
+}
+
 /* The processes of instances are listed under the card, too. */
 static void audit(void **state) {
     static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
@@ -231,8 +236,7 @@ static void audit_of_an_instance_in_shares(void **state) {
     static struct gpu_process processes[] = {{.pid = 1, .memory = GIB}};
     struct world *w = *state;
 
-    snapshot.devices[1].offer = GPU_OFFER_SHARES;
-    snapshot.devices[1].mig.ci_slices = snapshot.devices[1].mig.card_slices = 7;
+    give_in_shares(&snapshot.devices[1]);
     for (uint32_t i = 0; i < 3; i++) {
         snapshot.devices[i].processes = processes;
         snapshot.devices[i].nprocesses = 1;
@@ -253,6 +257,14 @@ static void audit_of_foreign_pids(void **state) {
     snapshot.devices[3].processes = processes;
     snapshot.devices[3].nprocesses = 1;
     assert_non_null(strstr(audit_trouble(&w->audit), "hostPID"));
+    snapshot.devices[3].nprocesses = 0;
+    give_in_shares(&snapshot.devices[1]);
+    snapshot.devices[1].processes = processes;
+    snapshot.devices[1].nprocesses = 1;
+    assert_non_null(strstr(audit_trouble(&w->audit), "hostPID"));
+    /* The agent has found a context of its own on a card. */
+    snapshot.devices[3].context_bytes = 1;
+    assert_string_equal(audit_trouble(&w->audit), "");
 }
 
 /* A card that was divided after a share of it was given out has no driver's figures of that share.
@@ -283,8 +295,7 @@ static void share_of_an_instance(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
 
-    snapshot.devices[1].offer = GPU_OFFER_SHARES;
-    snapshot.devices[1].mig.ci_slices = snapshot.devices[1].mig.card_slices = 7;
+    give_in_shares(&snapshot.devices[1]);
     snapshot.devices[1].sample.gpu_percent = GPU_NOT_TOLD;
     HASH_ADD_STR(w->shares.slots.slots, nonce, &slot);
     get(w, "/metrics", &out);

@@ -105,7 +105,7 @@ void audit_shareless(struct audit *a, const struct gpu_device *card, uint32_t pi
     struct cgroup_id id;
     char text[256], name[PROCFS_NAME_MAX];
 
-    if (!audit_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
+    if (!audit_pids_fit(a) || cgroup_of_pid((int) pid, &id) != 1)
         return;
     /* We measure ourselves what a context costs. A pod that is not known yet is not reported. */
     e = a->shares->pods ? pods_find(a->shares->pods, id.pod_uid) : NULL;
@@ -359,7 +359,7 @@ static bool audit_slot(struct audit *a, struct slot *slot) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
         const struct gpu_device *card = gpu_find_card(s, slot->grant.devices[i].uuid);
 
-        if (card && gpu_can_be_audited(card) && audit_pids_fit(a, card))
+        if (card && gpu_can_be_audited(card) && audit_pids_fit(a))
             again |= audit_device(a, slot, i, card, readable ? &u : NULL, &changed);
     }
     if (changed || slot->limits_late)
@@ -390,7 +390,7 @@ const char *audit_trouble(const struct audit *a) {
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (s->devices[i].healthy && gpu_has_limits(&s->devices[i]) &&
-            s->devices[i].nprocesses > 0 && !audit_pids_fit(a, &s->devices[i]))
+            s->devices[i].nprocesses > 0 && !audit_pids_fit(a))
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";
     return "";

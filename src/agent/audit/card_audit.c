@@ -365,7 +365,7 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
         idle_remainder_load(a->shares->options.state_dir, driver, audit->uuid, &audit->memory);
     }
-    if (!gpu_can_be_audited(card) || !card->sample.attributable || !audit_pids_fit(a, card))
+    if (!gpu_can_be_audited(card) || !card->sample.attributable || !audit_pids_fit(a))
         return false;
     poll = poll_card(a, at, card, NULL);
     before = audit->memory;

@@ -12,9 +12,18 @@
 #define QUERIES_MAX 16 /* of one container at a time */
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
- * would be accused. Having found a context of its own by its own PID proves that they fit. */
-bool audit_pids_fit(const struct audit *a, const struct gpu_device *card) {
-    return a->initial_pids || card->context_bytes > 0;
+ * would be accused. Having found a context of its own by its own PID proves that they fit, of all
+ * devices: a card in MIG mode and its instances have none. */
+bool audit_pids_fit(const struct audit *a) {
+    const struct gpu_snapshot *s;
+
+    if (a->initial_pids)
+        return true;
+    s = gpu_monitor_snapshot(a->shares->monitor);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (s->devices[i].context_bytes > 0)
+            return true;
+    return false;
 }
 
 static void take_answer(struct audit *a, struct known_process *k) {

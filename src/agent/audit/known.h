@@ -8,11 +8,10 @@
 #include <stdint.h>
 
 struct audit;
-struct gpu_device;
 struct slot;
 
 /* Whether the process owns a living slot of its container's ledger. */
 bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid);
 
-/* Whether the driver's PIDs of that card are certainly the agent's. */
-bool audit_pids_fit(const struct audit *a, const struct gpu_device *card);
+/* Whether the driver's PIDs are certainly the agent's. */
+bool audit_pids_fit(const struct audit *a);

@@ -61,7 +61,7 @@ void usage_update(struct audit *a) {
             if (!d) {
                 /* If the driver still lists memory of a process that has ended, another process,
                  * which the driver does not list, holds it. */
-                if (!audit_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
+                if (!audit_pids_fit(a) || !card_audit_has_ended(a, i, p->pid))
                     a->outside[i] += p->memory;
                 if (!s->devices[i].late)
                     audit_shareless(a, &s->devices[i], p->pid);

@@ -38,7 +38,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
     const struct gpu_device *d = &s->devices[i];
     const struct audit *audit = report->audit;
     bool audited = d->healthy && gpu_has_limits(d);
-    bool judged = audited && d->sample.attributable && audit_pids_fit(audit, d);
+    bool judged = audited && d->sample.attributable && audit_pids_fit(audit);
     struct slot_total granted;
 
     slot_card_use(&report->shares->slots, d->uuid, "", &granted, NULL);
@@ -270,7 +270,7 @@ static void collect_driver(const struct report *report, const struct slot_device
     const struct gpu_device *card =
         gpu_find_card(gpu_monitor_snapshot(report->shares->monitor), d->uuid);
     bool read = card && card->healthy;
-    bool judged = read && audit_pids_fit(report->audit, card);
+    bool judged = read && audit_pids_fit(report->audit);
 
     ret->driver_time = card && card->sample.loads_untold ? METRIC_UNKNOWN_64 : d->driver_time;
     ret->driver_memory = read && !card->sample.memory_untold ? d->driver_memory : METRIC_UNKNOWN_64;
