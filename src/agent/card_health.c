@@ -53,6 +53,19 @@ uint32_t card_health_unhealthy_percent(const struct checkpoint_entry *entry, voi
     return devices > 0 ? 100 * sick / devices : 0; /* a share of memory only */
 }
 
+bool card_health_has_ended(const struct checkpoint_entry *entry, void *userdata) {
+    const struct agent *a = userdata;
+    const struct pod_entry *e;
+
+    if (!pods_synced(a->shares.pods))
+        return false;
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        if (strcmp(slot->grant.pod_uid, entry->pod_uid) == 0)
+            return false;
+    e = pods_find(a->shares.pods, entry->pod_uid);
+    return !e || e->pod.finished;
+}
+
 /* ---- Events ---- */
 
 static void tell_pods(struct agent *a, const struct health_card *card, const char *reason,

@@ -357,6 +357,7 @@ static void on_removed(void *userdata) {
     struct agent *a = userdata;
 
     card_mig_retry(a);
+    kubelet_held_changed(a->kubelet);
     prestart_wake(&a->prestarts);
 }
 
@@ -452,6 +453,7 @@ static int start_parts(struct agent *a, struct err *err) {
                                             .devices = devices,
                                             .on_prestart = on_prestart,
                                             .unhealthy_percent = card_health_unhealthy_percent,
+                                            .has_ended = card_health_has_ended,
                                             .on_allocated = card_mig_allocated,
                                             .on_checkpoint = on_checkpoint,
                                             .on_state = on_kubelet,

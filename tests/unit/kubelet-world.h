@@ -49,6 +49,7 @@ struct fixture {
     char prestart_first[32];
     unsigned checkpoints;
     uint32_t unhealthy_percent; /* of each container's IDs */
+    bool ended;                 /* each container */
     struct grpc_result result;
     uint8_t reply[4096];
     char text[96]; /* of `result` */
@@ -141,6 +142,11 @@ static uint32_t unhealthy_percent(const struct checkpoint_entry *entry, void *us
     return ((struct fixture *) userdata)->unhealthy_percent;
 }
 
+static bool has_ended(const struct checkpoint_entry *entry, void *userdata) {
+    (void) entry;
+    return ((struct fixture *) userdata)->ended;
+}
+
 static void on_checkpoint(void *userdata) {
     ((struct fixture *) userdata)->checkpoints++;
 }
@@ -163,6 +169,7 @@ static int setup(void **state) {
     struct kubelet_options options = {.devices = devices,
                                       .on_prestart = on_prestart,
                                       .unhealthy_percent = unhealthy_percent,
+                                      .has_ended = has_ended,
                                       .on_checkpoint = on_checkpoint,
                                       .on_state = on_state,
                                       .on_detached = on_detached,

@@ -318,11 +318,15 @@ static void checkpoint_is_noticed(void **state) {
 }
 
 static struct backend_held told; /* without its list */
+static uint32_t told_held;       /* IDs that are true in it */
 
 static void remember_held(const struct resource *r, const struct gpu_snapshot *s,
                           const struct backend_held *held, bool *ret_sick) {
     (void) r, (void) s, (void) ret_sick;
     told = *held;
+    told_held = 0;
+    for (uint32_t i = 0; i < held->count; i++)
+        told_held += held->ids[i];
 }
 
 /* Both containers of the pod have the same IDs, as kubelet gives those of an init container again.
@@ -345,7 +349,7 @@ static void write_checkpoint(struct fixture *f, const char *ids) {
 }
 
 /* What containers have of an unhealthy card counts once, and anew when kubelet has written what
- * they have. */
+ * they have, or when they have ended, which kubelet does not write. */
 static void held_of_an_unhealthy_card(void **state) {
     static struct backend backend;
     static struct resource row = {.name = "example.com/w",
@@ -368,9 +372,15 @@ static void held_of_an_unhealthy_card(void **state) {
     write_checkpoint(f, "\"w-0001\"");
     kubelet_update(f->kubelet, true);
     assert_int_equal(told.of_unhealthy, 1);
+    assert_int_equal(told_held, 1);
     told.of_unhealthy = 7;
     kubelet_update(f->kubelet, true);
     assert_int_equal(told.of_unhealthy, 7); /* nothing was written */
+    f->ended = true;
+    kubelet_held_changed(f->kubelet);
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(told.of_unhealthy, 0);
+    assert_int_equal(told_held, 0);
 }
 
 static void preferred_is_quick_and_right(void **state) {

@@ -39,7 +39,7 @@ struct kubelet {
     uint64_t socket;  /* identity of kubelet's socket, 0: not there */
     uint64_t devices; /* hash of what kubelet should have */
     bool unsaid;      /* not yet sent by every plugin */
-    bool held_anew;   /* the checkpoint was written since */
+    bool held_anew;   /* what containers have can have changed since */
     unsigned closing;
     struct on_closed on_closed;
 };
@@ -69,6 +69,8 @@ static void held_mark(const struct checkpoint_entry *e, void *userdata) {
         options->unhealthy_percent ? options->unhealthy_percent(e, options->userdata) : 0;
     size_t unhealthy = (e->nids * percent + 99) / 100;
 
+    if (options->has_ended && options->has_ended(e, options->userdata))
+        return;
     /* An init container's IDs are those of its pod's containers, too: each counts once. */
     for (size_t i = 0; i < e->nids; i++) {
         uint32_t n = h->resource->backend->number(h->resource, h->devices, e->ids[i]);
@@ -130,6 +132,10 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
         hash = hash_bytes(hash, &takes, sizeof(takes));
     }
     return hash;
+}
+
+void kubelet_held_changed(struct kubelet *k) {
+    k->held_anew = true;
 }
 
 void kubelet_update(struct kubelet *k, bool known) {

@@ -25,6 +25,9 @@ struct kubelet_options {
     /* How many percent of the entry's IDs are of shares of devices that take no pods, 0 to 100;
      * NULL: none is. */
     uint32_t (*unhealthy_percent)(const struct checkpoint_entry *entry, void *userdata);
+    /* Whether the entry's container has ended for good: kubelet takes its IDs back when it gives
+     * devices to the next one. NULL: none has. */
+    bool (*has_ended)(const struct checkpoint_entry *entry, void *userdata);
     void (*on_allocated)(const char *const *ids, size_t nids, void *userdata); /* may be NULL */
     void (*on_checkpoint)(void *userdata); /* the checkpoint was written */
     void (*on_state)(const struct resource *r, bool registered, const char *why, void *userdata);
@@ -48,6 +51,10 @@ int kubelet_add(struct kubelet *k, const struct resource *r);
 /* The `data` of rows or the settings of back ends have changed: the next kubelet_update() calls
  * `list`, `id` and `health` of all rows, also with the same devices. */
 void kubelet_rows_changed(struct kubelet *k);
+
+/* What `unhealthy_percent` or `has_ended` answer has changed: taken up by the next
+ * kubelet_update(). */
+void kubelet_held_changed(struct kubelet *k);
 
 /* The devices can have changed. `known`: the driver has told their health, otherwise all count as
  * healthy. To be called at each poll, also with the same figures: what kubelet could not be told
