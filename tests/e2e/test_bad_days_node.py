@@ -234,12 +234,14 @@ def test_init_container_leaves_its_part_to_the_app(world, space):
 
 
 def test_a_card_falls_ill_and_is_healed(world, space):
-    """Nothing new goes to it, kubelet and people are told, on the Node, the card and its pod; what runs on the other card is
-    undisturbed; then it is as before."""
+    """Nothing new goes to it, kubelet and people are told, on the Node, the card and each of its pods; what runs on the other
+    card is undisturbed; then it is as before."""
     old = space.start(pod("old", container(core=20, memory=10 * GiB)))
     (ill,) = (g for g in world.gpus() if g["spec"]["uuid"] != assignment_of(old)["main"][0]["uuid"])
     card = ["--gpu", str(ill["spec"]["index"])]
-    space.start(pod("holder", container(core=20, memory=10 * GiB), annotations={"elasticgpu.io/gpu-uuid": ill["spec"]["uuid"]}))
+    holders = ("holder", "another")
+    space.start_all([pod(name, container(core=20, memory=10 * GiB), annotations={"elasticgpu.io/gpu-uuid": ill["spec"]["uuid"]})
+                     for name in holders])
 
     def told(state):
         world.api.wait(kube.gpus(), ill["metadata"]["name"], lambda gpu: gpu["status"]["state"] == state, 30, state)
@@ -250,7 +252,8 @@ def test_a_card_falls_ill_and_is_healed(world, space):
         message = rf'GPU {ill["spec"]["index"]} \({ill["spec"]["uuid"]}\) is {state}' + (": XID 48 " if state != "Healthy" else "")
         world.api.wait(kube.core("nodes"), world.cluster.node,
                        lambda node: kit.condition(node, "GPUHealthy").get("status") == status, 10, f"GPUHealthy {status}")
-        space.event("holder", f"{reason}: {message}")
+        for name in holders:
+            space.event(name, f"{reason}: {message}")
         world.card_event(ill["metadata"]["name"], f"{reason}: {message}")
     with space.tenant(old) as tenant:
         assert tenant.alloc(9 * GiB) == 0
@@ -265,7 +268,7 @@ def test_a_card_falls_ill_and_is_healed(world, space):
         finally:
             world.aliquot("sim", "inject", "reset", "--force", *card)
         told("Healthy")
-        space.end("holder")
+        space.end(*holders)
         (device,) = check_view(space, space.running("whole"))
         assert device["uuid"] == ill["spec"]["uuid"]
         assert tenant.info()["total"] == 10 * GiB

@@ -153,10 +153,17 @@ def test_configurations_that_follow_each_other(node):
 
 
 def test_kubelet_restarts_while_the_label_changes(node):
+    """To one entry, to another, and to none that is there."""
     node.cluster.stop("kubelet")
+    label(node, "half")
     label(node, "twice")
     in_force(node, 2)
+    label(node, "no-such-entry")
+    node.until(lambda: unwell(node), LONG, "the reason in /healthz")
     node.cluster.start("kubelet")
     node.cluster.wait_node_ready()
     node.wait_tokens()
     assert capacity(node) == [2 * CARD] * len(node.gpus())
+    assert "no-such-entry" in unwell(node)
+    label(node, "half")
+    in_force(node, 1.5)

@@ -50,6 +50,12 @@ def wait_core(world, percent):
     world.api.wait(kube.core("nodes"), world.cluster.node, is_so, 30, f"{percent} percent of {CORE}")
 
 
+def forgive(world):
+    """What the cards had before does not make them flapping cards."""
+    for gpu in world.gpus():
+        order(world, "set-healthy", gpu["metadata"]["name"])
+
+
 def test_a_card_is_lost(world, space, card, beside):    # noqa: F811
     inject(world, card, "lose")
     wait_state(world, card, "Unhealthy")
@@ -157,3 +163,61 @@ def test_an_instance_is_made_on_demand(on_demand, room):    # noqa: F811
     assert list(reached(on_demand, room, room.running("ordered", 60)).values()) == ["4g.40gb"]
     assert made(on_demand) == ["4g.40gb"]
     unharmed(room, beside)
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_minor_numbers_are_swapped(world, space, configured, card):     # noqa: F811
+    """By the reset of one card: a pod of each card has the node that is its card's now, and again after the next reset."""
+    paths = {g["spec"]["uuid"]: g["spec"]["path"] for g in world.gpus()}
+    swap = f"[{aliquot.DRIVER}/bin/aliquot, sim, inject, swap-minors, '1', --gpu, '0', --force]"
+    configured(f"health: {{deadline: 60s, flapping: {{times: 0}}}}, reset: {{policy: idle, command: {swap}}}")
+    with world.driver_hangs("cuDevicePrimaryCtxRetain", "--gpu", "0") as wait:
+        inject(world, card, "xid", "48")
+        wait()
+        wait_state(world, card, "Probing")
+        world.restart_kubelet(signal.SIGKILL)
+        wait_core(world, 100)
+    for times, now in enumerate((dict(zip(paths, reversed(paths.values()))), paths)):
+        if times > 0:
+            inject(world, card, "xid", "48")
+        world.until(lambda now=now: {g["spec"]["uuid"]: g["spec"]["path"] for g in world.gpus()} == now, 20, f"{now}")
+        wait_state(world, card, "Healthy")
+        wait_core(world, 200)
+        names = [f"pod-{times}-{n}" for n in range(2)]
+        for name, uuid in zip(names, paths):
+            check_view(space, space.start(pod(name, container(core=100), annotations={UUID: uuid})))
+        space.delete(*names)
+
+
+VERSION = "nvidia.com/cuda.driver-version.full"
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_another_driver(world, space, tmp_path):
+    """kubelet restarts while there is none: it is offered nothing of the cards until the other one has them."""
+    def version():
+        return world.api.get(kube.core("nodes", name=world.cluster.node))["metadata"]["labels"][VERSION]
+
+    def exchange(driver):
+        world.cluster.stop(aliquot.SIMULATOR)
+        for gpu in before:
+            wait_state(world, gpu["metadata"]["name"], "Unhealthy")
+        world.restart_kubelet(signal.SIGKILL)
+        wait_core(world, 0)
+        file = tmp_path / "other.machine"
+        file.write_text(f"[machine]\ndriver = {driver}\n[gpu 0-1]\nmodel = A100\n" + "".join(
+            f"[gpu {gpu['spec']['index']}]\nuuid = {gpu['spec']['uuid']}\n" for gpu in before))
+        aliquot.start_simulator(world.cluster, str(world.build), machine=file)
+        world.until(lambda: version() == driver, 30, f"the labels of driver {driver}")
+        wait_core(world, 200)
+    before, agent, first = world.gpus(), world.agent.restarts(), version()
+    forgive(world)
+    for name, driver in (("other", "535.183.01"), ("same", first)):
+        exchange(driver)
+        check_view(space, space.start(pod(name, container(core=100, memory=4 * GiB))))
+        space.end(name)
+    forgive(world)
+    assert world.agent.restarts() == agent
+    assert [gpu["spec"]["uuid"] for gpu in world.gpus()] == [gpu["spec"]["uuid"] for gpu in before]

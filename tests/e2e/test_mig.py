@@ -43,7 +43,8 @@ def machine(build, tmp_path_factory):
         cluster.up()
         configure(cluster, "version: v1\n")
         aliquot.install(cluster, str(build), gpus=1, machine=MACHINE,
-                        programs=[build / "tests/e2e/probe", build / "tests/workloads/driver-bypass"],
+                        programs=[build / "tests/e2e/probe", build / "tests/workloads/driver-bypass",
+                                  build / "tests/workloads/gpu-forger"],
                         deploy=aliquot.manifests(cluster, manifests))
         installed = kit.World(cluster, build)
         installed.wait_tokens(60, 1)
@@ -335,6 +336,9 @@ def test_pods_share_an_instance(machine, room):
     assert re.search(r"no GPU has enough free compute +0 MIG 3g\.40gb: 2 % ", explained), explained
     for gone in ("first", "second", "third"):
         room.delete(gone)
+    room.create(pod("past", container(core=20, memory=4 * GiB, argv=["gpu-forger", "bypass", str(6 * GiB)])))
+    assert re.search(r"6\d\d\d MiB.*limit is 4 GiB", room.event("past", "GPUMemoryOveruse", 30))
+    room.delete("past", grace=1)
     with claimed(machine, room, "3g.40gb"):
         seen = room.start(pod("claimed", container(), annotations={"egpuc.elasticgpu.io/main": "instance"}))
         assert [(d["uuid"], d["core"]) for d in kit.assignment_of(seen)["main"]] == [(uuid, 42)]
@@ -554,7 +558,8 @@ def test_a_config_map_divides_the_node(mapped, room):
 
 
 def test_kubelet_restarts_in_a_repartition(machine, room):
-    """It is offered what is there, and the new instances when they are made; the pod keeps its own."""
+    """It is offered what is there, and the new instances when they are made; a label set to nonsense changes nothing; the pod
+    keeps its own."""
     machine.cluster.on_node(["sh", "-c", f"cat > {CONFIGS}"],
                             input=json.dumps({"version": "v1", "mig-configs": DIVISIONS}))
     seen = room.start(pod("stays", one(**{"2g.20gb": 1})))
@@ -567,6 +572,12 @@ def test_kubelet_restarts_in_a_repartition(machine, room):
             machine.restart_kubelet(signal.SIGKILL)
             wait_offered(machine, {"1g.10gb": 9, "2g.20gb": 1})
         wait_state(machine, "success", "small")
+        wait_offered(machine, {"1g.10gb": 12, "2g.20gb": 1})
+        machine.cluster.stop("kubelet", signal.SIGKILL)
+        label(machine, "nonsense")
+        wait_state(machine, "failed", "nonsense", "as-before")          # the names that there are
+        machine.cluster.start("kubelet")
+        machine.cluster.wait_node_ready()
         wait_offered(machine, {"1g.10gb": 12, "2g.20gb": 1})
         assert reached(machine, room, room.get("stays")) == mine
         assert room.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
