@@ -25,7 +25,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 # Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The end-to-end
 # tests, most of which share one cluster, take about as long as all the others together.
-OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_change_of_mode.py", "tests/e2e/test_driver_limits.py",
+OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_autoscaling.py", "tests/e2e/test_change_of_mode.py", "tests/e2e/test_driver_limits.py",
                "tests/e2e/test_exclusive_cpus.py", "tests/e2e/test_helm.py", "tests/e2e/test_install_bad_days.py",
                "tests/e2e/test_own_scheduler.py", "tests/e2e/test_shipped_intervals.py", "tests/e2e/test_topology.py",
                "tests/e2e/test_two_nodes.py", "tests/e2e/test_uninstall.py", "tests/e2e/test_uninstall_release.py",

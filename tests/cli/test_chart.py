@@ -565,6 +565,14 @@ def test_monitoring_of_a_scheduler_without_metrics(render):
     assert [alert for alert in alerts(9403) if alert not in alerts(0)] == ["AliquotSchedulerDoesNotAct"]
 
 
+def test_the_alert_of_the_metrics_apis(render):
+    """Where they are not served they are none of Aliquot's."""
+    def alerts(served):
+        made = render("--set", f"{MONITORING},scheduler.metricsApi.enabled={served}")
+        return [rule["alert"] for rule in made["PrometheusRule", "default", "aliquot"]["spec"]["groups"][0]["rules"]]
+    assert [alert for alert in alerts("true") if alert not in alerts("false")] == ["AliquotMetricsApiDown"]
+
+
 def test_any_namespace(render):
     for _, version, mode in DIRECTORIES:
         rendered = render("--no-hooks", "--namespace", "gpus", "--kube-version", version, "--set", f"scheduler.mode={mode}")

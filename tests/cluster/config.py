@@ -192,6 +192,7 @@ def write(cluster, scheduler_configuration):
     with open(scheduler_configuration) as f:
         _put(cluster, SCHEDULER_CONFIGURATION, f.read() if cluster.shipped_intervals else with_short_backoff(f.read()))
     _service_account_keys(os.path.join(cluster.state, "rootfs/etc/kubernetes"))
+    _front_proxy(os.path.join(cluster.state, "rootfs/etc/kubernetes"))
     write_node(cluster, tokens)
     return tokens
 
@@ -226,6 +227,16 @@ def _service_account_keys(directory):
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def _front_proxy(directory):
+    """The certificate by which kube-apiserver shows itself to servers of aggregated APIs, and its authority."""
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]
+    ca, client = (os.path.join(directory, name) for name in ("front-proxy-ca", "front-proxy-client"))
+    for argv in ([*new, "-subj", "/CN=front-proxy-ca", "-keyout", ca + ".key", "-out", ca + ".crt"],
+                 [*new, "-subj", "/CN=front-proxy-client", "-CA", ca + ".crt", "-CAkey", ca + ".key",
+                  "-keyout", client + ".key", "-out", client + ".crt"]):
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def control_plane_commands(cluster):
     """{name: (argv, says READY=1)}"""
     etc = "/etc/kubernetes/"
@@ -242,6 +253,10 @@ def control_plane_commands(cluster):
             f"--service-cluster-ip-range={SERVICE_SUBNET}", "--allow-privileged=true",
             # No kube-proxy runs: webhooks are reached at the addresses of their endpoints.
             "--enable-aggregator-routing=true",
+            f"--requestheader-client-ca-file={etc}front-proxy-ca.crt", "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={etc}front-proxy-client.crt", f"--proxy-client-key-file={etc}front-proxy-client.key",
             "--kubelet-preferred-address-types=InternalIP"], True),
         "kube-controller-manager": ([
             "kube-controller-manager", f"--kubeconfig={etc}controller-manager.conf",
@@ -249,6 +264,7 @@ def control_plane_commands(cluster):
             "--root-ca-file=" + cluster.ca_file, "--leader-elect=false",
             # Its own limit of 20 requests a second makes its controllers start for 4 s.
             "--kube-api-qps=200", "--kube-api-burst=400",
+            *([] if cluster.shipped_intervals else ["--horizontal-pod-autoscaler-sync-period=2s"]),
             *(["--node-monitor-grace-period=" + GRACE] if cluster.two_nodes and not cluster.shipped_intervals else []),
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins", "--bind-address=127.0.0.1"], False),
         "kube-scheduler": ([

@@ -199,6 +199,10 @@ static void place_is_done(struct webhook *w) {
 
 static void on_place_written(const struct kube_response *response, void *userdata) {
     struct webhook *w = userdata;
+    if (response->status == 409) {
+        end_round(w, 0); /* another replica was first, it seems */
+        return;
+    }
     if (response->status < 200 || response->status >= 300) {
         fail(w, places[w->step].path, response->text);
         return;
