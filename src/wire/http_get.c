@@ -48,7 +48,7 @@ static void close_all(struct http_get *g) {
 }
 
 /* The callback may take the body, so it comes before the end. */
-static void end(struct http_get *g, unsigned status, const char *why) {
+static void end(struct http_get *g, int status, const char *why) {
     if (g->ended)
         return;
     g->ended = true;
@@ -62,7 +62,7 @@ void http_get_cancel(struct http_get *get) {
 }
 
 static void on_late(uv_timer_t *timer) {
-    end(timer->data, 0, "no answer in time");
+    end(timer->data, -ETIMEDOUT, "no answer in time");
 }
 
 static void on_alloc(uv_handle_t *handle, size_t size, uv_buf_t *ret) {
@@ -80,19 +80,19 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     if (n == UV_EOF)
         r = http_answer_end(&g->answer, &err);
     else if (n < 0)
-        r = err_set(&err, EIO, "%s", uv_strerror((int) n));
+        r = err_set(&err, (int) -n, "%s", uv_strerror((int) n));
     else
         r = http_answer_feed(&g->answer, data->base, (size_t) n, &err);
     if (r < 0)
-        end(g, 0, err.text);
+        end(g, r, err.text);
     else if (g->answer.part == HTTP_ANSWER_COMPLETE)
-        end(g, (unsigned) g->answer.status, "");
+        end(g, g->answer.status, "");
 }
 
 static void on_written(uv_write_t *write, int status) {
     struct http_get *g = write->data;
     if (status < 0)
-        end(g, 0, uv_strerror(status));
+        end(g, status, uv_strerror(status));
 }
 
 static void on_connected(uv_connect_t *connect, int status) {
@@ -106,7 +106,7 @@ static void on_connected(uv_connect_t *connect, int status) {
     if (status == 0)
         status = uv_write(&g->write, (uv_stream_t *) &g->tcp, &data, 1, on_written);
     if (status < 0)
-        end(g, 0, uv_strerror(status));
+        end(g, status, uv_strerror(status));
 }
 
 static int read_address(const char *address, unsigned port, struct sockaddr_storage *ret) {

@@ -21,9 +21,10 @@ struct http_get_options {
     unsigned timeout_ms;
 };
 
-/* Exactly once, never inside http_get_start, unless cancelled. status 0: no answer, `why` says the
- * cause. `body` may be taken over by the callee, which leaves it empty. */
-typedef void (*http_get_cb)(unsigned status, struct buf *body, const char *why, void *userdata);
+/* Exactly once, never inside http_get_start, unless cancelled. `status`: of HTTP, or a negative
+ * errno with its cause in `why`: -ETIMEDOUT, -ECONNREFUSED, -EHOSTUNREACH, -EBADMSG ... `body` may
+ * be taken over by the callee, which leaves it empty. */
+typedef void (*http_get_cb)(int status, struct buf *body, const char *why, void *userdata);
 
 /* All of `options` is copied. On an error the callback does not run: -EINVAL for an address that is
  * none or a token with a line end in it, -ENOMEM. */

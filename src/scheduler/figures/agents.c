@@ -150,7 +150,7 @@ static void note(struct agent *agent, const char *trouble) {
     agent->failing = failing;
 }
 
-static void on_answer(unsigned status, struct buf *body, const char *why, void *userdata) {
+static void on_answer(int status, struct buf *body, const char *why, void *userdata) {
     struct agent *agent = userdata;
     struct agents *a = agent->agents;
     struct pod_use *uses = NULL;
@@ -159,8 +159,8 @@ static void on_answer(unsigned status, struct buf *body, const char *why, void *
     agent->get = NULL;
     a->in_flight--;
     int r = status == 200 ? usage_page_read(buf_str(body), body->len, &uses, &n, &err)
-            : status != 0 ? err_set(&err, EREMOTEIO, "/usage is answered by %u", status)
-                          : err_set(&err, EIO, "%s", why);
+            : status > 0  ? err_set(&err, EREMOTEIO, "/usage is answered by %d", status)
+                          : err_set(&err, -status, "%s", why);
     note(agent, r < 0 ? err.text : "");
     if (r == 0)
         keep(agent, uses, n);
