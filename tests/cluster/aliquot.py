@@ -47,6 +47,20 @@ def manifests(cluster, directory=os.path.dirname(DEPLOY)):
     return os.path.join(directory, "base" if policies else "webhook")
 
 
+def with_metrics_api(cluster):
+    """The same with the component for autoscalers beside it, as docs/autoscaling.md has it."""
+    base = manifests(cluster)
+    made = pathlib.Path(cluster.state, "with-metrics-api")
+    made.mkdir()
+    resource, component = (os.path.relpath(path, made.resolve()) for path in (
+        base, os.path.join(os.path.dirname(base), "metrics-api")))
+    images_of = re.search(r"^images:\n(?:  .*\n)+", pathlib.Path(base, "kustomization.yaml").read_text(), re.M)
+    (made / "kustomization.yaml").write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+        f"resources: [{resource}]\ncomponents: [{component}]\n{images_of[0] if images_of else ''}")
+    return str(made)
+
+
 def own_scheduler_image(deploy):
     """The image of kube-scheduler that manifests name; None: they have none."""
     named = re.search(r"- name: (\S+/kube-scheduler)\n +newTag: (\S+)\n", pathlib.Path(deploy, "kustomization.yaml").read_text())

@@ -2,7 +2,6 @@
 """HorizontalPodAutoscalers by the figures that aliquot-scheduler serves, with the real controller; namespaces that go while
 replicas end; who may read the figures (docs/autoscaling.md)."""
 
-import os
 import pathlib
 import secrets
 import time
@@ -19,24 +18,12 @@ LOAD = "/run/load"      # of the node: what each pod of the Deployment is to tak
 GONE = 15               # seconds in which a namespace is gone
 
 
-def with_metrics_api(cluster):
-    """The directory that is applied, with the component beside it, as docs/autoscaling.md has it."""
-    made = pathlib.Path(cluster.state, "with-metrics-api")
-    made.mkdir()
-    base = aliquot.manifests(cluster)
-    places = [os.path.relpath(path, made.resolve()) for path in (base, os.path.join(os.path.dirname(base), "metrics-api"))]
-    (made / "kustomization.yaml").write_text(
-        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-        f"resources: [{places[0]}]\ncomponents: [{places[1]}]\n")
-    return str(made)
-
-
 @pytest.fixture(scope="module")
 def world(build):
     with Cluster("autoscaling-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
         cluster.up()
         programs = [build / "tests/e2e/probe", build / "tests/workloads/gpu-load"]
-        aliquot.install(cluster, str(build), gpus=2, programs=programs, deploy=with_metrics_api(cluster))
+        aliquot.install(cluster, str(build), gpus=2, programs=programs, deploy=aliquot.with_metrics_api(cluster))
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         wait_available(installed, 60)

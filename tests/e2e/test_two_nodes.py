@@ -23,7 +23,8 @@ PROGRAMS = ["tests/e2e/probe"]
 def world(build):
     with Cluster("two-" + secrets.token_hex(2), stock_scheduler=True, second_node=True) as cluster:
         cluster.up()
-        aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / p for p in PROGRAMS])
+        aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / p for p in PROGRAMS],
+                        deploy=aliquot.with_metrics_api(cluster))
         installed = kit.World(cluster, build)
         installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
         yield installed
@@ -159,6 +160,51 @@ def takeover(world, lost, get, began):
 
 def is_unknown(node):
     return condition(node, "Ready").get("status") == "Unknown"
+
+
+def endpoints(world):
+    """Addresses of the Service of the metrics APIs that get requests."""
+    slices = world.api.get(f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices",
+                           labelSelector="kubernetes.io/service-name=aliquot-metrics-api")["items"]
+    return {address for one in slices for each in one.get("endpoints") or [] if each["conditions"].get("ready")
+            for address in each["addresses"]}
+
+
+def test_namespaces_go_while_a_replicas_node_is_a_black_hole(world, nodes):
+    """Packets to one endpoint of the metrics APIs are lost. The other replica takes it out of the endpoints."""
+    here, lost = nodes
+    machine = world.cluster.second
+    make_leader(world, lost)
+    addresses = {seen["spec"]["nodeName"]: seen["status"]["podIP"] for seen in pairs(world)}
+    world.until(lambda: endpoints(world) == set(addresses.values()), 60, "both replicas are endpoints")
+    for name in ("v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"):
+        world.api.wait("/apis/apiregistration.k8s.io/v1/apiservices", name,
+                       lambda seen: condition(seen, "Available").get("status") == "True", 60, f"{name} available")
+    name = kit.new_name("gone")
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": name}})
+    world.api.wait(kube.core("serviceaccounts", name), "default", bool, 30)
+    began, took = time.monotonic(), {}
+    machine.lose()
+    world.api.delete(kube.core("namespaces", name=name))
+    left = {"out of the endpoints": lambda: endpoints(world) == {addresses[here]},
+            "namespace gone": lambda: not world.api.exists(f"/api/v1/namespaces/{name}")}
+
+    def all_seen():
+        for what in [what for what, check in left.items() if check()]:
+            took[what] = time.monotonic() - began
+            del left[what]
+        return not left
+    try:
+        world.until(all_seen, 60, "a namespace goes", pause=0.1)
+    finally:
+        print("after the loss of a replica's node: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in took.items()))
+        machine.boot()
+        aliquot.start_simulator(machine, str(world.build), CARDS)
+        machine.join()
+    assert took["out of the endpoints"] <= 20 and took["namespace gone"] <= 30, took
+    world.until(lambda: len({seen["spec"]["nodeName"] for seen in pairs(world)}) == 2, 90, "a pair on each node")
+    for node in nodes:
+        world.until(lambda node=node: len(cards_of(world, node)) == CARDS, 60, f"the cards of {node}")
 
 
 def test_the_leaders_node_is_lost(world, space, nodes):

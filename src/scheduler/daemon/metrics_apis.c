@@ -3,18 +3,25 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/num.h"
+#include "scheduler/cluster/peers.h"
 #include "scheduler/daemon/scheduler.h"
 #include "scheduler/metrics_api/metrics_api.h"
 
 #define AGENT_PODS "labelSelector=app.kubernetes.io%2Fname%3Daliquot-agent"
+#define REPLICAS "labelSelector=app.kubernetes.io%2Fname%3Daliquot-scheduler"
 #define AUTHENTICATION "/api/v1/namespaces/kube-system/configmaps"
 #define AUTHENTICATION_ONE "fieldSelector=metadata.name%3Dextension-apiserver-authentication"
 
 struct metrics_apis {
+    const struct scheduler *scheduler;
+    struct peers *peers;
+    struct kube_reflector *replicas;
     struct metrics_api *api;
     struct agents *agents;
     struct kube_reflector *pods, *authentication;
@@ -50,6 +57,42 @@ static void on_pods_trouble(const char *text, unsigned retry_ms, void *userdata)
     log_warn("metrics API: the agents' pods: %s; trying again in %u ms", text, retry_ms);
 }
 
+/* ---- the replicas ---- */
+
+static void on_replicas_begin(void *userdata) {
+    const struct metrics_apis *m = userdata;
+    peers_sync_begin(m->peers);
+}
+
+static void on_replicas_end(void *userdata) {
+    const struct metrics_apis *m = userdata;
+    peers_sync_end(m->peers);
+}
+
+static void on_replica(enum kube_event event, struct json object, void *userdata) {
+    const struct metrics_apis *m = userdata;
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    const char *node = json_string(JSON_PATH(object, "spec", "nodeName"));
+    const char *address = json_string_or(JSON_PATH(object, "status", "podIP"), "");
+    struct json ready = json_find(JSON_PATH(object, "status", "conditions"), "type", "Ready");
+    bool is_ready = json_is_string(json_get(ready, "status"), "True") &&
+                    !json_valid(JSON_PATH(object, "metadata", "deletionTimestamp"));
+    if (name && event == KUBE_DELETED)
+        peers_gone(m->peers, name);
+    else if (name && node && peers_see(m->peers, name, node, address, is_ready) < 0)
+        log_warn("replica %s is not watched: out of memory", name);
+}
+
+static void on_replicas_trouble(const char *text, unsigned retry_ms, void *userdata) {
+    (void) userdata;
+    log_warn("metrics API: the replicas' pods: %s; trying again in %u ms", text, retry_ms);
+}
+
+void metrics_apis_tick(struct metrics_apis *m) {
+    if (m && scheduler_is_ready(m->scheduler))
+        peers_tick(m->peers, scheduler_now(m->scheduler));
+}
+
 /* ---- how the API server shows itself ---- */
 
 static void on_authentication(enum kube_event event, struct json object, void *userdata) {
@@ -73,14 +116,19 @@ static bool is_ready(void *userdata) {
 static int watch_all(struct scheduler *s, struct metrics_apis *m, struct err *err) {
     static const struct kube_reflector_handlers pods = {on_pods_begin, on_pod, on_pods_end,
                                                         on_pods_trouble};
+    static const struct kube_reflector_handlers replicas = {on_replicas_begin, on_replica,
+                                                            on_replicas_end, on_replicas_trouble};
     static const struct kube_reflector_handlers authentication = {
         .on_object = on_authentication, .on_trouble = on_authentication_trouble};
     char path[512];
     const struct kube_reflector_options of_pods = {.path = path, .query = AGENT_PODS};
+    const struct kube_reflector_options of_replicas = {.path = path, .query = REPLICAS};
     const struct kube_reflector_options of_authentication = {.path = AUTHENTICATION,
                                                              .query = AUTHENTICATION_ONE};
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods", s->options.name_space);
     int r = kube_reflector_start(s->client, &of_pods, &pods, m, &m->pods, err);
+    if (r == 0)
+        r = kube_reflector_start(s->client, &of_replicas, &replicas, m, &m->replicas, err);
     return r < 0 ? r
                  : kube_reflector_start(s->client, &of_authentication, &authentication, m,
                                         &m->authentication, err);
@@ -93,6 +141,18 @@ int metrics_apis_start(struct scheduler *s, struct metrics_apis **ret, struct er
     if (!m)
         return err_errno(err, ENOMEM, "cannot start the metrics APIs");
     *ret = m;
+    m->scheduler = s;
+    const char *port = strrchr(s->options.metrics_api_listen, ':');
+    uint64_t number = 0;
+    if (!port || num_parse_u64(port + 1, UINT16_MAX, &number) < 0)
+        return err_set(err, EINVAL, "cannot listen on '%s': want ADDRESS:PORT",
+                       s->options.metrics_api_listen);
+    const struct peers_options of_peers = {.loop = s->loop,
+                                           .api = s->requeue.api,
+                                           .name_space = s->options.name_space,
+                                           .own = s->options.identity,
+                                           .port = (unsigned) number};
+    m->peers = peers_new(&of_peers);
     m->agents = agents_new(&of_agents);
     const struct metrics_api_options options = {.api = s->requeue.api,
                                                 .state = s->state,
@@ -100,7 +160,7 @@ int metrics_apis_start(struct scheduler *s, struct metrics_apis **ret, struct er
                                                 .agents = m->agents,
                                                 .ready = is_ready,
                                                 .userdata = s};
-    m->api = m->agents ? metrics_api_new(&options) : NULL;
+    m->api = m->agents && m->peers ? metrics_api_new(&options) : NULL;
     if (!m->api)
         return err_errno(err, ENOMEM, "cannot start the metrics APIs");
     return watch_all(s, m, err);
@@ -115,9 +175,12 @@ void metrics_apis_stop(struct metrics_apis *m) {
         return;
     if (m->pods)
         kube_reflector_stop(m->pods);
+    if (m->replicas)
+        kube_reflector_stop(m->replicas);
     if (m->authentication)
         kube_reflector_stop(m->authentication);
     agents_close(take_ptr(m->agents));
+    peers_close(take_ptr(m->peers));
 }
 
 void metrics_apis_done(struct metrics_apis *m) {

@@ -2,7 +2,8 @@
 #pragma once
 
 /* The metrics APIs (scheduler/metrics_api/metrics_api.h) in the daemon: what they watch besides
- * what every replica watches, which is the agents' pods and how the API server shows itself. */
+ * what every replica watches: the agents' pods, the replicas (scheduler/cluster/peers.h), and how
+ * the API server shows itself. */
 
 #include <stdbool.h>
 
@@ -16,6 +17,9 @@ int metrics_apis_start(struct scheduler *s, struct metrics_apis **ret, struct er
 
 /* What their routes get. */
 void *metrics_apis_userdata(struct metrics_apis *m);
+
+/* To be called about once a second. NULL is fine. */
+void metrics_apis_tick(struct metrics_apis *m);
 
 /* Ends all that needs the loop, which must run once more; before kube_client_close(). Both take
  * NULL. */

@@ -355,6 +355,7 @@ static void on_tick(uv_timer_t *timer) {
     if (!scheduler_has_started(s))
         return;
     check_watches(s);
+    metrics_apis_tick(s->metrics_apis);
     binder_audit(&s->binder);
     workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
     repair_keys(s);
