@@ -48,6 +48,7 @@
 #define GIVE_BACK_FIRST 10 /* the start has made its lists and connections by then */
 #define STOP_MS 3000       /* after that the agent ends without asking the rest */
 #define BEAT_MS 1000
+#define POOL_THREADS "2" /* compression of pages, and names of hosts, which can take long */
 
 static uv_signal_t signals[2];
 static uv_timer_t stop_timer;
@@ -675,6 +676,7 @@ int main(int argc, char **argv) {
         return clean_main(&a->config);
     (void) signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
+    (void) setenv("UV_THREADPOOL_SIZE", POOL_THREADS, 1);
     (void) mallopt(M_ARENA_MAX, 1);
     (void) mallopt(M_MMAP_THRESHOLD, 64 << 10);
     (void) mallopt(M_TRIM_THRESHOLD, 64 << 10);

@@ -37,7 +37,7 @@
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
 #define STREAM_BLOCK ((size_t) 16 << 10)      /* at most at a time */
 #define COMPRESS_FROM ((size_t) 1 << 10)
-#define COMPRESS_TO ((size_t) 2 << 20) /* 9 ms, in which the loop does nothing else */
+#define COMPRESS_TO ((size_t) 2 << 20) /* 9 ms of a CPU, for any client that asks */
 
 struct http_exchange {
     struct http_server *server;
@@ -54,7 +54,8 @@ struct http_exchange {
     bool handed_over;         /* the handler has run: the answer comes now or later */
     bool asked_again;         /* libmicrohttpd is suspended: no response yet */
     bool suspended;           /* waits for the answer; libmicrohttpd does not poll the connection */
-    unsigned status;          /* 0: no answer yet */
+    unsigned status;          /* 0: the handler has not replied yet */
+    struct gzip_job *gzip;    /* compresses the answer; NULL: nothing does */
     const char *type;
     bool compress, compressed; /* `answer` may be; it is */
     struct buf answer;
@@ -200,6 +201,8 @@ static struct http_exchange *exchange_free(struct http_exchange *x) {
     *x->prev = x->next;
     if (x->next)
         x->next->prev = x->prev;
+    if (x->gzip)
+        gzip_forget(x->gzip);
     buf_done(&x->body);
     count_body(x);
     buf_done(&x->answer);
@@ -384,6 +387,10 @@ static void take_body(struct http_exchange *x, const char *data, size_t len) {
     count_body(x);
 }
 
+static bool has_answer(const struct http_exchange *x) {
+    return x->status != 0 && !x->gzip;
+}
+
 /* The whole request is there. Called again at once where there is no answer yet, and only then the
  * connection is suspended: one that is suspended in its first turn is read from when it is resumed,
  * and closed without the answer if its client has ended its side. The last call comes after that.
@@ -403,7 +410,7 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
         else
             dispatch(x);
     }
-    if (x->status != 0)
+    if (has_answer(x))
         return queue_answer(x);
     if (!x->asked_again) {
         x->asked_again = true;
@@ -529,17 +536,32 @@ void http_compress(struct http_exchange *exchange) {
     exchange->compress = true;
 }
 
-/* Without memory it goes as it is. */
-static bool compress_answer(struct http_exchange *x) {
+static bool is_to_be_compressed(const struct http_exchange *x) {
     return x->compress && x->answer.len > COMPRESS_FROM && x->answer.len <= COMPRESS_TO &&
-           http_accept_quality(http_header(x, "Accept-Encoding"), "gzip") > 0 &&
-           gzip_buf(&x->answer) == 0;
+           http_accept_quality(http_header(x, "Accept-Encoding"), "gzip") > 0;
 }
 
 static void resume(struct http_exchange *x) {
     MHD_resume_connection(x->connection);
     /* The resumed connection runs from the loop, not below the caller's feet. */
     uv_timer_start(&x->server->timer, on_timer, 0, 0);
+}
+
+static void resume_answer(struct http_exchange *x) {
+    if (!x->suspended)
+        return;
+    x->suspended = false;
+    resume(x);
+}
+
+/* Without memory it goes as it is. */
+static void on_compressed(struct buf *answer, int result, void *userdata) {
+    struct http_exchange *x = userdata;
+    x->gzip = NULL;
+    x->answer = *answer;
+    x->compressed = result == 0;
+    *answer = BUF_INIT(0);
+    resume_answer(x);
 }
 
 void http_reply(struct http_exchange *x, unsigned status, const char *content_type,
@@ -551,14 +573,12 @@ void http_reply(struct http_exchange *x, unsigned status, const char *content_ty
     x->status = status;
     x->type = content_type;
     x->answer = *body;
-    x->compressed = compress_answer(x);
     *body = BUF_INIT(body->max);
     buf_done(&x->body);
     count_body(x);
-    if (x->suspended) {
-        x->suspended = false;
-        resume(x);
-    }
+    if (!is_to_be_compressed(x) ||
+        gzip_start(x->server->loop, &x->answer, on_compressed, x, &x->gzip) < 0)
+        resume_answer(x);
 }
 
 void http_reply_text(struct http_exchange *exchange, unsigned status, const char *text) {
@@ -749,14 +769,21 @@ unsigned http_server_port(const struct http_server *server) {
                                                : ((const struct sockaddr_in *) &address)->sin_port);
 }
 
+static void end_exchange(struct http_exchange *x) {
+    if (x->gzip)
+        gzip_forget(x->gzip);
+    x->gzip = NULL;
+    http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+}
+
 void http_server_close(struct http_server *server) {
     if (!server)
         return;
     /* libmicrohttpd must not be stopped while a connection is suspended. */
     server->ends = true;
     for (struct http_exchange *x = server->exchanges; x; x = x->next)
-        if (x->handed_over && x->status == 0)
-            http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+        if (x->handed_over && !has_answer(x))
+            end_exchange(x);
         else
             http_stream_wake(x);
     (void) MHD_run(server->daemon);

@@ -2,8 +2,9 @@
 #pragma once
 
 /* A small HTTP/1.1 server on a libuv loop (libmicrohttpd inside, no thread of its own): routes by
- * path, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything
- * here runs on the loop's thread. What is not HTTP gets an error or a closed connection. */
+ * path, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything here
+ * runs on the loop's thread but compression, which a thread of libuv's pool does. What is not HTTP
+ * gets an error or a closed connection. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -650,7 +650,7 @@ static void test_compressed_page(void **state) {
     assert_null(strstr(in.data, "Content-Encoding"));
 }
 
-/* Those of long pages would keep all other clients waiting. */
+/* Long pages take a CPU for long. */
 static void test_length_of_compressed_pages(void **state) {
     static const struct {
         const char *request;
