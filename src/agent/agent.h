@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The agent: the state of its directories together. One thread, one libuv loop. */
+/* The agent: the state of its directories together. One thread, one libuv loop; what takes long is
+ * done in steps (base/step.h). */
 
 #include <stdbool.h>
 #include <stdint.h>

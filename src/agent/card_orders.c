@@ -9,6 +9,7 @@
 #include "agent/agent.h"
 #include "agent/report/publish.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/nvml/monitor.h"
 
@@ -101,8 +102,10 @@ bool card_orders_follow(struct agent *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     bool changed = false;
 
-    for (uint32_t i = 0; i < s->ndevices; i++)
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        step_end();
         changed |= card_orders_of(a, &s->devices[i]);
+    }
     return changed;
 }
 

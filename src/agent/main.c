@@ -34,6 +34,7 @@
 #include "base/file.h"
 #include "base/health.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/mig/worker.h"
 #include "gpu/nvml/compute_mode.h"
@@ -142,22 +143,29 @@ static void on_snapshot(void *userdata) {
     gpu_monitor_status(a->shares.monitor, &status);
     whole_rows_update(&a->whole_rows, gpu_monitor_snapshot(a->shares.monitor), add_resource, a);
     kubelet_update(a->kubelet, status.complete);
+    step_end();
     if (status.complete && reconfigure_is_known(a))
         card_mps_update(a);
     card_mig_update(a);
+    step_end();
     usage_update(&a->audit);
+    step_end();
     gputime_sample(&a->shares);
     slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
     slot_open_files(&a->shares.slots);
     if (status.complete) {
+        step_end();
         log_changes(a);
         save_inventory(a);
+        step_end();
         card_health_work(a);
         if (reconfigure_is_known(a))
             card_dynamic_update(a);
     }
+    step_end();
     publisher_update(a->report.publisher);
     prestart_wake(&a->prestarts);
+    step_end();
     report_http_update(&a->report);
     pods_repair(a->shares.pods);
     if (status.polls % GIVE_BACK_POLLS == GIVE_BACK_FIRST)

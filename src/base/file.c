@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/step.h"
+
 int file_read(const char *path, size_t max, struct buf *ret, struct err *err) {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -49,6 +51,7 @@ int file_replace(const char *path, const void *data, size_t len, mode_t mode, st
     if (n < 0 || (size_t) n >= sizeof(temp))
         return err_errno(err, ENAMETOOLONG, "cannot write %s", path);
 
+    step_end();
     _cleanup_close_ int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, errno, "cannot create a file beside %s", path);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -155,6 +156,7 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
 
+        step_end();
         json_object_begin(&w, NULL);
         json_put_string(&w, "kind", kinds[d->kind]);
         json_put_string(&w, "parent", d->parent);

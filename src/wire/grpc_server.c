@@ -164,6 +164,12 @@ static int add_connection(struct grpc_server *server) {
     return r;
 }
 
+void grpc_server_serve(struct grpc_server *server) {
+    struct connection *connection;
+    DL_FOREACH(server->connections, connection)
+        h2_link_read(connection->link);
+}
+
 static void on_turned_away(uv_handle_t *handle) {
     free(handle);
 }

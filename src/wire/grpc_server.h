@@ -61,6 +61,10 @@ int grpc_server_start(uv_loop_t *loop, const struct grpc_server_options *options
 void grpc_server_close(struct grpc_server *server, void (*on_closed)(void *userdata),
                        void *userdata);
 
+/* Runs the handlers of the calls that have come on its connections, now and not from the loop. New
+ * connections wait for the loop, and so do calls of a connection that is in a callback now. */
+void grpc_server_serve(struct grpc_server *server);
+
 /* Whether the socket file is still the one this server made (kubelet removes every socket when it
  * starts). */
 bool grpc_server_socket_exists(const struct grpc_server *server);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -248,6 +249,17 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     h2_link_flush(link); /* a GOAWAY with the reason is sent before the end */
     if (r < 0)
         end_link(link, err.text);
+}
+
+void h2_link_read(struct h2_link *link) {
+    uv_buf_t data = uv_buf_init(link->in, sizeof(link->in));
+    uv_os_fd_t fd;
+    if (link->busy || !link->up || link->security || link->closing || link->lost ||
+        uv_fileno(&link->handle, &fd) < 0)
+        return;
+    ssize_t n = read(fd, link->in, sizeof(link->in));
+    if (n > 0) /* an end and errors are left to libuv */
+        on_read(&link->stream, n, &data);
 }
 
 /* ---- liveness ---- */

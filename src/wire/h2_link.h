@@ -46,6 +46,10 @@ int h2_link_accept(struct h2_link *link, uv_stream_t *listener);
 int h2_link_connect_unix(struct h2_link *link, const char *path);
 int h2_link_connect_tcp(struct h2_link *link, const struct sockaddr *address);
 
+/* Takes what the peer has sent on a unix socket, now and not from the loop; the owner hears of it
+ * as from there. Does nothing while the link is in the middle of that. */
+void h2_link_read(struct h2_link *link);
+
 /* Sends what there is to send. Does nothing while the link itself is in the middle of that. */
 void h2_link_flush(struct h2_link *link);
 

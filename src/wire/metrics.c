@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/step.h"
 #include "wire/http.h"
 
 static const struct {
@@ -75,6 +76,7 @@ static void put_all_labels(const struct vocabulary *v, unsigned set,
                            const struct metric_samples *samples, struct buf *out) {
     buf_reset(out);
     for (size_t i = 0; i < samples->count; i++) {
+        step_end();
         put_labels(v, set, (const char *) samples->first + i * samples->size, out);
         buf_putc(out, 0);
     }
@@ -111,6 +113,7 @@ void vocabulary_write(const struct vocabulary *v, const struct metric_samples *s
         const struct metric_samples *samples = &sets[m->set];
         const char *labels;
 
+        step_end();
         if (i == 0 || m->set != m[-1].set)
             put_all_labels(v, m->set, samples, &all);
         if (buf_error(&all) < 0) {

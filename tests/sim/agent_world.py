@@ -9,6 +9,8 @@ from fake_kubelet import Kubelet
 from sim_kit import Node, wait_until
 from test_sim_health import Agent
 
+CARDS, INSTANCES, REPLICAS, PROFILE = 8, 7, 2, "1g.10gb"    # of a full node
+FULL = f"[gpu 0-{CARDS - 1}]\nmodel = A100\nmig = {','.join([PROFILE] * INSTANCES)}\n"
 PARTS = 64      # the numbers of instances begin there in `aliquot sim show`
 
 
@@ -108,3 +110,24 @@ class World:
         if self.agent:
             self.agent.kill()
         self.api.close()
+
+
+class FullNode(World):
+    """All cards have all instances (FULL), and each instance has a container in each of its replicas."""
+
+    def fill(self, **what):
+        """Starts the agent, configured so, and the containers; the IDs of their devices."""
+        self.configure(**what, more=f"sharing: {{timeSlicing: {{resources: [{{name: mig-{PROFILE}, replicas: {REPLICAS}}}]}}}}")
+        self.start()
+        wait_until(lambda: len(self.api.find("gpus")) == CARDS * (1 + INSTANCES), what="all objects are there")
+        parts = [gpu["spec"]["uuid"] for gpu in self.api.find("gpus").values() if gpu["spec"]["uuid"].startswith("MIG-")]
+        ids = [f"{uuid}::{replica}" for uuid in parts for replica in range(REPLICAS)]
+        for number, device in enumerate(ids):
+            self.pod(f"pod-{number}", f"mig-{PROFILE}", device)
+            self.kubelet.start(f"pod-{number}")
+        return ids
+
+    def waits(self):
+        """{bound in seconds: how often kubelet's calls were read after so much CPU time of the loop, or less}."""
+        return {float(bound): int(count) for bound, count in re.findall(
+            r'^aliquot_agent_kubelet_wait_seconds_bucket{le="([^"]+)"} (\d+)$', self.agent.get("/metrics"), re.M)}

@@ -16,6 +16,7 @@
 #include "base/nearest.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "base/step.h"
 #include "base/text.h"
 
 static void test_err_chain(void **state) {
@@ -252,8 +253,32 @@ static void test_log_levels(void **state) {
     assert_int_equal(log_level_parse("loud"), -EINVAL);
 }
 
+static void on_urgent(void *userdata) {
+    unsigned *count = userdata;
+    ++*count;
+    step_end(); /* of its own steps: nothing */
+}
+
+static void test_steps(void **state) {
+    (void) state;
+    unsigned count = 0;
+    step_end(); /* nothing is urgent */
+    step_set_urgent(on_urgent, &count, 0);
+    step_end();
+    step_end();
+    assert_int_equal(count, 2);
+    step_set_urgent(on_urgent, &count, UINT64_C(3600) * 1000000000);
+    for (int i = 0; i < 5; i++)
+        step_end(); /* not for an hour */
+    assert_int_equal(count, 2);
+    step_set_urgent(NULL, NULL, 0);
+    step_end();
+    assert_int_equal(count, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
         cmocka_unit_test(test_err_chain),
         cmocka_unit_test(test_err_long_text_is_cut),
         cmocka_unit_test(test_buf_appends_and_consumes),

@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "fail-malloc.h"
 #include "kubelet-world.h"
@@ -383,6 +384,63 @@ static void held_of_an_unhealthy_card(void **state) {
     assert_int_equal(told_held, 0);
 }
 
+/* ---- while other work holds the loop ---- */
+
+struct caller {
+    uv_loop_t loop; /* of its own: that of the plugin does not run */
+    bool answered;
+    int status;
+};
+
+static void on_caller_result(const struct grpc_result *result, void *userdata) {
+    struct caller *c = userdata;
+
+    c->answered = true;
+    c->status = (int) result->status;
+}
+
+/* Begins a call of kubelet on a connection that the plugin has accepted. */
+static void begin_call(struct fixture *f, struct caller *c, const char *method,
+                       const struct buf *message, unsigned timeout_ms) {
+    char path[160];
+    struct grpc_request_options options = {.socket_path = path,
+                                           .method = method,
+                                           .timeout_ms = timeout_ms,
+                                           .message = (const uint8_t *) buf_str(message),
+                                           .size = message->len};
+
+    (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->endpoint);
+    *c = (struct caller){.status = -1};
+    assert_int_equal(uv_loop_init(&c->loop), 0);
+    assert_int_equal(grpc_request_start(&c->loop, &options, on_caller_result, c, NULL, NULL), 0);
+    for (int i = 0; i < 3; i++) /* the connection comes, and nothing on it yet */
+        (void) uv_run(&f->loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < 3; i++)
+        (void) uv_run(&c->loop, UV_RUN_NOWAIT);
+}
+
+static void end_call(struct caller *c) {
+    (void) uv_run(&c->loop, UV_RUN_DEFAULT);
+    assert_true(c->answered);
+    assert_int_equal(uv_loop_close(&c->loop), 0);
+}
+
+static void allocate_is_answered_between_steps(void **state) {
+    static const char *const ids[] = {"c-0001", "c-0002"};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+    struct caller c;
+
+    settle(f);
+    put_ids(&request, true, ids, 2);
+    begin_call(f, &c, "/v1beta1.DevicePlugin/Allocate", &request, TIMEOUT_MS);
+    assert_false(c.answered);
+    (void) usleep(1000); /* the time between two services of kubelet's calls */
+    step_end();          /* of work that takes long, in a callback of the loop */
+    end_call(&c);
+    assert_int_equal(c.status, GRPC_OK);
+}
+
 static void preferred_is_quick_and_right(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT(4096);
     /* container_requests{available: c-0003 c-0001 c-0002, must_include: c-0002, size: 2} */
@@ -439,6 +497,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(garbage_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(checkpoint_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(held_of_an_unhealthy_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(allocate_is_answered_between_steps, setup, teardown),
         cmocka_unit_test(preferred_is_quick_and_right),
         cmocka_unit_test(list_size_is_computed),
     };

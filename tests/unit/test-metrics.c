@@ -65,6 +65,7 @@ static const struct expected full[] = {
     {"aliquot_agent_podresources_differences", "83"},
     {"aliquot_agent_devices_of_other_plugins", "1"},
     {"aliquot_agent_podresources_failed_total", "84"},
+    {"aliquot_agent_kubelet_wait_seconds", "6.5"},
     {"aliquot_agent_driver_answering", "1"},
     {"aliquot_agent_nvml_restarts_total", "41"},
     {"aliquot_agent_nvml_hangs_total", "42"},

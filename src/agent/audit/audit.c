@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/step.h"
 #include "share/ledger.h"
 
 #define POLL_IDLE_MS 1000U
@@ -44,6 +45,7 @@ void audit_begin(struct audit *a) {
 
     orphans_begin(a);
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
+        step_end();
         any = any || slot->grant.ndevices > 0;
         if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0)
             continue;
@@ -379,8 +381,10 @@ void audit_end(struct audit *a) {
     a->mapped_pending = false;
 
     again |= card_audit_poll(a);
-    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
+        step_end();
         again |= audit_slot(a, slot);
+    }
     if (again && !a->shares->closing)
         (void) uv_timer_start(&a->poll_timer, on_again, AUDIT_MEMORY_CONFIRM_MS + 10, 0);
 }

@@ -14,6 +14,7 @@
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_owner.h"
 #include "base/clock.h"
+#include "base/step.h"
 #include "share/ledger.h"
 
 #define SWEEP_MS 50
@@ -58,6 +59,7 @@ void usage_update(struct audit *a) {
             struct slot *slot = slot_of_process(a->shares, p->pid);
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
 
+            step_end();
             if (!d) {
                 /* If the driver still lists memory of a process that has ended, another process,
                  * which the driver does not list, holds it. */
@@ -126,6 +128,7 @@ void usage_sweep(struct audit *a) {
     if (a->shares->closing)
         return;
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
+        step_end();
         any = any || slot->ledger;
         reclaimed += usage_sweep_slot(slot);
     }

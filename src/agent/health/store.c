@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -196,6 +197,7 @@ void health_cards_encode(const struct health_cards *c, struct buf *out) {
     json_put_u64(&w, "logSequence", c->log_sequence);
     json_array_begin(&w, "devices");
     for (uint32_t i = 0; i < c->ncards; i++) {
+        step_end();
         json_object_begin(&w, NULL);
         json_put_string(&w, "uuid", c->cards[i].uuid);
         json_put_string(&w, "parent", c->cards[i].parent);

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/step.h"
 #include "deviceplugin.pb-c.h"
 #include "wire/json.h"
 
@@ -155,6 +156,7 @@ int checkpoint_parse(const char *text, size_t len,
     while (json_next(&it, NULL, &item)) {
         struct checkpoint_entry e = {.resource = json_string(json_get(item, "ResourceName"))};
 
+        step_end();
         if (e.resource && wanted(e.resource, userdata) && read_entry(item, &ids, &e))
             fn(&e, userdata);
     }

@@ -15,15 +15,18 @@
 #include "agent/kubelet/plugin_messages.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/on_closed.h"
+#include "base/step.h"
 #include "gpu/device.h"
 
 #define CHECK_MS 1000 /* for changes that inotify does not report */
-#define SEARCH_MS 20  /* while the directory is not there */
-#define DIR_MAX 64    /* leaves room for our sockets' names in the 107 bytes of a socket's path */
+#define SERVE_NS 100000
+#define SEARCH_MS 20 /* while the directory is not there */
+#define DIR_MAX 64   /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
 struct kubelet {
     uv_loop_t *loop;
@@ -34,6 +37,9 @@ struct kubelet {
     bool watching;
     ino_t watched; /* inode of the directory that is watched */
     uv_timer_t timer;
+    uv_prepare_t prepare;
+    struct prom_histogram waits;
+    uint64_t served_ns; /* CPU time at which its calls were read last */
     struct plugin *plugins[KUBELET_PLUGINS_MAX];
     size_t nplugins;
     uint64_t socket;  /* identity of kubelet's socket, 0: not there */
@@ -152,6 +158,7 @@ void kubelet_update(struct kubelet *k, bool known) {
     k->devices = hash;
     k->unsaid = k->held_anew = false;
     for (size_t i = 0; i < k->nplugins; i++) {
+        step_end();
         r = set_list(k, k->plugins[i], s, sick > 0);
         if (r >= 0)
             continue;
@@ -261,6 +268,40 @@ static void check_plugins(struct kubelet *k) {
             next = wait;
     }
     (void) uv_timer_start(&k->timer, on_timer, there ? next : SEARCH_MS, 0);
+}
+
+/* ---- between the steps of other work ---- */
+
+static void note_wait(struct kubelet *k) {
+    uint64_t now = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+
+    prom_observe(&k->waits, now - k->served_ns);
+    k->served_ns = now;
+}
+
+/* The loop reads all sockets next. */
+static void on_prepare(uv_prepare_t *prepare) {
+    note_wait(prepare->data);
+}
+
+static void serve(void *userdata) {
+    struct kubelet *k = userdata;
+
+    note_wait(k);
+    for (size_t i = 0; i < k->nplugins; i++)
+        plugin_serve(k->plugins[i]);
+}
+
+static void start_serving(struct kubelet *k) {
+    (void) uv_prepare_init(k->loop, &k->prepare);
+    k->prepare.data = k;
+    k->served_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    (void) uv_prepare_start(&k->prepare, on_prepare);
+    step_set_urgent(serve, k, SERVE_NS);
+}
+
+const struct prom_histogram *kubelet_waits(const struct kubelet *k) {
+    return &k->waits;
 }
 
 /* ---- life ---- */
@@ -373,6 +414,7 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
     (void) uv_timer_init(loop, &k->timer);
     k->watch.data = k;
     k->timer.data = k;
+    start_serving(k);
     check_plugins(k);
     *ret = k;
     return 0;
@@ -391,7 +433,9 @@ static void on_handle_closed(uv_handle_t *handle) {
 
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata) {
     k->on_closed = (struct on_closed){on_closed, userdata};
-    k->closing = (unsigned) k->nplugins + 2;
+    k->closing = (unsigned) k->nplugins + 3;
+    step_set_urgent(NULL, NULL, 0);
+    uv_close((uv_handle_t *) &k->prepare, on_handle_closed);
     uv_close((uv_handle_t *) &k->watch, on_handle_closed);
     uv_close((uv_handle_t *) &k->timer, on_handle_closed);
     for (size_t i = 0; i < k->nplugins; i++)

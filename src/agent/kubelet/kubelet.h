@@ -61,6 +61,10 @@ void kubelet_held_changed(struct kubelet *k);
  * for lack of memory is tried again. */
 void kubelet_update(struct kubelet *k, bool known);
 
+/* CPU time of the loop's thread between two times at which kubelet's calls are read: by the loop,
+ * and at the ends of steps (base/step.h). A call can have waited that long. */
+const struct prom_histogram *kubelet_waits(const struct kubelet *k);
+
 /* As the option. */
 const struct gpu_snapshot *kubelet_devices(const struct kubelet *k);
 

@@ -33,6 +33,7 @@ struct plugin {
     uint32_t incarnation;
     bool closing_old; /* the former server still holds a live stream: wait for its end */
     bool stream_was_lost;
+    bool stream_ended;        /* the last one, which plugin_check() has not seen yet */
     uint64_t kubelet;         /* as last seen by plugin_check */
     uint64_t registered_at;   /* loop time */
     uint64_t registered_with; /* the kubelet with which it is registered; 0: none */
@@ -147,7 +148,8 @@ static void on_stream_gone(struct grpc_call *call, void *userdata) {
     grpc_call_finish(call, GRPC_OK, NULL);
     if (p->nstreams == 0 && !p->closed) {
         p->stats.lost_streams++;
-        set_registered(p, false, "kubelet ended its stream");
+        p->stream_ended = true;
+        p->options.on_due(p, p->options.userdata);
     }
 }
 
@@ -319,6 +321,9 @@ unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
         p->retry_at = 0;
         p->retry_ms = RETRY_MIN_MS;
     }
+    if (p->stream_ended && p->nstreams == 0)
+        set_registered(p, false, "kubelet ended its stream");
+    p->stream_ended = false;
     if (fault)
         stop_server(p, fault);
     if (p->stats.ids == 0 || p->closed)
@@ -358,6 +363,11 @@ void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *use
     p->on_closed = (struct on_closed){on_closed, userdata};
     stop_server(p, "the agent stops");
     free_if_done(p);
+}
+
+void plugin_serve(struct plugin *p) {
+    if (p->server)
+        grpc_server_serve(p->server);
 }
 
 bool plugin_is_served(const struct plugin *p) {

@@ -39,6 +39,10 @@ struct plugin_options {
 
 int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plugin **ret);
 
+/* Answers what kubelet asks now, without the loop. Callbacks are `devices`, `on_allocated`,
+ * `on_prestart` and `on_due`. */
+void plugin_serve(struct plugin *p);
+
 /* Closes the server and frees the plugin, then calls on_closed. The loop must run. */
 void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata);
 

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "wire/grpc_server.h"
 
@@ -129,6 +130,7 @@ static int find_candidates(struct prestart *p, struct err *err) {
     if (r == 0 && l.failed)
         r = err_set(err, ENOMEM, "out of memory");
     for (size_t i = 0; i < l.n; i++) {
+        step_end();
         l.list[i].companion = has_carrier(&l, &l.list[i]);
         l.list[i].beside = find_beside(&l, &l.list[i]);
     }
@@ -212,7 +214,10 @@ static void advance(struct prestart *p) {
     }
     for (size_t i = 0; i < p->ncandidates; i++) {
         struct candidate *c = &p->candidates[i];
-        enum verdict v = c->granted ? VERDICT_GRANT : fill(p, c, &p->why);
+        enum verdict v;
+
+        step_end();
+        v = c->granted ? VERDICT_GRANT : fill(p, c, &p->why);
 
         granted = granted || v == VERDICT_GRANT;
         waiting = waiting || v == VERDICT_WAIT;
@@ -290,7 +295,7 @@ void prestart_begin(struct prestarts *all, struct grpc_call *call, const struct 
     if (!copy_ids(p, ids, nids))
         end(p, GRPC_RESOURCE_EXHAUSTED, "out of memory");
     else
-        advance(p);
+        prestart_wake(all); /* not below other work, which may be in the middle of the shares */
 }
 
 void prestart_stop(struct prestarts *all) {

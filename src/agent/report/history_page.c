@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/report/recorder.h"
+#include "base/step.h"
 #include "wire/json_write.h"
 
 typedef uint16_t figure_fn(const struct history_step *step);
@@ -46,6 +47,7 @@ static uint32_t steps_of(const struct history_record *r) {
 
 static void put_column(const struct history_record *r, const struct column *column,
                        struct json_writer *w) {
+    step_end();
     json_array_begin(w, column->key);
     for (uint32_t age = steps_of(r); age-- > 0;) {
         uint16_t value = column->of(history_at(r, age));

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/num.h"
+#include "base/step.h"
 #include "model/scaling.h"
 #include "wire/http.h"
 #include "wire/json_write.h"
@@ -283,6 +284,7 @@ static void put_owner(struct json_writer *w, const struct slot *slot) {
 static void put_holders(struct report *report, struct json_writer *w, const struct gpu_device *d) {
     json_array_begin(w, "holders");
     for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        step_end();
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (strcmp(slot->grant.devices[i].uuid, d->uuid) == 0)
                 put_holder(report, w, slot, i, d);

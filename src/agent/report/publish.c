@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/on_closed.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "kube/api/client.h"
 #include "kube/api/object_write.h"
@@ -569,12 +570,16 @@ static void reconcile(struct publisher *p) {
     /* Before the objects: one that cannot be written must not keep pods from the other cards. */
     if (mend_node(p, s) || mend_condition(p) || mend_health_condition(p, s))
         return;
-    for (uint32_t i = 0; i < s->ndevices; i++)
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        step_end();
         if (mend_object(p, &s->devices[i]))
             return;
-    for (size_t i = 0; i < p->nobjects; i++)
+    }
+    for (size_t i = 0; i < p->nobjects; i++) {
+        step_end();
         if (mend_leftover(p, s, &p->objects[i]))
             return;
+    }
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_mig(p, &p->objects[i]))
             return;

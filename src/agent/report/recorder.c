@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/step.h"
 
 uint64_t recorder_step(uint64_t *ret_ago_ms) {
     uint64_t now = clock_ms(CLOCK_BOOTTIME);
@@ -41,6 +42,7 @@ static void record(struct report *report) {
     for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
         struct slot_usage usage;
 
+        step_end();
         usage_of_slot(slot, &usage);
         for (uint32_t at = 0; at < slot->grant.ndevices; at++)
             record_device(report, slot, at, &usage, step);

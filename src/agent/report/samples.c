@@ -16,6 +16,7 @@
 #include "agent/shares/gputime.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/step.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
 
@@ -216,8 +217,10 @@ static void collect_resets(const struct report *report, const struct gpu_device 
 static void collect_states(const struct report *report, struct agent_samples *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
 
-    for (uint32_t i = 0; i < s->ndevices; i++)
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        step_end();
         collect_health(report, &s->devices[i], ret);
+    }
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (s->devices[i].kind == GPU_CARD)
             collect_resets(report, &s->devices[i], ret);
@@ -339,6 +342,7 @@ static void collect_slots(const struct report *report, bool releasing, struct ag
 
         if (slot->releasing != releasing)
             continue;
+        step_end();
         usage_of_slot(slot, &usage);
         for (uint32_t at = 0; at < slot->grant.ndevices; at++)
             collect_container(report, slot, at, &usage, ret);
@@ -554,6 +558,7 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
         .others = (uint32_t) (report->cross_check->others.len / sizeof(struct cross_check_other)),
         .lists_failed = report->cross_check->failed,
         .resident = resident_bytes(),
+        .kubelet_wait = *kubelet_waits(report->kubelet),
     };
     collect_events(report, &ret->agent);
     collect_arbiter(report, &ret->agent);

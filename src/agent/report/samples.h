@@ -194,6 +194,7 @@ struct agent_sample {
     uint64_t events_written, events_failed, events_dropped;
     uint64_t resident;
     uint64_t arbiter_ns, arbiter_steps;
+    struct prom_histogram kubelet_wait;
 };
 
 struct version_sample {

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/driver/extra_nodes.h"
 #include "kube/objects/dialect_export.h"
@@ -231,6 +232,7 @@ static void begin_peaks(struct shares *s, struct slot *slot) {
 
 static enum verdict finish(struct shares *s, const struct provision *p, const struct slot *slot,
                            struct err *why) {
+    step_end();
     if (write_cdi(s, slot, why) == 0)
         return VERDICT_GRANT;
     if (why->code != ENODEV)

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/device.h"
 #include "share/arbiter.h"
@@ -332,15 +333,18 @@ static int write_files(struct slot_store *s, const char *nonce, const struct slo
 
     slot_dir(s, nonce, path);
     r = g->ndevices > 0 ? make_dir(s, nonce, err) : dir_make(path, 0755, err);
+    step_end();
     if (r == 0 && g->ndevices > 0) {
         slot_path(s, nonce, "limits", path);
         r = write_limits(path, g, err);
         slot_path(s, nonce, "ledger", path);
         if (r == 0)
             r = ledger_create(path, err);
+        step_end();
         if (r == 0)
             r = create_accounts(s, nonce, err);
     }
+    step_end();
     return r < 0 ? r : write_record(s, nonce, g, err);
 }
 
@@ -368,6 +372,7 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
             r = err_set(err, ENOMEM, "out of memory");
     }
     slot_grant_done(grant);
+    step_end();
     if (r < 0) {
         if (!slot)
             discard(s, nonce);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/machine.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/driver/driver_tables.h"
 #include "gpu/driver/edits.h"
@@ -62,9 +63,11 @@ static int resolve_in_dir(const struct driver_tree *t, const char *dir, const ch
 /* The first of the directories that has it, or NULL. */
 static const char *find_in_dirs(const struct driver_tree *t, const char *const *dirs,
                                 const char *name, char ret[static PATH_MAX]) {
-    for (; *dirs; dirs++)
+    for (; *dirs; dirs++) {
+        step_end();
         if (resolve_in_dir(t, *dirs, name, ret) == 0)
             return *dirs;
+    }
     return NULL;
 }
 

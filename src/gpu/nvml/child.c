@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/nvml/worker.h"
 
@@ -75,6 +76,7 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
         ssize_t n = recv(c->fd, c->message, protocol->message_max, MSG_DONTWAIT | MSG_TRUNC);
         int type;
 
+        step_end();
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         type = n <= 0                               ? -EPIPE

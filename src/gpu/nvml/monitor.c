@@ -9,6 +9,7 @@
 #include "abi/nvml.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/text.h"
 #include "gpu/nvml/monitor_internal.h"
 #include "gpu/nvml/worker.h"
@@ -27,8 +28,10 @@ static void on_start_due(uv_timer_t *timer);
 void gpu_monitor_changed(struct gpu_monitor *m) {
     for (uint32_t i = 0; i < m->now.ndevices; i++)
         m->now.devices[i].released = is_released(m, gpu_card_index(&m->now, &m->now.devices[i]));
-    for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++)
+    for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++) {
+        step_end();
         m->options.judge(&m->now.devices[i], m->options.userdata);
+    }
     m->options.on_update(m->options.userdata);
 }
 

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/step.h"
 #include "kube/api/client.h"
 #include "kube/api/transport.h"
 #include "wire/lines.h"
@@ -132,8 +133,10 @@ static bool take_version(struct kube_reflector *reflector, struct json object) {
 static void deliver_page(struct kube_reflector *reflector, struct json body) {
     struct json_iter it = json_iter(json_get(body, "items"));
     struct json item;
-    while (!reflector->stopped && json_next(&it, NULL, &item))
+    while (!reflector->stopped && json_next(&it, NULL, &item)) {
         reflector->handlers.on_object(KUBE_ADDED, item, reflector->userdata);
+        step_end();
+    }
 }
 
 static void take_page(struct kube_reflector *reflector, struct json body) {

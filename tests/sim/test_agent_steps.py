@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long work of the agent's loop does not hold up kubelet's calls. In CPU time: it does not depend on what else runs here."""
+
+import pathlib
+import tempfile
+import urllib.request
+
+import pytest
+from agent_world import FULL, FullNode
+from sim_kit import Polls
+
+MOST = 0.001        # seconds of CPU time between two times at which kubelet's calls are read
+ROUNDS = 10
+PAGES = ("/metrics", "/usage", "/history")
+
+
+@pytest.fixture
+def full(node_of, tmp_path):
+    machine = tmp_path / "m.machine"
+    machine.write_text(FULL)
+    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
+        world = FullNode(node_of("--machine", machine), pathlib.Path(name))
+        yield world
+        world.close()
+
+
+def late(waits):
+    return waits[float("inf")] - waits[MOST]
+
+
+def test_calls_are_read_between_the_steps_of_long_work(full):
+    """While containers start, the cards are read and pages are written, each of which takes milliseconds. A few of some
+    thousand steps may take long: caches are cold on a busy machine."""
+    begun = len(full.fill(health="interval: 100ms"))
+    started = full.waits()
+    assert late(started) <= begun / 10, started
+    polls = Polls(full.node)
+    for _ in range(ROUNDS):
+        for page in PAGES:
+            request = urllib.request.Request(f"http://{full.agent.address}{page}", headers={"Accept-Encoding": "gzip"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.headers["Content-Encoding"] == "gzip" or page == "/history"
+        polls.wait(1)
+    now = full.waits()
+    assert now[float("inf")] - started[float("inf")] > ROUNDS * len(PAGES), "the agent does not measure it"
+    assert late(now) - late(started) <= ROUNDS / 10, now
