@@ -5,8 +5,9 @@
     make bench-node ARGS="--idle 60"            with less time at rest
     make bench-node ARGS="--peer PROGRAM"       NVIDIA's device plugin on the same cards in the same run, divided ones, too
 
-The node is one of a real cluster; the cards are simulated. Lists of devices are those that a plugin streams to kubelet.
-Requests are counted by the API server: a FlowSchema matches those of the agents alone.
+The first rows are of a full node without a cluster (allocate.py). The node of the others is one of a real cluster; the cards
+are simulated. Lists of devices are those that a plugin streams to kubelet. Requests are counted by the API server: a FlowSchema
+matches those of the agents alone.
 """
 
 import argparse
@@ -24,7 +25,8 @@ import time
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e"), str(TOP / "tests" / "bench")]
 
-import cluster_bench                            # noqa: E402  (the path comes first)
+import allocate                                 # noqa: E402  (the path comes first)
+import cluster_bench                            # noqa: E402
 import device_plugin                            # noqa: E402
 import fleet                                    # noqa: E402
 import kit                                      # noqa: E402
@@ -51,6 +53,7 @@ MIG_CONFIGS = "/run/aliquot/mig.yaml"
 CONFIG_MAP = "bench-config"
 CHANGES = 10                # of the configuration
 QUICK = 1000000             # ns, for Allocate
+FULL_SECONDS = 30           # of Allocate on a full node
 STEADY = "health: {flapping: {times: 0}}"    # each card fails several times in a run, and is to return each time
 BASE_CONFIG = f"version: v1\naliquot: {{{STEADY}}}\n"
 IN_FORCE = "the configuration of the node has changed"     # in the agent's log
@@ -446,6 +449,7 @@ def main():
     def say(text):
         print(f"== {text}", file=sys.stderr, flush=True)
 
+    full = allocate.rows(options.build.resolve(), FULL_SECONDS, say)
     with Cluster(f"node-{os.getpid()}", say) as cluster, tempfile.TemporaryDirectory() as scratch:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         manifests = aliquot.with_options(os.path.join(scratch, "deploy"), "--mig-strategy=mixed",
@@ -461,7 +465,7 @@ def main():
             "as-before": division(whole, 0) + division(exchanged, 1) + division(whole, *rest[1:]),
             "one-other": division(exchanged, 0, 1) + division(whole, *rest[1:])}))
         aliquot.install(cluster, str(build), gpus=CARDS, machine=cards, deploy=aliquot.manifests(cluster, manifests))
-        rows = measure(Node(cluster, build), options, say)
+        rows = full + measure(Node(cluster, build), options, say)
     text = "\n".join([machine(), "", "| measured | value |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
     print(text)
     if options.write:
