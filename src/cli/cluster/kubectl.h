@@ -4,6 +4,7 @@
 /* kubectl, which brings the user's contexts, credentials and plugins with it. The program is
  * $KUBECTL, or kubectl on the path. Requests of the API server: cli/cluster/api.h. */
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
@@ -22,5 +23,11 @@ int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *r
 /* The same with pipes, of which the caller owns the ends to read from. */
 int kubectl_start_piped(const char *const *arguments, int *ret_out, int *ret_complaint,
                         pid_t *ret_pid, struct err *err);
+
+/* kubectl as a client of HTTP, without the user's credentials: appends what the server at `url`,
+ * such as "http://127.0.0.1:9401", answers to GET `path`. `verifies`: its certificate by this
+ * machine's authorities. */
+int kubectl_get_url(const char *url, const char *path, bool verifies, struct buf *ret,
+                    struct err *err);
 
 #define KUBECTL(ret, err, ...) kubectl((ret), (err), (const char *const[]){__VA_ARGS__, NULL})

@@ -19,19 +19,6 @@
 #define FORWARD_MS 15000       /* until the port is forwarded */
 #define LINE_MAX_LEN 4096
 
-/* kubectl as a client of HTTP: without a kubeconfig it sends no credentials. The last option of a
- * name counts. */
-static int get_from(const char *url, const char *path, struct buf *ret, struct err *err) {
-    char server[256];
-    if (snprintf(server, sizeof(server), "--server=%s", url) >= (int) sizeof(server))
-        return err_set(err, EINVAL, "the scheduler's address is too long");
-    if (strncmp(url, "https:", 6) == 0)
-        return KUBECTL(ret, err, "--kubeconfig=/dev/null", "--context=", server,
-                       "--insecure-skip-tls-verify", "--request-timeout=15s", "get", "--raw", path);
-    return KUBECTL(ret, err, "--kubeconfig=/dev/null", "--context=", server,
-                   "--request-timeout=15s", "get", "--raw", path);
-}
-
 /* ---- forwarding ---- */
 
 /* The port behind "Forwarding from 127.0.0.1:"; 0: kubectl has ended or printed something else. */
@@ -83,7 +70,7 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
                        pod);
     }
     (void) snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-    r = get_from(url, path, ret, err);
+    r = kubectl_get_url(url, path, false, ret, err);
     end_forward(pid);
     return r;
 }
@@ -96,7 +83,7 @@ int port_forward_get(const struct port_forward *source, const char *path, struct
     struct json pods, pod;
     char list[512];
     if (source->url)
-        return get_from(source->url, path, ret, err);
+        return kubectl_get_url(source->url, path, false, ret, err);
     if (!api_is_name(source->name_space))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", source->name_space);
     (void) snprintf(list, sizeof(list),

@@ -14,6 +14,7 @@
 #include "cli/age.h"
 #include "cli/args.h"
 #include "cli/clean.h"
+#include "cli/cluster/prometheus.h"
 #include "cli/kubectl_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -23,7 +24,8 @@
 #define THROTTLED_TOLD 5 /* percent of the time; advice.h has the same */
 
 static uint32_t arg_headroom = 20;
-static struct recommend_options arg = {.system = "aliquot-system", .for_seconds = 3600};
+static struct recommend_options arg = {
+    .system = "aliquot-system", .for_seconds = 3600, .range_seconds = 7 * 86400};
 
 static uint64_t up(double value) {
     uint64_t whole = (uint64_t) value;
@@ -40,7 +42,9 @@ static void put_note(struct buf *out, const struct row *row) {
     char age[AGE_SIZE];
 
     if (row->figures.memory == ADVICE_UNKNOWN) {
-        buf_puts(out, "no figures: its agent does not answer, or the container has not started");
+        buf_puts(out, arg.prometheus
+                          ? "no figures: Prometheus has none of its pods"
+                          : "no figures: its agent does not answer, or it has not started");
         return;
     }
     if (!recommend_knows_memory(row, &arg)) {
@@ -281,6 +285,11 @@ static const struct opt options[] = {
      NULL},
     {"for", 0, "TIME", "nothing is advised to what was seen for less (default 1h)", parse_time,
      &arg.for_seconds},
+    {"prometheus", 0, "WHERE",
+     "ask a Prometheus and no agent: http://HOST:PORT, or NAMESPACE/SERVICE:PORT by the API server",
+     opt_string, &arg.prometheus},
+    {"range", 0, "TIME", "how far back Prometheus is asked (default 7d)", parse_time,
+     &arg.range_seconds},
     {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string, &arg.system},
     OUTPUT_OPTIONS,
     KUBECTL_OPTIONS,
@@ -295,7 +304,7 @@ static const struct opt_usage usage = {
         "What\n"
         "would free the most is the first line. Memory was seen since the container was started, "
         "compute\n"
-        "in the last hour, by the agents. Nothing is changed.",
+        "in the last hour, by the agents; of a Prometheus both in --range. Nothing is changed.",
     .epilog =
         "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
         "not\n"
@@ -306,6 +315,10 @@ int cmd_recommend(int argc, char **argv) {
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, &arg.pod, 1, &err);
+    if (r >= 0 && arg.prometheus)
+        r = prometheus_check(arg.prometheus, &err);
+    if (r >= 0 && arg.range_seconds == 0)
+        r = err_set(&err, EINVAL, "--range takes a second or more");
     bool understood = r >= 0;
     if (understood)
         r = output_run("recommend", show, NULL, &err);

@@ -21,6 +21,8 @@ struct seen {
     uint64_t core, memory; /* what it asks of the card; percent, bytes */
     uint64_t device_core;  /* percent of a card that the device has */
     bool has_figures;
+    /* By Prometheus. */
+    double booked, overhead, driver;
 };
 
 /* A container of an owner, over all pods and cards. */
@@ -49,13 +51,24 @@ struct recommend {
 struct recommend_options {
     const char *system, *namespace, *pod; /* of the last two NULL: all */
     double headroom;
-    uint32_t for_seconds; /* shorter is too short a time */
+    uint32_t for_seconds;   /* shorter is too short a time */
+    const char *prometheus; /* where one is; NULL: the agents tell */
+    uint32_t range_seconds; /* how far back it is asked */
     void (*trouble)(const char *pod, const char *text);
 };
 
-/* Reads cards, pods and agents, and makes the advice: what would free the most is the first. */
+/* Reads cards, pods and agents or Prometheus, and makes the advice: what would free the most is the
+ * first. */
 int recommend_read(const struct recommend_options *options, struct recommend *ret, struct err *err);
 void recommend_done(struct recommend *recommend);
+
+/* The most that Prometheus has of each share. */
+int recommend_ask_prometheus(struct recommend *recommend, const struct recommend_options *options,
+                             struct err *err);
+
+/* The share of the container on that device; NULL: there is none. */
+struct seen *recommend_find(const struct recommend *recommend, const char *uid,
+                            const char *container, const char *uuid);
 
 /* Whether anything may be said of memory, and of compute: for long enough it was seen. */
 bool recommend_knows_memory(const struct row *row, const struct recommend_options *options);

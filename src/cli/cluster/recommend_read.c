@@ -133,8 +133,8 @@ static uint32_t index_of(const struct recommend *r, const struct row *row) {
     return i;
 }
 
-static struct seen *find_seen(const struct recommend *r, const char *uid, const char *container,
-                              const char *uuid) {
+struct seen *recommend_find(const struct recommend *r, const char *uid, const char *container,
+                            const char *uuid) {
     char key[512];
     struct seen *found = NULL;
 
@@ -247,9 +247,9 @@ static void take_waits(struct row *row, struct json list, uint64_t step_ms) {
 
 static void take_history(void *arg, struct json record, uint64_t step_ms) {
     struct recommend *r = arg;
-    struct seen *seen = find_seen(r, json_string_or(json_get(record, "podUID"), ""),
-                                  json_string_or(json_get(record, "container"), ""),
-                                  json_string_or(json_get(record, "uuid"), ""));
+    struct seen *seen = recommend_find(r, json_string_or(json_get(record, "podUID"), ""),
+                                       json_string_or(json_get(record, "container"), ""),
+                                       json_string_or(json_get(record, "uuid"), ""));
 
     if (!seen)
         return;
@@ -274,6 +274,8 @@ static int read_cards(const struct recommend_options *o, const struct cards *car
                 continue;
             if (add_holder(r, card, holder, pod) < 0)
                 return -ENOMEM;
+            if (o->prometheus)
+                continue;
             struct seen *seen = &r->seen[r->nseen - 1];
             seen->has_figures = json_valid(json_get(own, "memoryUsed"));
             r->rows[seen->row]->silent += !seen->has_figures;
@@ -332,6 +334,18 @@ static bool are_names(const struct recommend_options *o) {
     return (!o->namespace || api_is_name(o->namespace)) && (!o->pod || api_is_name(o->pod));
 }
 
+static void read_history(const struct recommend_options *o, const struct agents *agents,
+                         struct recommend *r) {
+    char query[2 * API_NAME_MAX + 32];
+
+    (void) snprintf(query, sizeof(query), "%s%s%s%s%s", o->namespace ? "namespace=" : "",
+                    o->namespace ? o->namespace : "", o->namespace && o->pod ? "&" : "",
+                    o->pod ? "pod=" : "", o->pod ? o->pod : "");
+    const struct history_source history = {
+        .system = o->system, .query = query, .take = take_history, .arg = r, .trouble = o->trouble};
+    agents_history(agents, &history);
+}
+
 int recommend_read(const struct recommend_options *o, struct recommend *ret, struct err *err) {
     _cleanup_(cards_done) struct cards cards = {0};
     _cleanup_(agents_done) struct agents agents = {0};
@@ -343,22 +357,18 @@ int recommend_read(const struct recommend_options *o, struct recommend *ret, str
     int r = cards_fetch(&cards, err);
     if (r == 0)
         r = read_pods(o, &pods, err);
-    if (r == 0)
+    if (r == 0 && !o->prometheus)
         r = agents_read(o->system, o->trouble, &agents, err);
     if (r < 0)
         return r;
     if (make_room(ret, &cards) < 0 || read_cards(o, &cards, &agents, &pods, ret) < 0)
         return err_errno(err, ENOMEM, "cannot hold the containers");
-    char query[2 * API_NAME_MAX + 32];
-    (void) snprintf(query, sizeof(query), "%s%s%s%s%s", o->namespace ? "namespace=" : "",
-                    o->namespace ? o->namespace : "", o->namespace && o->pod ? "&" : "",
-                    o->pod ? "pod=" : "", o->pod ? o->pod : "");
-    const struct history_source history = {.system = o->system,
-                                           .query = query,
-                                           .take = take_history,
-                                           .arg = ret,
-                                           .trouble = o->trouble};
-    agents_history(&agents, &history);
+    if (o->prometheus)
+        r = recommend_ask_prometheus(ret, o, err);
+    else
+        read_history(o, &agents, ret);
+    if (r < 0)
+        return r;
     advise(ret, o);
     qsort(ret->rows, ret->nrows, sizeof(struct row *), by_freed);
     return 0;
