@@ -8,7 +8,7 @@ FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-install bench-intercept bench-look bench-node bench-packing bench-scale test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-install bench-intercept bench-look bench-node bench-packing bench-scale bench-web test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -65,6 +65,10 @@ bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[
 
 bench-look: all  ## what a user waits for who looks at a cluster of 1,000 nodes (NODES=100: a tenth)
 	@$$(scripts/test-venv)/bin/python tests/bench/look.py --build $(BUILD) --nodes $(or $(NODES),1000)
+
+bench-web: all  ## the page of 5,000 nodes of 8 cards in Chromium, and ten viewers (ARGS="--nodes 500")
+	@scripts/setup chromium chromium-driver
+	@$$(scripts/test-venv)/bin/python tests/bench/web.py --build $(BUILD) $(ARGS)
 
 bench-node: all  ## the agent on a node of 8 cards: faults, repartition, memory, requests at rest (ARGS="--peer PROGRAM")
 	@python3 tests/bench/node.py --build $(BUILD) $(ARGS)

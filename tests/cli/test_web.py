@@ -255,7 +255,7 @@ def test_namespace(web):
 ], ids=str)
 def test_pages_of_cards(web, second, lines):
     """A list in two pages; cards of a node in both, as neighbours and apart."""
-    more = "get --raw /apis/elasticgpu.io/v1alpha1/gpus?limit=500&continue=abc"
+    more = "get --raw /apis/elasticgpu.io/v1alpha1/gpus?limit=250&continue=abc"
     page = lambda names: [gpu(name[0], int(name[2:]), (100, "80Gi")) for name in names]     # noqa: E731
     web.answers[GPUS] = {"metadata": {"continue": "abc"}, "items": page(["a-00", "b-00"])}
     web.answers[more] = {"items": page(second)}

@@ -12,7 +12,7 @@
 #include "model/dialect.h"
 #include "model/quantity.h"
 
-#define PAGE_CARDS 500 /* some 700 KB */
+#define PAGE_CARDS 250 /* some 350 KB, and five times as much when it is parsed */
 #define TOKEN_MAX 1024
 
 /* The number of a resource; 0 where it is absent. */

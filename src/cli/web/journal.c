@@ -2,9 +2,9 @@
 #include "cli/web/journal.h"
 
 #include <errno.h>
+#include <libdeflate.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -13,13 +13,17 @@
 #include "base/hash.h"
 #include "wire/json_write.h"
 
+#define DEFLATE_LEVEL 1
+#define DEFLATE_FROM 256              /* shorter texts are kept as they are */
 #define EVENT_LEN ((size_t) 64 << 10) /* a browser shows an event when it has all of it */
 
 struct entry {
     UT_hash_handle hh;
     struct entry *prev, *next; /* by `number` */
     uint64_t number;           /* of its last change */
-    char *text;
+    uint64_t hash;             /* of the text */
+    char *data;                /* the text, deflated where it is `stored` shorter than `len` */
+    uint32_t len, stored;
     bool gone;
     bool put; /* in the reading that is under way */
     char key[];
@@ -39,20 +43,28 @@ struct journal {
     struct entry *by_key, *by_number;
     struct journal_reader *readers;
     uint64_t number;
+    struct libdeflate_compressor *deflate;
+    struct libdeflate_decompressor *inflate;
 };
 
 struct journal *journal_new(void) {
     struct journal *j = calloc(1, sizeof(*j));
 
-    if (j)
-        (void) pthread_mutex_init(&j->lock, NULL);
-    return j;
+    if (!j)
+        return NULL;
+    (void) pthread_mutex_init(&j->lock, NULL);
+    j->deflate = libdeflate_alloc_compressor(DEFLATE_LEVEL);
+    j->inflate = libdeflate_alloc_decompressor();
+    if (j->deflate && j->inflate)
+        return j;
+    journal_free(j);
+    return NULL;
 }
 
 static void entry_free(struct journal *j, struct entry *e) {
     HASH_DEL(j->by_key, e);
     DL_DELETE(j->by_number, e);
-    free(e->text);
+    free(e->data);
     free(e);
 }
 
@@ -61,6 +73,8 @@ void journal_free(struct journal *j) {
         return;
     while (j->by_number)
         entry_free(j, j->by_number);
+    libdeflate_free_compressor(j->deflate);
+    libdeflate_free_decompressor(j->inflate);
     (void) pthread_mutex_destroy(&j->lock);
     free(j);
 }
@@ -96,25 +110,61 @@ static struct entry *entry_new(struct journal *j, const char *key) {
     return hash_added_or_freed(e);
 }
 
+/* The text in the form that is kept; NULL without memory. Lines of nodes repeat themselves. */
+static char *store(struct journal *j, const char *text, size_t len, uint32_t *ret_stored) {
+    char *data = malloc(len + 1);
+    size_t n = 0;
+
+    if (data && len > DEFLATE_FROM)
+        n = libdeflate_deflate_compress(j->deflate, text, len, data, len - 1);
+    if (data && n == 0)
+        memcpy(data, text, len);
+    n = n ? n : len;
+    char *shorter = data ? realloc(data, n + 1) : NULL;
+    *ret_stored = (uint32_t) n;
+    return shorter ? shorter : data;
+}
+
+static bool has_text(const struct entry *e, size_t len, uint64_t hash) {
+    return !e->gone && e->len == len && e->hash == hash;
+}
+
+/* The key has another text from now on. */
+static int set_text(struct journal *j, struct entry *e, const char *text) {
+    size_t len = strlen(text);
+    uint32_t stored;
+    char *data = len < UINT32_MAX ? store(j, text, len, &stored) : NULL;
+
+    if (!data)
+        return -ENOMEM;
+    free(e->data);
+    e->data = data;
+    e->len = (uint32_t) len;
+    e->stored = stored;
+    e->hash = hash_bytes(HASH_START, text, len);
+    return 0;
+}
+
 static int put(struct journal *j, const char *key, const char *text) {
+    size_t len = strlen(text);
     struct entry *e;
 
     HASH_FIND_STR(j->by_key, key, e);
     if (e)
         e->put = true;
-    if (e && !e->gone && strcmp(e->text, text) == 0)
+    if (e && has_text(e, len, hash_bytes(HASH_START, text, len)))
         return 0;
-    char *copy = strdup(text);
-    if (!copy)
-        return -ENOMEM;
     bool is_new = !e;
     e = e ? e : entry_new(j, key);
-    if (!e) {
-        free(copy);
+    if (!e)
+        return -ENOMEM;
+    if (set_text(j, e, text) < 0) {
+        if (is_new) {
+            HASH_DEL(j->by_key, e);
+            free(e);
+        }
         return -ENOMEM;
     }
-    free(e->text);
-    e->text = copy;
     e->gone = false;
     e->put = true;
     move_to_end(j, e, is_new);
@@ -145,19 +195,15 @@ void journal_begin(struct journal *j, const char *prefix) {
 
 /* Without memory for the word that it is gone, it stays until the next reading. */
 static void remove_entry(struct journal *j, struct entry *e) {
-    struct buf text = BUF_INIT(0);
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json_writer w = {.out = &text};
 
     json_object_begin(&w, NULL);
     json_put_string(&w, "k", e->key);
     json_put_bool(&w, "gone", true);
     json_object_end(&w);
-    if (buf_error(&text) < 0) {
-        buf_done(&text);
+    if (buf_error(&text) < 0 || set_text(j, e, buf_str(&text)) < 0)
         return;
-    }
-    free(e->text);
-    e->text = text.data;
     e->gone = true;
     move_to_end(j, e, false);
 }
@@ -249,16 +295,23 @@ static size_t read_line(struct journal_reader *r, char *to, size_t max) {
     return n;
 }
 
-/* The next entry is the line in hand. */
+/* The next entry is the line in hand: "data: TEXT\n". */
 static bool take_line(struct journal_reader *r) {
+    static const char begin[] = "data: ";
+    const size_t before = sizeof(begin) - 1;
     const struct entry *e = r->at;
-    int len = asprintf(&r->line, "data: %s\n", e->text);
 
-    if (len < 0) {
-        r->line = NULL;
+    r->line = malloc(before + e->len + 1);
+    if (!r->line)
         return false;
-    }
-    r->len = (size_t) len;
+    memcpy(r->line, begin, before);
+    if (e->stored < e->len)
+        (void) libdeflate_deflate_decompress(r->journal->inflate, e->data, e->stored,
+                                             r->line + before, e->len, NULL);
+    else
+        memcpy(r->line + before, e->data, e->len);
+    r->len = before + e->len + 1;
+    r->line[r->len - 1] = '\n';
     r->written = 0;
     r->event_len += r->len;
     r->at = e->next;

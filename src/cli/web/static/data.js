@@ -8,10 +8,12 @@ export const quotas = new Map();
 export const claims = new Map();
 export const status = {connection: "connecting", time: 0, trouble: [], silent: 0, namespace: null};
 
+const REST_MS = 200;
 const known = new Set();            // keys of lines that are shown
 let unconfirmed = null;             // after a connection broke: keys that the new one has not named yet
 let source = null;
 let changed = false;
+let announced = -Infinity;    // when
 let listener = () => {};
 
 const KINDS = {
@@ -111,15 +113,16 @@ export function sharesOf(namespace, pod) {
     return found;
 }
 
-// At most once a frame.
+// Not with each of the hundred events of a large cluster.
 function announce() {
     if (changed)
         return;
     changed = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => {
         changed = false;
+        announced = performance.now();
         listener();
-    });
+    }, Math.max(0, announced + REST_MS - performance.now()));
 }
 
 function connect() {
