@@ -438,14 +438,3 @@ const struct yaml *yaml_get(const struct yaml *map, const char *key) {
             return v;
     return NULL;
 }
-
-int yaml_read_text(const char *text, size_t len, const char *expected,
-                   const struct yaml_field *fields, void *target, struct yaml_doc **ret_doc,
-                   struct err *err) {
-    const struct yaml *root;
-    int r = yaml_parse(text, len, ret_doc, &root, err);
-
-    if (r == 0 && root->type != YAML_MAP)
-        r = yaml_error(root, err, "expected %s", expected);
-    return r == 0 ? yaml_read(root, fields, target, err) : r;
-}
