@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-cycles: files that call each other in a cycle are refused, and rows that allow no cycle."""
+"""scripts/check-cycles: files and directories that call each other in a cycle are refused, and rows that allow none."""
 
 import importlib.machinery
 import importlib.util
@@ -34,7 +34,8 @@ def test_a_cycle_is_found_in_objects(rules, tmp_path, third, found):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     subprocess.run(["cc", "-c", *texts], cwd=tmp_path, check=True)
-    assert rules.cycles(rules.uses(tmp_path, {name[0] + ".o": name for name in texts})) == found
+    objects = {name[0] + ".o": name for name in texts}
+    assert rules.cycles(rules.uses(rules.symbols(tmp_path, objects), objects)) == found
 
 
 @pytest.mark.parametrize("allowed, breaches", [
@@ -42,3 +43,29 @@ def test_a_cycle_is_found_in_objects(rules, tmp_path, third, found):
     ([("src/x/a.c", "src/x/b.c", "src/x/c.c")], 2)])
 def test_only_the_cycle_of_a_row_is_allowed(rules, allowed, breaches):
     assert len(list(rules.breaches([("src/x/a.c", "src/x/b.c")], allowed))) == breaches
+
+
+@pytest.mark.parametrize("graph, allowed, found", [
+    ({"src/a/x/1.c": ["src/b/2.c"], "src/b/2.c": ["src/a/y/3.c"]}, [], [("src/a", "src/b")]),
+    ({"src/a/x/1.c": ["src/a/y/2.c"], "src/a/y/2.c": ["src/a/x/3.c"]}, [], [("src/a/x", "src/a/y")]),
+    ({"src/a/x/1.c": ["src/a/y/2.c"], "src/a/y/2.c": ["src/a/x/3.c"]}, [("src/a/x/3.c", "src/a/y/2.c")], []),
+    ({"src/a/main.c": ["src/a/x/1.c"], "src/a/x/1.c": ["src/a/2.c"]}, [], []),
+    ({"src/a/1.c": ["src/a/x/2.c"], "src/a/x/2.c": ["src/a/3.c"]}, [], [("src/a", "src/a/x")]),
+    ({"src/a/1.c": ["src/b/2.c"], "src/b/3.c": ["src/c/4.c"], "src/c/5.c": []}, [], [])])
+def test_directories_that_call_each_other_are_refused(rules, graph, allowed, found):
+    problems = rules.check_directories({source: set(others) for source, others in graph.items()}, allowed)
+    assert list(problems) == ["these directories call each other in a cycle: " + ", ".join(cycle) for cycle in found]
+
+
+def test_libraries_use_what_one_file_defines(rules, tmp_path):
+    """Not what several define, such as the driver's functions in the simulator and in the library."""
+    texts = {"a.c": "int one(void);\nint two(void);\nint first(void);\nint first(void) { return one() + two(); }\n",
+             "b.c": "int one(void);\nint two(void);\nint one(void) { return 1; }\nint two(void) { return 2; }\n",
+             "c.c": "int two(void);\nint two(void) { return 3; }\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    subprocess.run(["cc", "-c", *texts], cwd=tmp_path, check=True)
+    known = rules.symbols(tmp_path, {"a.o", "b.o", "c.o"})
+    elsewhere = rules.one_definition(known, {"a.o": "a.c", "b.o": "b.c", "c.o": "c.c"})
+    assert elsewhere == {"first": "a.c", "one": "b.c"}
+    assert rules.uses(known, {"a.o": "a.c"}, elsewhere) == {"a.c": {"b.c"}}
