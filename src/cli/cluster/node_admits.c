@@ -4,35 +4,12 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "kube/objects/toleration.h"
 
 #define STATE_TAINTS "node.kubernetes.io/" /* not-ready, unschedulable, memory-pressure ... */
 #define HOST_LABEL "kubernetes.io/hostname"
 
 /* ---- taints ---- */
-
-static bool tolerates(struct json toleration, struct json taint) {
-    const char *key = json_string_or(json_get(toleration, "key"), "");
-    const char *effect = json_string_or(json_get(toleration, "effect"), "");
-
-    if (effect[0] && !json_is_string(json_get(taint, "effect"), effect))
-        return false;
-    if (key[0] && !json_is_string(json_get(taint, "key"), key))
-        return false;
-    if (json_is_string(json_get(toleration, "operator"), "Exists"))
-        return true;
-    return key[0] && strcmp(json_string_or(json_get(toleration, "value"), ""),
-                            json_string_or(json_get(taint, "value"), "")) == 0;
-}
-
-static bool is_tolerated(struct json tolerations, struct json taint) {
-    struct json_iter it = json_iter(tolerations);
-    struct json one;
-
-    while (json_next(&it, NULL, &one))
-        if (tolerates(one, taint))
-            return true;
-    return json_is_string(json_get(taint, "effect"), "PreferNoSchedule");
-}
 
 static bool taints_admit(struct json node, struct json pod, bool as_new) {
     struct json_iter it = json_iter(JSON_PATH(node, "spec", "taints"));
@@ -41,7 +18,7 @@ static bool taints_admit(struct json node, struct json pod, bool as_new) {
     while (json_next(&it, NULL, &taint)) {
         const char *key = json_string_or(json_get(taint, "key"), "");
         bool passes = as_new && strncmp(key, STATE_TAINTS, strlen(STATE_TAINTS)) == 0;
-        if (!passes && !is_tolerated(tolerations, taint))
+        if (!passes && !taint_is_tolerated(taint, tolerations))
             return false;
     }
     return true;

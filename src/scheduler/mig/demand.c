@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "kube/api/field.h"
+#include "kube/objects/toleration.h"
 #include "model/mig_strategy.h"
 #include "model/quantity.h"
 
@@ -231,32 +232,6 @@ void mig_node_done(struct mig_node *node) {
 
 /* ---- the two together ---- */
 
-static bool tolerates(struct json toleration, struct json taint) {
-    const char *key = json_string_or(json_get(toleration, "key"), "");
-    const char *effect = json_string_or(json_get(toleration, "effect"), "");
-    const char *taint_key = json_string_or(json_get(taint, "key"), "");
-
-    if ((effect[0] && !json_is_string(json_get(taint, "effect"), effect)) ||
-        (key[0] && strcmp(key, taint_key) != 0))
-        return false;
-    if (json_is_string(json_get(toleration, "operator"), "Exists"))
-        return true;
-    return key[0] && strcmp(json_string_or(json_get(toleration, "value"), ""),
-                            json_string_or(json_get(taint, "value"), "")) == 0;
-}
-
-static bool is_tolerated(struct json taint, struct json tolerations) {
-    struct json_iter it = json_iter(tolerations);
-    struct json toleration;
-
-    if (json_is_string(json_get(taint, "effect"), "PreferNoSchedule"))
-        return true;
-    while (json_next(&it, NULL, &toleration))
-        if (tolerates(toleration, taint))
-            return true;
-    return false;
-}
-
 /* What cannot be read keeps the pod off. */
 static bool tolerates_all(const char *tolerations, const char *taints) {
     _cleanup_json_ struct json_parser *of_pod = NULL, *of_node = NULL;
@@ -269,7 +244,7 @@ static bool tolerates_all(const char *tolerations, const char *taints) {
         return false;
     struct json_iter it = json_iter(all);
     while (json_next(&it, NULL, &taint))
-        if (!is_tolerated(taint, list))
+        if (!taint_is_tolerated(taint, list))
             return false;
     return true;
 }
