@@ -2,8 +2,8 @@
 #pragma once
 
 /* Scope-bound ownership: a local marked `_cleanup_(fn)` is released on every way out of its block.
- * Pass ownership of a resource on with take_ptr() or take_fd(), which leave the empty value
- * behind. */
+ * Pass ownership of a resource on with take_ptr(), take_struct() or take_fd(), which leave the
+ * empty value behind. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -51,6 +51,14 @@ static inline void cleanup_closedirp(DIR **d) {
     ({                                                                                             \
         __typeof__(p) _taken = (p);                                                                \
         (p) = NULL;                                                                                \
+        _taken;                                                                                    \
+    })
+
+/* The same of a struct whose empty value is all zero. */
+#define take_struct(v)                                                                             \
+    ({                                                                                             \
+        __typeof__(v) _taken = (v);                                                                \
+        (v) = (__typeof__(v)){0};                                                                  \
         _taken;                                                                                    \
     })
 

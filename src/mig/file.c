@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "base/text.h"
 #include "wire/yaml.h"
 
@@ -217,8 +218,7 @@ int mig_file_parse(const char *text, size_t len, struct mig_file *ret, struct er
 
     if (r < 0)
         return r;
-    *ret = file;
-    file = (struct mig_file){0};
+    *ret = take_struct(file);
     return 0;
 }
 

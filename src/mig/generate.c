@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/text.h"
 
 #define BALANCED_MAX 3 /* the largest profile, in slices, of a balanced card */
@@ -170,8 +171,7 @@ int mig_generate(const struct mig_machine_card *cards, uint32_t n, struct mig_fi
             r = add_profile(&file, cards, n, &cards[i].card->profiles[k], err);
     if (r < 0)
         return r;
-    *ret = file;
-    file = (struct mig_file){0};
+    *ret = take_struct(file);
     return 0;
 }
 
@@ -236,7 +236,6 @@ int mig_export(const struct mig_machine_card *cards, uint32_t n, const char *nam
         if (!several || file.nspecs == 1)
             s->nfilters = 0;
     }
-    *ret = file;
-    file = (struct mig_file){0};
+    *ret = take_struct(file);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 
 #define TIMEOUT_MIN_MS 1000u
 #define TIMEOUT_MAX_MS 3600000u
@@ -149,8 +150,7 @@ int mig_hooks_parse(const char *text, size_t len, struct mig_hooks *ret, struct 
 
     if (r < 0)
         return r;
-    *ret = hooks;
-    hooks = (struct mig_hooks){0};
+    *ret = take_struct(hooks);
     return 0;
 }
 

@@ -218,8 +218,7 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
     r = index_cards(&agents, err);
     if (r < 0)
         return r;
-    *ret = agents;
-    agents = (struct agents){0};
+    *ret = take_struct(agents);
     return 0;
 }
 

@@ -171,8 +171,7 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
             return err_errno(err, ENOMEM, "cannot read the GPU objects");
     }
     qsort(cards.list, cards.n, sizeof(*cards.list), by_place);
-    *ret = cards;
-    cards = (struct cards){0};
+    *ret = take_struct(cards);
     return 0;
 }
 

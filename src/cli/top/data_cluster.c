@@ -149,7 +149,6 @@ int top_read_cluster(const struct top_source *source, struct top_data *ret, stru
     struct waiting_room room = {.data = &data};
     if (waiting_read(source->namespace, add_waiting, &room, &part) < 0)
         note(&data, "no waiting pods", &part);
-    *ret = data;
-    data = (struct top_data){0};
+    *ret = take_struct(data);
     return 0;
 }

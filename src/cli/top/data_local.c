@@ -149,7 +149,6 @@ int top_read_local(const struct top_source *source, struct top_data *ret, struct
     if (r < 0)
         return r;
     run_shares_each(add_run, &look);
-    *ret = data;
-    data = (struct top_data){0};
+    *ret = take_struct(data);
     return 0;
 }

@@ -110,8 +110,7 @@ int assignment_parse(const char *text, struct assignment *ret, struct err *err) 
         r = parse_containers(json_get(root, "containers"), &a);
     if (r < 0)
         return err_set(err, -r, "assignment has a missing, wrong or duplicate field");
-    *ret = a;
-    a = (struct assignment){0};
+    *ret = take_struct(a);
     return 0;
 }
 

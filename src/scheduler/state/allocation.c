@@ -342,7 +342,6 @@ int state_assignment(const struct state_pod *pod, struct assignment *ret) {
         c->devices = devices;
         c->devices[c->ndevices++] = pod->allocations[i].device;
     }
-    *ret = a;
-    a = (struct assignment){0};
+    *ret = take_struct(a);
     return 0;
 }
