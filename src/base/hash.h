@@ -20,6 +20,14 @@
 /* After HASH_ADD* of an entry from malloc(): the entry; NULL without memory, it is freed then. */
 #define hash_added_or_freed(entry) (hash_added(entry) ? (entry) : (free(entry), NULL))
 
+/* Calls `drop` with `owner` and each entry, which it may delete and free. */
+#define hash_drop_all(owner, all, drop)                                                            \
+    do {                                                                                           \
+        __typeof__(all) entry_, next_;                                                             \
+        HASH_ITER(hh, all, entry_, next_)                                                          \
+            drop(owner, entry_);                                                                   \
+    } while (0)
+
 #define HASH_START 14695981039346656037u
 
 /* FNV-1a over `size` bytes, continuing from HASH_START or the hash of the bytes before them. Not

@@ -69,9 +69,7 @@ void elastic_nodes_end(struct elastic *e) {
 }
 
 void elastic_nodes_drop(struct elastic *e) {
-    struct elastic_node *node, *next;
-    HASH_ITER(hh, e->nodes, node, next)
-        free_node(e, node);
+    hash_drop_all(e, e->nodes, free_node);
 }
 
 bool elastic_is_on(const struct elastic *e, const struct node_selector *among,

@@ -49,9 +49,7 @@ static void free_gang(struct gangs *g, struct gang *gang) {
 }
 
 void gangs_done(struct gangs *g) {
-    struct gang *gang, *next;
-    HASH_ITER(hh, g->all, gang, next)
-        free_gang(g, gang);
+    hash_drop_all(g, g->all, free_gang);
 }
 
 void gangs_forget(struct gangs *g) {

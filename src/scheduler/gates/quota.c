@@ -102,9 +102,7 @@ static bool regroup(struct quotas *q) {
 /* ---- watch events ---- */
 
 void quotas_done(struct quotas *q) {
-    struct quota *quota, *next;
-    HASH_ITER(hh, q->all, quota, next)
-        free_quota(q, quota);
+    hash_drop_all(q, q->all, free_quota);
     drop_groups(&q->spaces);
     drop_groups(&q->cohorts);
 }

@@ -42,9 +42,7 @@ static void free_reservation(struct reservations *r, struct reservation *v) {
 }
 
 void reservations_done(struct reservations *r) {
-    struct reservation *v, *next;
-    HASH_ITER(hh, r->all, v, next)
-        free_reservation(r, v);
+    hash_drop_all(r, r->all, free_reservation);
 }
 
 void reservations_sync_begin(struct reservations *r) {

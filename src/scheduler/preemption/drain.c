@@ -153,10 +153,7 @@ void drainer_sync_end(struct drainer *d) {
 }
 
 void drainer_done(struct drainer *d) {
-    struct drain_pod *pod, *next;
-
-    HASH_ITER(hh, d->pods, pod, next)
-        drop(d, pod);
+    hash_drop_all(d, d->pods, drop);
 }
 
 /* ---- requests ---- */

@@ -95,9 +95,7 @@ static void drop_case(struct evictor *e, struct evict_case *c) {
 }
 
 void evictor_done(struct evictor *e) {
-    struct evict_case *c, *next;
-    HASH_ITER(hh, e->cases, c, next)
-        drop_case(e, c);
+    hash_drop_all(e, e->cases, drop_case);
 }
 
 unsigned evictor_waiting(const struct evictor *e) {

@@ -527,9 +527,7 @@ static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
 }
 
 static void drop_unused_nodes(struct state *s) {
-    struct state_node *node, *next;
-    HASH_ITER(hh, s->nodes, node, next)
-        state_node_drop_if_unused(s, node);
+    hash_drop_all(s, s->nodes, state_node_drop_if_unused);
 }
 
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
