@@ -142,8 +142,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 }
 
 void gpu_manager_stop(struct gpu_manager *m, void (*on_closed)(void *userdata), void *userdata) {
-    if (m->call)
-        kube_call_cancel(m->call);
+    kube_call_cancel(m->call);
     m->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &m->timer, on_handle_closed);
 }

@@ -176,8 +176,7 @@ static void on_timer_closed(uv_handle_t *handle) {
 }
 
 void mig_node_status_stop(struct mig_node_status *s) {
-    if (s->call)
-        kube_call_cancel(s->call);
+    kube_call_cancel(s->call);
     s->call = NULL;
     uv_close((uv_handle_t *) &s->timer, on_timer_closed);
 }

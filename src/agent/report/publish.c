@@ -714,12 +714,9 @@ static void on_handle_closed(uv_handle_t *handle) {
 }
 
 void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata) {
-    if (p->call)
-        kube_call_cancel(p->call);
-    if (p->node_watch)
-        kube_reflector_stop(p->node_watch);
-    if (p->gpu_watch)
-        kube_reflector_stop(p->gpu_watch);
+    kube_call_cancel(p->call);
+    kube_reflector_stop(p->node_watch);
+    kube_reflector_stop(p->gpu_watch);
     p->on_closed = (struct on_closed){on_closed, userdata};
     uv_close((uv_handle_t *) &p->timer, on_handle_closed);
 }

@@ -134,6 +134,8 @@ int kube_request(struct kube_client *client, const char *method, const char *pat
 }
 
 void kube_call_cancel(struct kube_call *call) {
+    if (!call)
+        return;
     DL_DELETE(call->client->calls, call);
     kube_exchange_cancel(call->exchange);
     call_free(call);

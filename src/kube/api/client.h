@@ -60,7 +60,8 @@ int kube_request(struct kube_client *client, const char *method, const char *pat
                  kube_response_cb on_response, void *userdata, struct kube_call **ret_call,
                  struct err *err);
 
-/* Ends it without a callback. Only before the callback has run; `call` is invalid after either. */
+/* Ends it without a callback; takes NULL. Only before the callback has run; `call` is invalid after
+ * either. */
 void kube_call_cancel(struct kube_call *call);
 
 /* The loop the client lives on. */

@@ -402,7 +402,7 @@ static void on_timer_closed(uv_handle_t *handle) {
 }
 
 void kube_reflector_stop(struct kube_reflector *reflector) {
-    if (reflector->stopped)
+    if (!reflector || reflector->stopped)
         return;
     reflector->stopped = true;
     if (reflector->list)

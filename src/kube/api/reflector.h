@@ -53,7 +53,8 @@ int kube_reflector_start(struct kube_client *client, const struct kube_reflector
                          const struct kube_reflector_handlers *handlers, void *userdata,
                          struct kube_reflector **ret_reflector, struct err *err);
 
-/* Ends it without further callbacks; also from inside a handler. Before kube_client_close. */
+/* Ends it without further callbacks, also from inside a handler; takes NULL. Before
+ * kube_client_close. */
 void kube_reflector_stop(struct kube_reflector *reflector);
 
 /* Lists again: after the next on_sync_end everything is known that was written before this call.
