@@ -74,6 +74,13 @@ struct backend {
                             const struct provision *p, struct err *why);
 };
 
+/* The operations of a file that has all of them under their names. */
+#define BACKEND_OF_THIS_FILE                                                                       \
+    {                                                                                              \
+        .list = list, .id = id, .number = number, .health = health, .numa = numa,                  \
+        .prefer = prefer, .allocate = allocate, .prepare = prepare                                 \
+    }
+
 /* Whether the row has a name, a socket and a back end with all operations. */
 bool backend_is_whole(const struct resource *r);
 

@@ -101,13 +101,4 @@ static enum verdict prepare(struct shares *s, const struct backend_ids *ids,
     return provision(s, p, why);
 }
 
-const struct backend backend_shares = {
-    .list = list,
-    .id = id,
-    .number = number,
-    .health = health,
-    .numa = numa,
-    .prefer = prefer,
-    .allocate = allocate,
-    .prepare = prepare,
-};
+const struct backend backend_shares = BACKEND_OF_THIS_FILE;

@@ -203,13 +203,4 @@ static enum verdict prepare(struct shares *s, const struct backend_ids *ids,
     return provision_whole(s, p, uuids, t.n, t.n > 0 && t.of[0] > 1, why);
 }
 
-const struct backend backend_whole = {
-    .list = list,
-    .id = id,
-    .number = number,
-    .health = health,
-    .numa = numa,
-    .prefer = prefer,
-    .allocate = allocate,
-    .prepare = prepare,
-};
+const struct backend backend_whole = BACKEND_OF_THIS_FILE;
