@@ -4,21 +4,15 @@
  * an existing one. So a sparse array, which takes no memory, is created to read its requirements.
  */
 
+#include "abi/array_format.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/vmm.h"
 
+/* Block and video formats take no more than 4 bytes for an element. */
 static uint64_t bytes_per_channel(CUarray_format format) {
-    switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    default:
-        return 4; /* also block and video formats take no more than that for an element */
-    }
+    unsigned int bytes = array_channel_bytes(format);
+
+    return bytes > 0 ? bytes : 4;
 }
 
 static uint64_t times(uint64_t a, uint64_t b) {

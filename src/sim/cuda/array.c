@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi/array_format.h"
 #include "sim/cuda/capture.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/stream.h"
@@ -29,27 +30,9 @@ struct CUmipmappedArray_st {
 static CUarray arrays, free_arrays;
 static CUmipmappedArray mipmaps, free_mipmaps;
 
-static size_t element_bytes(CUarray_format format) {
-    switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 0;
-    }
-}
-
 /* Fills in shape and size. False for what cannot be. */
 static bool lay_out(CUarray a, const CUDA_ARRAY3D_DESCRIPTOR *d) {
-    size_t element = element_bytes(d->Format);
+    size_t element = array_channel_bytes(d->Format);
     bool channels = d->NumChannels == 1 || d->NumChannels == 2 || d->NumChannels == 4;
     if (element == 0 || !channels || d->Width == 0)
         return false;
