@@ -7,7 +7,7 @@ import pathlib
 import fastjsonschema
 import pytest
 
-from test_inspect import Cluster, GiB, gpu, pod
+from test_inspect import UNSCHEDULABLE, Cluster, GiB, gpu, pod
 from test_output import closed
 from test_top import WAITING
 
@@ -158,11 +158,14 @@ def test_what_is_not_counted(cluster):
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     nominated = waiting("nominated")
     nominated["status"]["nominatedNodeName"] = "a"
-    document = plan(cluster, gated, wrong, leaving, nominated, waiting("plain", None))
+    over, cohort = waiting("over"), waiting("cohort")
+    over["status"]["conditions"] = [dict(UNSCHEDULABLE, message="0/2 nodes are available: 2 quota exceeded: namespace team uses 90 of 100")]
+    cohort["status"]["conditions"] = [dict(UNSCHEDULABLE, message="0/2 nodes are available: 2 nothing left to borrow: cohort c uses 90")]
+    document = plan(cluster, gated, wrong, leaving, nominated, over, cohort, waiting("plain", None))
     assert set(states(document).values()) == {"NotCounted"} and document["needing"] == 0
     told = {p["name"]: p["reason"] for p in document["pods"]}
     assert told["gated"] == "scheduling gates" and "malformed" in told["wrong"] and told["nominated"].endswith("on a")
-    assert set(told) == {"gated", "wrong", "nominated"}
+    assert told["over"] == told["cohort"] == "a quota holds it" and set(told) == {"gated", "wrong", "nominated", "over", "cohort"}
 
 
 def test_kinds_of_nodes(cluster):

@@ -61,6 +61,8 @@ def test_quota_over_dialects(world, space):
     space.start(pod("qgpu", container(resources={QGPU_CORE: "40", QGPU_MEMORY: "10"})))
     space.create(pod("held", container(core=30, memory=GiB)))
     assert f"namespace {space.name} uses 40 of 60 {CORE}, and this pod asks 30" in space.unschedulable("held")
+    (planned,) = json.loads(world.aliquot("plan", "--capacity", "-n", space.name, "-o", "json"))["pods"]
+    assert (planned["state"], planned["reason"]) == ("NotCounted", "a quota holds it")
     told = world.aliquot("explain", "-n", space.name, "held")
     assert "Gated: quota exceeded" in told and "held wants" not in told
     assert "main wants 30 % compute and 1 GiB memory of one GPU" in told

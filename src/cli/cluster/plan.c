@@ -313,8 +313,7 @@ int cmd_plan(int argc, char **argv) {
             "of new ones. A line for each kind of node says how many of it alone would do. Pods "
             "that\n"
             "no kind of node can take are listed with the reason. CPU and memory of the nodes, "
-            "quotas,\n"
-            "gangs and affinity between pods are not considered.",
+            "gangs and\naffinity between pods are not considered.",
         .epilog =
             "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
             "not\n"

@@ -13,6 +13,7 @@
 #include "cli/cluster/card_place.h"
 #include "cli/cluster/plan.h"
 #include "kube/objects/gpu_object.h"
+#include "kube/objects/quota_object.h"
 #include "place/topology.h"
 
 void plan_machine_done(struct plan_machine *machine) {
@@ -40,6 +41,15 @@ void plan_done(struct plan *plan) {
 
 /* ---- pods that wait ---- */
 
+/* As the scheduler said when the pod was tried last. */
+static bool is_over_quota(struct json object) {
+    struct json conditions = JSON_PATH(object, "status", "conditions");
+    struct json condition = json_find(conditions, "type", "PodScheduled");
+    const char *message = json_string_or(json_get(condition, "message"), "");
+
+    return strstr(message, QUOTA_EXCEEDED) || strstr(message, QUOTA_NOTHING_LEFT);
+}
+
 /* Why more cards would not start it; "": they may. */
 static void find_hold(struct plan_pod *p) {
     const struct pod *pod = &p->pod;
@@ -51,6 +61,8 @@ static void find_hold(struct plan_pod *p) {
                         request_problem_text(pod->problem, pod->mixed));
     else if (json_size(gates) > 0)
         (void) snprintf(p->held, sizeof(p->held), "scheduling gates");
+    else if (is_over_quota(p->object))
+        (void) snprintf(p->held, sizeof(p->held), "a quota holds it");
     else if (pod->claims.n > 0)
         (void) snprintf(p->held, sizeof(p->held), "waits for its claim");
     else if (pod->nominated[0])

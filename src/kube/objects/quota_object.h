@@ -14,6 +14,10 @@ struct buf;
 #define QUOTAS_PATH "/apis/elasticgpu.io/v1alpha1/elasticgpuquotas"
 #define RESOURCE_QUOTAS_PATH "/api/v1/resourcequotas"
 
+/* How the reasons begin for which a quota holds a pod, in kube-scheduler's message as well. */
+#define QUOTA_EXCEEDED "quota exceeded: namespace"
+#define QUOTA_NOTHING_LEFT "nothing left to borrow: cohort"
+
 /* Counted over all cards that a pod has: a pod with 30 % of each of two cards uses 60. */
 enum quota_resource {
     QUOTA_CORE,   /* percent of a card */

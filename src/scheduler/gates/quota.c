@@ -220,7 +220,7 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
     uint64_t used = used_by(q, o->namespace, r);
     used -= own < used ? own : used;
     if (more > o->max[r] || used > o->max[r] - more) {
-        put_excess(why, r, "quota exceeded: namespace", o->namespace, used, o->max[r], more);
+        put_excess(why, r, QUOTA_EXCEEDED, o->namespace, used, o->max[r], more);
         return false;
     }
     bool borrows = more > o->guaranteed[r] || used > o->guaranteed[r] - more;
@@ -233,7 +233,7 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
     used -= own < used ? own : used;
     if (more <= pool && used <= pool - more)
         return true;
-    put_excess(why, r, "nothing left to borrow: cohort", o->cohort, used, pool, more);
+    put_excess(why, r, QUOTA_NOTHING_LEFT, o->cohort, used, pool, more);
     return false;
 }
 
