@@ -562,6 +562,7 @@ def test_kubelet_restarts_in_a_repartition(machine, room):
     keeps its own."""
     machine.cluster.on_node(["sh", "-c", f"cat > {CONFIGS}"],
                             input=json.dumps({"version": "v1", "mig-configs": DIVISIONS}))
+    undivide(machine)       # before the first division since the boot has ended, all cards are kept from pods
     seen = room.start(pod("stays", one(**{"2g.20gb": 1})))
     mine = reached(machine, room, seen)
     try:
