@@ -102,7 +102,8 @@ def test_a_driver_that_reports_no_recovery_action(node_of, agent_of, tmp_path, d
 
 
 def test_the_kernel_log(node, agent_of):
-    """XIDs that NVML does not report, and of which the card knows nothing: it is healthy again after the settle time."""
+    """XIDs that NVML does not report, and of which the card knows nothing: it is out, and healthy again after the settle
+    time."""
     other, end = os.pipe2(os.O_DIRECT)  # one record a read, as /dev/kmsg
     log = f"/proc/{os.getpid()}/fd/{other}"
 
@@ -118,6 +119,8 @@ def test_the_kernel_log(node, agent_of):
     write(2, f"NVRM: Xid (PCI:{where}): 79, by a program", priority=12)
     write(3, f"NVRM: Xid (PCI:{where}): 79, pid=7, GPU has fallen off the bus.")
     wait_until(lambda: agent.xids(1) == {63: 1, 79: 1}, what="the XID is counted")
+    out = r"GPU 1 \(GPU-\S+\) is Unhealthy: XID 79 "
+    wait_until(lambda: re.search(out, (agent.path / "log").read_text()), what="the card is out")
     agent.wait(1, "Healthy")
     assert agent.xids(0) == {}
     os.close(end)
