@@ -27,8 +27,9 @@ def web(aliquot, tmp_path):
 
 def lines_until(web, done):
     """Lines of the events by their keys, up to the state for which `done` is true."""
-    found = {}
+    found, end = {}, time.monotonic() + PATIENCE
     for line in web.events():
+        assert time.monotonic() < end, (PATIENCE, found)
         found[line["k"]] = line
         if line.get("gone"):
             del found[line["k"]]
@@ -263,6 +264,18 @@ def test_pages_of_cards(web, second, lines):
     web.start()
     found = lines_until(web, lambda found: True)
     assert {key: [card["name"] for card in line["cards"]] for key, line in found.items() if key.startswith("c/")} == lines
+
+
+def test_a_list_that_goes_on_strangely(web):
+    """It is not taken for a whole one, of which all else would be gone."""
+    web.answers[GPUS] = {"items": [gpu("a", 0, (100, "80Gi")), gpu("b", 0, (100, "80Gi"))]}
+    web.say()
+    web.start()
+    lines_until(web, lambda found: "c/b/0" in found)
+    web.answers[GPUS] = {"metadata": {"continue": "x&limit=1"}, "items": [gpu("a", 0, (100, "80Gi"))]}
+    web.say()
+    found = lines_until(web, lambda found: found["state"]["trouble"])
+    assert "c/b/0" in found and "is not known" in found["state"]["trouble"][0]["text"]
 
 
 def test_two_agents_of_a_node(web):

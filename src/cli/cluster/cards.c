@@ -206,9 +206,12 @@ int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *use
         r = fetch(path, &page, err);
         if (r < 0)
             break;
+        if (strlen(page.more) >= sizeof(more) || !is_token(page.more))
+            return err_set(err, EBADMSG,
+                           "the API server's list goes on in a way that is not known");
         text_copy(more, sizeof(more), page.more);
         r = each(&page, userdata);
-    } while (r >= 0 && more[0] && is_token(more));
+    } while (r >= 0 && more[0]);
     return r;
 }
 

@@ -24,7 +24,8 @@ int worker_start(const struct worker_source *source, struct journal *journal,
 /* Waits for the thread; requests of the cluster must fail by then (proxy_end()). */
 void worker_stop(struct worker *worker);
 
-/* How many watch now. The first one causes a reading at once. */
+/* How many watch now. The first one causes a reading, as soon as the rest after the
+ * last one is over. */
 void worker_viewers(struct worker *worker, unsigned n);
 
 void worker_ask(struct worker *worker, struct question *question);

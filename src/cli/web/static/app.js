@@ -52,6 +52,7 @@ function drawNow() {
     update(document.getElementById("trouble"), drawTrouble());
     button.textContent = t("otherLanguage");
     button.title = t("otherLanguageLong");
+    button.lang = otherLanguage();
     update(main, drawView().flat(3).filter(Boolean));
     document.title = ["Aliquot", ...route().filter(Boolean)].join(" · ");
 }
