@@ -66,13 +66,24 @@ def serve(arguments, get, patch=None):
                 self.close_connection = True
             elif found is None:
                 self.send(404, json.dumps({"kind": "Status", "message": f"nothing is known of: {words}"}))
+            elif str(found).startswith("401: "):    # of a pod, to which the request was passed on
+                self.send(401, found[5:] + "\n")
             elif str(found).startswith("error: "):
                 self.send(403, json.dumps({"kind": "Status", "message": found[7:]}))
             else:
                 self.send(200, found if isinstance(found, str) else json.dumps(found))
 
+        def do_POST(self):
+            """A token for agents, for which `get` knows the text."""
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert asked["kind"] == "TokenRequest" and asked["spec"]["audiences"] == ["aliquot-agent"], asked
+            found = get("create token " + self.path.split("/")[-2])
+            self.answer(self.path, found and (found if str(found).startswith("error: ") else {"status": {"token": found}}))
+
         def do_GET(self):
             words = words_of(self.path)
+            if "X-Aliquot-Token" in self.headers:
+                words += " with " + self.headers["X-Aliquot-Token"]
             self.answer(words, get(words))
 
         def do_PATCH(self):

@@ -17,6 +17,7 @@ import pytest
 from test_chart import programs     # noqa: F401  (fixture)
 from test_inspect import AGENTS, GPUS, gpu
 
+TOKEN = "create token aliquot-figures"
 USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-{}:9400/proxy/usage"
 
 # It notes that it runs, and where; what it is asked, it looks up. "hang" is never answered.
@@ -101,13 +102,68 @@ def test_one_kubectl(cluster):
     assert (status, err) == (0, ""), err
     (started,) = cluster.lines("started")
     assert started.split()[1:-1] == ["--context=c", "proxy", "--append-server-path"]
-    assert len(cluster.lines("asked")) == 102
+    assert len(cluster.lines("asked")) == 103
     for i in (0, 99):
         assert f"{i + 1} MiB".split() == next(line for line in out.splitlines() if line.startswith(f"n{i}-00")).split()[-5:-3]
     (place,) = cluster.lines("directory")
     directory, mode = place.split()
     assert pathlib.Path(directory).parent == cluster.runtime and mode == "0o700"
     assert list(cluster.runtime.iterdir()) == []
+
+
+def with_token(pages, token="t.o-k_e-n"):
+    """Agents that answer those with a token only."""
+    return {f"{words} with {token}" if "/proxy/" in words else words: page for words, page in pages.items()}
+
+
+def test_one_token_for_all_agents(cluster):
+    cluster.answers.update({**with_token(agents(50)), TOKEN: "t.o-k_e-n"})
+    status, out, err = cluster.run("gpus")
+    assert (status, err) == (0, ""), err
+    assert cluster.lines("asked").count(TOKEN) == 1 and out.count(" MiB ") == 50
+
+
+def test_agents_of_an_older_version(cluster):
+    """They ask for no token, and it is no matter that there is none."""
+    for answer in ("error: no such right", None):
+        cluster.answers.update({**agents(2), TOKEN: answer})
+        status, out, err = cluster.run("gpus")
+        assert (status, err) == (0, "") and out.count(" MiB ") == 2, err
+
+
+@pytest.mark.parametrize("answer, remedy", [
+    ("error: no such right", "kubectl create rolebinding viewers -n aliquot-system --role=aliquot-viewer --user=YOU"),
+    (None, "there is no ServiceAccount aliquot-figures in namespace aliquot-system: apply the manifests of this version"),
+    ("a token\r\nHost: elsewhere", "the API server has answered a request of a token with none")])
+def test_a_user_without_a_token(cluster, answer, remedy):
+    """Told once and not for each agent; the cards are shown."""
+    cluster.answers.update({**{words: "401: aliquot-agent: this page asks for a token" if "/proxy/" in words else page
+                               for words, page in agents(3).items()}, TOKEN: answer,
+                            "get pods -A -o json": {"items": []}})
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and len(out.splitlines()) == 4
+    assert err.startswith("aliquot gpus: no figures of use: ") and remedy in err and len(err.splitlines()) == 1, err
+    status, out, err = cluster.run("top", "--once")
+    assert status == 0 and remedy in err and "not answer" not in err, err
+    status, out, err = cluster.run("recommend")
+    assert status == 1 and out == "" and remedy in err, err
+
+
+def test_a_user_with_no_right_to_agents(cluster):
+    """One remedy for both rights, of which the Role has the one and the other."""
+    cluster.answers.update({**{words: "error: pods/proxy is forbidden" if "/proxy/" in words else page
+                               for words, page in agents(3).items()}, TOKEN: "error: no such right"})
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and "--role=aliquot-viewer" in err and len(err.splitlines()) == 1, err
+
+
+def test_a_token_that_an_agent_does_not_take(cluster):
+    """Its answer is shown, and the next command requests another token."""
+    cluster.answers.update({**with_token(agents(2)), TOKEN: "t.o-k_e-n",
+                            USAGE.format(1) + " with t.o-k_e-n": "401: aliquot-agent: it has expired"})
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and err == "aliquot gpus: no usage from agent agent-1: the agent answers 401: aliquot-agent: it has expired\n"
+    assert out.count(" MiB ") == 1
 
 
 @pytest.mark.parametrize("directory", ["", "relative", "/does/not/exist", "/" + "x" * 90])

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
+#include "cli/cluster/agent_token.h"
 #include "cli/cluster/api.h"
 
 #define AGENTS_MAX 8192
@@ -99,9 +101,29 @@ static int index_nodes(struct agents *agents) {
     return 0;
 }
 
+/* Without a token only agents of older versions answer. */
+struct login {
+    const char *system, *token;
+    struct err no_token; /* why there is none */
+};
+
+static struct login login_to(const char *system) {
+    struct login login = {.system = system};
+
+    login.token = agent_token(system, &login.no_token);
+    return login;
+}
+
+/* Whether the agent would have answered a user with the rights that a token takes. */
+static bool is_denied(const struct login *login, int result) {
+    return !login->token &&
+           (result == -ENOKEY || (result == -EACCES && login->no_token.code == EACCES));
+}
+
 /* What to ask one for: a page of its own. */
-static struct api_get page_of(const char *system, const struct agent *agent, const char *page) {
-    struct api_get get = {.who = "the agent", .max = PAGE_MAX};
+static struct api_get page_of(const char *system, const struct agent *agent, const char *page,
+                              const char *token) {
+    struct api_get get = {.who = "the agent", .token = token, .max = PAGE_MAX};
 
     if (asprintf(&get.path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/%s", system, agent->pod,
                  page) < 0)
@@ -110,14 +132,14 @@ static struct api_get page_of(const char *system, const struct agent *agent, con
 }
 
 /* Those from `first` to before `end`. `trouble` may be NULL. -ENOMEM. */
-static int ask(const char *system, struct agents *agents, size_t first, size_t end,
+static int ask(const struct login *login, struct agents *agents, size_t first, size_t end,
                void (*trouble)(const char *pod, const char *text)) {
     struct api_get *gets = calloc(end - first + 1, sizeof(*gets));
 
     if (!gets)
         return -ENOMEM;
     for (size_t i = first; i < end; i++)
-        gets[i - first] = page_of(system, &agents->list[i], "usage");
+        gets[i - first] = page_of(login->system, &agents->list[i], "usage", login->token);
     api_get_all(gets, end - first, AGENT_MS, ALL_MS);
     for (size_t i = first; i < end; i++) {
         struct agent *agent = &agents->list[i];
@@ -125,7 +147,11 @@ static int ask(const char *system, struct agents *agents, size_t first, size_t e
         if (get->result == 0)
             get->result = json_open(buf_str(&get->text), get->text.len, &agent->parser,
                                     &agent->usage, &get->err);
-        if (get->result < 0 && trouble)
+        if (get->result == -ENOKEY && login->token)
+            agent_token_forget(); /* the next reading has another one */
+        if (is_denied(login, get->result))
+            text_copy(agents->denied, sizeof(agents->denied), login->no_token.text);
+        else if (get->result < 0 && trouble)
             trouble(agent->pod, get->err.text);
     }
     api_gets_done(gets, end - first);
@@ -136,10 +162,11 @@ int agents_each(const char *system, int (*each)(const struct agent *agent, void 
                 void *userdata, struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     int r = list_agents(system, NULL, &agents, err);
+    const struct login login = r < 0 ? (struct login){0} : login_to(system);
 
     for (size_t at = 0; r >= 0 && at < agents.n;) {
         size_t end = agents.n - at > BATCH ? at + BATCH : agents.n;
-        if (ask(system, &agents, at, end, NULL) < 0)
+        if (ask(&login, &agents, at, end, NULL) < 0)
             return err_errno(err, ENOMEM, "cannot read the use of cards");
         for (; at < end; at++) {
             struct agent *agent = &agents.list[at];
@@ -147,6 +174,8 @@ int agents_each(const char *system, int (*each)(const struct agent *agent, void 
             agent->parser = json_parser_free(agent->parser);
         }
     }
+    if (r >= 0 && agents.denied[0])
+        return err_set(err, EACCES, "%s", agents.denied);
     return r;
 }
 
@@ -213,7 +242,8 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
 
     if (r < 0)
         return r;
-    if (ask(system, &agents, 0, agents.n, trouble) < 0 || index_nodes(&agents) < 0)
+    const struct login login = login_to(system);
+    if (ask(&login, &agents, 0, agents.n, trouble) < 0 || index_nodes(&agents) < 0)
         return err_errno(err, ENOMEM, "cannot read the use of cards");
     r = index_cards(&agents, err);
     if (r < 0)
@@ -251,6 +281,7 @@ static int take_page(struct history *h, const struct api_get *get,
 /* A page of each of so many. Those that have another one stay in the list. */
 static void read_pages(const struct history_source *of, struct history *list, size_t *n) {
     struct api_get *gets = calloc(*n + 1, sizeof(*gets));
+    const char *token = agent_token(of->system, NULL);
     const size_t asked = *n;
     size_t kept = 0;
 
@@ -258,7 +289,7 @@ static void read_pages(const struct history_source *of, struct history *list, si
         char page[512];
         (void) snprintf(page, sizeof(page), "history?%s%sskip=%" PRIu64, of->query,
                         of->query[0] ? "&" : "", list[i].skip);
-        gets[i] = page_of(of->system, list[i].agent, page);
+        gets[i] = page_of(of->system, list[i].agent, page, token);
     }
     if (gets)
         api_get_all(gets, *n, AGENT_MS, ALL_MS);

@@ -29,10 +29,12 @@ struct agents {
     size_t n;
     struct agent *by_node; /* of two on a node the one that answered */
     struct agent_card *cards, *by_uuid;
+    char denied[ERR_TEXT_MAX]; /* why agents do not let this user read their pages; "": they do */
 };
 
 /* Asks all agents in the namespace at once, but those that have ended or are on no node. One that
- * does not answer in time costs its node the figures of use, and `trouble` is called for it. */
+ * does not answer in time costs its node the figures of use, and `trouble` is called for it, but
+ * not for those that `denied` is about. */
 int agents_read(const char *system, void (*trouble)(const char *pod, const char *text),
                 struct agents *ret, struct err *err);
 void agents_done(struct agents *agents);
@@ -56,7 +58,8 @@ int agents_history_of(const char *const *nodes, size_t n, const struct history_s
 
 /* Asks them, so many at once, and calls `each` for one after the other: of a large cluster no more
  * than that is held at a time. `agent` is valid during the call; without a parser it did not
- * answer. A negative result of `each` ends it and is the result. */
+ * answer. A negative result of `each` ends it and is the result. -EACCES at the end, where agents
+ * let this user read nothing. */
 int agents_each(const char *system, int (*each)(const struct agent *agent, void *userdata),
                 void *userdata, struct err *err);
 

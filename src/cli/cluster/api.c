@@ -22,8 +22,8 @@
 
 struct request {
     const char *method, *path;
-    const char *patch; /* NULL: none */
-    const char *who;   /* as in struct api_get */
+    const char *type, *body; /* NULL: none */
+    const char *who, *token; /* as in struct api_get */
     size_t max;
 };
 
@@ -82,6 +82,8 @@ static int refuse_text(int status, const char *who, const struct buf *body, stru
     if (who && (status == 500 || status == 502)) /* kubectl answers so, too */
         return err_set(err, EREMOTEIO, "%s, or kubectl on the way to it, answers %d: %.*s", who,
                        status, len, text);
+    if (who && status == 401)
+        return err_set(err, ENOKEY, "%s answers 401: %.*s", who, len, text);
     if (who)
         return err_set(err, code_of(status), "%s answers %d: %.*s", who, status, len, text);
     if (status >= 500)
@@ -143,10 +145,11 @@ static int send_request(int fd, const struct request *request) {
                "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
                "User-Agent: aliquot/" ALIQUOT_VERSION "\r\n",
                request->method, request->path);
-    if (request->patch)
-        buf_printf(&text,
-                   "Content-Type: application/merge-patch+json\r\nContent-Length: %zu\r\n\r\n%s",
-                   strlen(request->patch), request->patch);
+    if (request->token)
+        buf_printf(&text, "X-Aliquot-Token: %s\r\n", request->token);
+    if (request->body)
+        buf_printf(&text, "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n%s", request->type,
+                   strlen(request->body), request->body);
     else
         buf_puts(&text, "\r\n");
     return buf_error(&text) < 0 ? buf_error(&text) : send_all(fd, &text);
@@ -229,7 +232,7 @@ static void try_again(struct carriers *of, struct carrier *c, uint64_t now) {
 /* The connection broke off before a byte of the answer to a GET: it may be asked again. */
 static bool is_worth_a_retry(const struct carrier *c) {
     return c->is_used && c->answer.part == HTTP_ANSWER_HEAD && c->answer.line.len == 0 &&
-           !c->job->request.patch;
+           !c->job->request.body;
 }
 
 static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
@@ -326,6 +329,7 @@ void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_
         jobs[i] = (struct job){.request = {.method = "GET",
                                            .path = gets[i].path,
                                            .who = gets[i].who,
+                                           .token = gets[i].token,
                                            .max = gets[i].max},
                                .ret = &gets[i].text,
                                .err = &gets[i].err};
@@ -368,7 +372,20 @@ int api_read(const char *path, struct json_parser **ret_parser, struct json *ret
 int api_patch(const char *path, const char *patch, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
 
-    return do_one(&(struct request){.method = "PATCH", .path = path, .patch = patch}, &text, err);
+    return do_one(
+        &(struct request){
+            .method = "PATCH", .path = path, .type = "application/merge-patch+json", .body = patch},
+        &text, err);
+}
+
+int api_create(const char *path, const char *object, struct json_parser **ret_parser,
+               struct json *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(ANSWER_MAX);
+    const struct request request = {
+        .method = "POST", .path = path, .type = "application/json", .body = object};
+    int r = do_one(&request, &text, err);
+
+    return r < 0 ? r : json_open(buf_str(&text), text.len, ret_parser, ret, err);
 }
 
 bool api_is_name(const char *text) {

@@ -15,11 +15,12 @@
 
 /* One of many requests. */
 struct api_get {
-    char *path;      /* owned */
-    const char *who; /* answers behind the API server, as "the agent"; NULL: that itself */
-    size_t max;      /* bytes of its answer; 0: as a list of a large cluster */
-    struct buf text; /* the answer */
-    int result;      /* 0 or a negative errno, and then the text of `err` */
+    char *path;        /* owned */
+    const char *who;   /* answers behind the API server, as "the agent"; NULL: that itself */
+    const char *token; /* for the one behind it; NULL: none */
+    size_t max;        /* bytes of its answer; 0: as a list of a large cluster */
+    struct buf text;   /* the answer */
+    int result;        /* 0 or a negative errno, and then the text of `err` */
     struct err err;
 };
 
@@ -30,10 +31,15 @@ int api_get(const char *path, struct buf *ret, struct err *err);
 /* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
 int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err);
 
+/* Creates an object, and parses the answer. */
+int api_create(const char *path, const char *object, struct json_parser **ret_parser,
+               struct json *ret, struct err *err);
+
 /* Changes an object by a merge patch. */
 int api_patch(const char *path, const char *patch, struct err *err);
 
-/* Does all of them, a bounded number at a time. Each has `each_ms` from its start, and all together
+/* Does all of them, a bounded number at a time. Results as of api_get(); -ENOKEY: `who` does
+ * not take the token, or asks for one. Each has `each_ms` from its start, and all together
  * have `all_ms`. */
 void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms);
 void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the array */

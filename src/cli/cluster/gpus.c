@@ -116,6 +116,8 @@ static int show_gpus(void *arg, struct err *err) {
         r = agents_read(arg_system, tell_silent, &seen.agents, err);
     if (r < 0)
         return r;
+    if (seen.agents.denied[0])
+        clean_print(stderr, "aliquot gpus: no figures of use: %s\n", seen.agents.denied);
     cards_keep_namespace(&seen.cards, arg_namespace);
     return output_print(&how, &seen, err);
 }

@@ -359,6 +359,8 @@ int recommend_read(const struct recommend_options *o, struct recommend *ret, str
         r = read_pods(o, &pods, err);
     if (r == 0 && !o->prometheus)
         r = agents_read(o->system, o->trouble, &agents, err);
+    if (r == 0 && agents.denied[0])
+        r = err_set(err, EACCES, "no figures of use: %s", agents.denied);
     if (r < 0)
         return r;
     if (make_room(ret, &cards) < 0 || read_cards(o, &cards, &agents, &pods, ret) < 0)

@@ -85,7 +85,7 @@ static int add_cards(struct top_data *data, const struct cards *cards, const str
     for (size_t i = 0; i < cards->n; i++)
         add_card(data, &cards->list[i], agents);
     for (const struct agent *agent = agents->by_node; agent; agent = agent->hh.next)
-        data->silent += !agent->parser;
+        data->silent += !agent->parser && !agents->denied[0];
     return 0;
 }
 
@@ -124,9 +124,9 @@ static void add_waiting(const struct waiting_pod *pod, void *userdata) {
 
 /* ---- all of it ---- */
 
-static void note(struct top_data *data, const char *what, const struct err *err) {
+static void note(struct top_data *data, const char *what, const char *why) {
     data->trouble =
-        top_text(data, "%s%s%s: %s", data->trouble, data->trouble[0] ? "; " : "", what, err->text);
+        top_text(data, "%s%s%s: %s", data->trouble, data->trouble[0] ? "; " : "", what, why);
 }
 
 int top_read_cluster(const struct top_source *source, struct top_data *ret, struct err *err) {
@@ -142,13 +142,15 @@ int top_read_cluster(const struct top_source *source, struct top_data *ret, stru
         return r;
     cards_keep_namespace(&cards, source->namespace);
     if (agents_read(source->system, count_silent, &agents, &part) < 0)
-        note(&data, "no figures of use", &part);
+        note(&data, "no figures of use", part.text);
+    if (agents.denied[0])
+        note(&data, "no figures of use", agents.denied);
     r = add_cards(&data, &cards, &agents, err);
     if (r < 0)
         return r;
     struct waiting_room room = {.data = &data};
     if (waiting_read(source->namespace, add_waiting, &room, &part) < 0)
-        note(&data, "no waiting pods", &part);
+        note(&data, "no waiting pods", part.text);
     *ret = take_struct(data);
     return 0;
 }

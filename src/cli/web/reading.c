@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/cluster/agent_token.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
@@ -406,7 +407,9 @@ int reading_history(const char *system, const char *node, const char *namespace,
     struct api_get *get = calloc(1, sizeof(*get));
     if (!get)
         return err_errno(err, ENOMEM, "cannot send a request");
+    struct err no_token;
     get->who = "the agent";
+    get->token = agent_token(system, &no_token);
     get->max = HISTORY_MAX;
     if (asprintf(&get->path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/history?namespace=%s&pod=%s",
                  system, agent, namespace, pod) < 0)
@@ -414,7 +417,7 @@ int reading_history(const char *system, const char *node, const char *namespace,
     api_get_all(get, 1, HISTORY_MS, HISTORY_MS); /* the next reading waits */
     r = get->result;
     if (r < 0)
-        *err = get->err;
+        *err = r == -ENOKEY && !get->token ? no_token : get->err;
     else
         buf_append(ret, buf_str(&get->text), get->text.len);
     api_gets_done(get, 1);
