@@ -39,6 +39,9 @@
 #define COMPRESS_FROM ((size_t) 1 << 10)
 #define COMPRESS_TO ((size_t) 2 << 20) /* 9 ms of a CPU, for any client that asks */
 
+/* What libmicrohttpd knows of a connection. */
+#define INFO(connection, what) MHD_get_connection_info((connection), MHD_CONNECTION_INFO_##what)
+
 struct http_exchange {
     struct http_server *server;
     struct http_exchange *next, **prev; /* list of the server's exchanges */
@@ -130,8 +133,7 @@ struct connection {
 };
 
 static struct http_peer *peer_of(struct MHD_Connection *connection) {
-    const union MHD_ConnectionInfo *of =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *of = INFO(connection, SOCKET_CONTEXT);
     const struct connection *c = of ? of->socket_context : NULL;
     return c ? c->peer : NULL;
 }
@@ -150,10 +152,8 @@ static enum MHD_Result on_accept(void *cls, const struct sockaddr *from, socklen
 
 /* Without memory for its context a connection has no deadline, and TLS is refused. */
 static struct connection *connection_new(struct http_server *s, struct MHD_Connection *connection) {
-    const union MHD_ConnectionInfo *fd =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *from =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *fd = INFO(connection, CONNECTION_FD);
+    const union MHD_ConnectionInfo *from = INFO(connection, CLIENT_ADDRESS);
     struct connection *c = fd && from ? calloc(1, sizeof(*c)) : NULL;
     if (!c)
         return NULL;
@@ -166,8 +166,7 @@ static struct connection *connection_new(struct http_server *s, struct MHD_Conne
 
 /* libmicrohttpd asks only where it is given authorities when it starts, and ours change. */
 static void ask_for_certificate(struct MHD_Connection *connection) {
-    const union MHD_ConnectionInfo *of =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    const union MHD_ConnectionInfo *of = INFO(connection, GNUTLS_SESSION);
     if (of && of->tls_session)
         gnutls_certificate_server_set_request(of->tls_session, GNUTLS_CERT_REQUEST);
 }
@@ -513,8 +512,7 @@ void http_each_header(const struct http_exchange *exchange,
 }
 
 struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange) {
-    const union MHD_ConnectionInfo *of =
-        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    const union MHD_ConnectionInfo *of = INFO(exchange->connection, GNUTLS_SESSION);
     return exchange->server->server_cert && of ? of->tls_session : NULL;
 }
 
@@ -526,6 +524,10 @@ void http_set_header(struct http_exchange *exchange, const char *name, const cha
     free(exchange->header_value);
     exchange->header = name;
     exchange->header_value = strdup(value);
+}
+
+struct in6_addr http_client(const struct http_exchange *exchange) {
+    return http_peer_address(INFO(exchange->connection, CLIENT_ADDRESS)->client_addr);
 }
 
 unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
@@ -676,8 +678,7 @@ static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_
                         unsigned *ocsp_len, gnutls_privkey_t *ret_key, unsigned *ret_flags) {
     (void) info;
     struct MHD_Connection *connection = gnutls_session_get_ptr(session);
-    const union MHD_ConnectionInfo *of =
-        connection ? MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
+    const union MHD_ConnectionInfo *of = connection ? INFO(connection, SOCKET_CONTEXT) : NULL;
     const struct connection *c = of ? of->socket_context : NULL;
     *ocsp = NULL;
     *ocsp_len = 0;

@@ -6,6 +6,7 @@
  * runs on the loop's thread but compression, which a thread of libuv's pool does. What is not HTTP
  * gets an error or a closed connection. */
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
@@ -91,6 +92,8 @@ void http_each_header(const struct http_exchange *exchange,
 struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange);
 /* The value of a cookie; NULL: it is not there. */
 const char *http_cookie(const struct http_exchange *exchange, const char *name);
+/* The address of the client; one of IPv4 is in the last four bytes. */
+struct in6_addr http_client(const struct http_exchange *exchange);
 /* How much the client wants an answer of that media type ("text/plain"): see http_accept.h. */
 unsigned http_accepts(const struct http_exchange *exchange, const char *type);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */

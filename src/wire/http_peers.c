@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -20,7 +19,7 @@ struct http_peer {
     uint64_t since_ms; /* when the request that is coming began */
 };
 
-static struct in6_addr address_of(const struct sockaddr *from) {
+struct in6_addr http_peer_address(const struct sockaddr *from) {
     const struct sockaddr_in *v4 = (const void *) from;
     struct in6_addr address = IN6ADDR_ANY_INIT;
 
@@ -33,19 +32,19 @@ static struct in6_addr address_of(const struct sockaddr *from) {
 /* What is sent to an address of this host is sent from that address. */
 static bool is_own(const struct sockaddr *from, socklen_t len) {
     struct sockaddr_storage own = {0};
-    struct in6_addr a = address_of(from), b;
+    struct in6_addr a = http_peer_address(from), b;
     socklen_t own_len = sizeof(own);
     _cleanup_close_ int fd = socket(from->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || connect(fd, from, len) < 0 ||
         getsockname(fd, (struct sockaddr *) &own, &own_len) < 0)
         return false;
-    b = address_of((const struct sockaddr *) &own);
+    b = http_peer_address((const struct sockaddr *) &own);
     return memcmp(&a, &b, sizeof(a)) == 0;
 }
 
 bool http_peers_admit(const struct http_peers *peers, const struct sockaddr *from, socklen_t len) {
-    struct in6_addr address = address_of(from);
+    struct in6_addr address = http_peer_address(from);
     const struct http_peer *peer;
     unsigned others = 0, same = 0;
 
@@ -71,7 +70,7 @@ int http_peer_new(struct http_peers *peers, int fd, const struct sockaddr *from,
     if (!peer)
         return -ENOMEM;
     peer->fd = fd;
-    peer->address = address_of(from);
+    peer->address = http_peer_address(from);
     peer->since_ms = now_ms;
     DL_APPEND(peers->others, peer);
     *ret_peer = peer;

@@ -11,6 +11,7 @@
  * For http.c only; one thread.
  */
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -23,6 +24,9 @@ struct http_peers {
     uint64_t request_ms;     /* time for a whole request from elsewhere */
     struct http_peer *others;
 };
+
+/* The address without its port; one of IPv4 is in the last four bytes. */
+struct in6_addr http_peer_address(const struct sockaddr *from);
 
 /* Whether a connection from that address may be accepted now. */
 bool http_peers_admit(const struct http_peers *peers, const struct sockaddr *from, socklen_t len);
