@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Verdicts on tokens: what the API server is asked, for how long its answers are kept, and what a
+ * flood of tokens can do. The test is the API server and the clock. */
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cluster/access.h"
+#include "kube-wraps.h"
+#include "kube/api/client.h"
+#include "wire/json.h"
+
+#define OPEN_MAX 128
+#define TOKEN_SIZE 64
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop);
+int __wrap_uv_timer_start(uv_timer_t *timer, uv_timer_cb callback, uint64_t timeout,
+                          uint64_t repeat);
+uv_loop_t *__wrap_kube_client_loop(struct kube_client *client);
+void __wrap_kube_call_cancel(struct kube_call *call);
+
+/* ---- the clock ---- */
+
+static uv_loop_t loop;
+static uint64_t now;
+static struct {
+    uv_timer_t *timer; /* NULL: none runs */
+    uv_timer_cb callback;
+    uint64_t at;
+} timer;
+
+uint64_t __wrap_uv_now(const uv_loop_t *of) {
+    (void) of;
+    return now;
+}
+
+int __wrap_uv_timer_start(uv_timer_t *handle, uv_timer_cb callback, uint64_t timeout,
+                          uint64_t repeat) {
+    assert_int_equal(repeat, 0);
+    timer.timer = handle;
+    timer.callback = callback;
+    timer.at = now + timeout;
+    return 0;
+}
+
+static void pass(uint64_t ms) {
+    for (uint64_t end = now + ms; now < end;) {
+        if (!timer.timer || timer.at > end) {
+            now = end;
+        } else {
+            uv_timer_t *due = timer.timer;
+
+            now = timer.at;
+            timer.timer = NULL;
+            timer.callback(due);
+        }
+    }
+}
+
+/* ---- the API server ---- */
+
+/* Tokens say themselves what they are: own-*, of the agents' audience; server-*, of the API
+ * server's; elsewhere-*, of another one; late-*, without the right until `granted`; other ones are
+ * not known. */
+static struct request {
+    bool is_open;
+    kube_response_cb callback;
+    void *userdata;
+    char path[128], body[1024];
+} requests[OPEN_MAX];
+static unsigned asked; /* TokenReviews and SubjectAccessReviews */
+static bool granted, agent_may_ask;
+static int status; /* of all answers */
+
+int __wrap_kube_request(struct kube_client *client, const char *method, const char *path,
+                        const char *content_type, const char *body, size_t size,
+                        unsigned timeout_ms, kube_response_cb on_response, void *userdata,
+                        struct kube_call **ret_call, struct err *err) {
+    struct request *r = requests;
+
+    (void) client, (void) content_type, (void) timeout_ms, (void) err;
+    assert_string_equal(method, "POST");
+    while (r->is_open)
+        assert_true(++r < requests + OPEN_MAX);
+    *r = (struct request){.is_open = true, .callback = on_response, .userdata = userdata};
+    (void) snprintf(r->path, sizeof(r->path), "%s", path);
+    (void) snprintf(r->body, sizeof(r->body), "%.*s", (int) size, body);
+    *ret_call = (struct kube_call *) r;
+    asked += strstr(path, "/self") == NULL;
+    return 0;
+}
+
+void __wrap_kube_call_cancel(struct kube_call *call) {
+    ((struct request *) call)->is_open = false;
+}
+
+uv_loop_t *__wrap_kube_client_loop(struct kube_client *client) {
+    (void) client;
+    return &loop;
+}
+
+static bool begins(struct json text, const char *with) {
+    return strncmp(json_string_or(text, ""), with, strlen(with)) == 0;
+}
+
+/* Whether that is the last text of a list. */
+static bool ends_with(struct json list, const char *text) {
+    struct json_iter it = json_iter(list);
+    struct json value, last = {0};
+
+    while (json_next(&it, NULL, &value))
+        last = value;
+    return json_is_string(last, text);
+}
+
+static void put_account(struct json spec, char *ret, size_t size) {
+    struct json token = json_get(spec, "token");
+    bool own_asked = json_valid(json_get(spec, "audiences"));
+    bool own = begins(token, "own-") || begins(token, "late-");
+
+    if (own_asked)
+        assert_true(ends_with(json_get(spec, "audiences"), AGENT_AUDIENCE));
+    if (begins(token, "elsewhere-") && own_asked) /* as of an API server that knows no audiences */
+        (void) snprintf(ret, size, "{\"status\":{\"authenticated\":true}}");
+    else if (own_asked ? !own : !begins(token, "server-"))
+        (void) snprintf(ret, size, "{\"status\":{\"authenticated\":false,\"error\":\"no\"}}");
+    else
+        (void) snprintf(ret, size,
+                        "{\"status\":{\"authenticated\":true,\"audiences\":[\"%s\"],\"user\":{"
+                        "\"username\":\"%s\",\"uid\":\"u\",\"groups\":[\"a\",\"b\"],"
+                        "\"extra\":{\"example.org/k\":[\"v\",\"w\"]}}}}",
+                        own_asked ? AGENT_AUDIENCE : "https://kubernetes.default.svc",
+                        json_string(token));
+}
+
+static void put_rights(struct json spec, char *ret, size_t size) {
+    struct json of = json_get(spec, "resourceAttributes");
+    struct json extra = json_get(spec, "extra");
+    bool may = !begins(json_get(spec, "user"), "late-") || granted;
+
+    assert_true(json_is_string(json_get(of, "group"), "elasticgpu.io"));
+    assert_true(json_is_string(json_get(of, "resource"), "gpus"));
+    assert_true(json_is_string(json_get(of, "subresource"), "usage"));
+    assert_true(json_is_string(json_get(of, "verb"), "get"));
+    assert_true(json_is_string(json_get(spec, "uid"), "u"));
+    assert_true(ends_with(json_get(spec, "groups"), "b"));
+    assert_true(ends_with(json_get(extra, "example.org/k"), "w"));
+    (void) snprintf(ret, size, "{\"status\":{\"allowed\":%s}}", may ? "true" : "false");
+}
+
+static void answer(struct request *r) {
+    struct kube_response response = {.status = status, .text = "", .reason = ""};
+    _cleanup_json_ struct json_parser *asked_parser = NULL, *parser = NULL;
+    char text[1024] = "{}";
+    struct json body;
+
+    assert_int_equal(json_open(r->body, strlen(r->body), &asked_parser, &body, NULL), 0);
+    if (status != 201)
+        response.text = "it is away";
+    else if (strstr(r->path, "/self"))
+        (void) snprintf(text, sizeof(text), "{\"status\":{\"allowed\":%s}}",
+                        agent_may_ask ? "true" : "false");
+    else if (strstr(r->path, "/tokenreviews"))
+        put_account(json_get(body, "spec"), text, sizeof(text));
+    else
+        put_rights(json_get(body, "spec"), text, sizeof(text));
+    assert_int_equal(json_open(text, strlen(text), &parser, &response.body, NULL), 0);
+    r->is_open = false;
+    r->callback(&response, r->userdata);
+}
+
+/* Answers all, and what follows from that. */
+static void answer_all(void) {
+    bool some = true;
+
+    while (some) {
+        some = false;
+        for (struct request *r = requests; r < requests + OPEN_MAX; r++)
+            if (r->is_open) {
+                some = true;
+                answer(r);
+            }
+    }
+}
+
+/* ---- clients ---- */
+
+static struct access *access_of_agent;
+static unsigned no_rights;
+
+struct seen {
+    unsigned n;
+    enum access_verdict verdict;
+    char text[64];
+};
+
+static struct seen flooding; /* of a flood: some wait until the end of the test */
+
+static void on_verdict(enum access_verdict verdict, const char *text, void *userdata) {
+    struct seen *seen = userdata;
+
+    seen->n++;
+    seen->verdict = verdict;
+    (void) snprintf(seen->text, sizeof(seen->text), "%s", text);
+}
+
+static void on_no_right(const char *text, void *userdata) {
+    (void) userdata;
+    assert_true(text[0]);
+    no_rights++;
+}
+
+static void ask_from(unsigned char host, const char *token, struct seen *seen) {
+    const unsigned char address[16] = {[15] = host};
+
+    access_ask(access_of_agent, token, address, on_verdict, seen);
+}
+
+static enum access_verdict ask(const char *token) {
+    struct seen seen = {0};
+
+    ask_from(1, token, &seen);
+    answer_all();
+    assert_int_equal(seen.n, 1);
+    return seen.verdict;
+}
+
+static int setup(void **state) {
+    const struct access_options options = {.on_no_right = on_no_right};
+
+    (void) state;
+    memset(requests, 0, sizeof(requests));
+    timer.timer = NULL;
+    now = 1000000;
+    granted = false;
+    agent_may_ask = true;
+    status = 201;
+    asked = no_rights = 0;
+    flooding.n = 0;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(access_start(&options, &access_of_agent, NULL), 0);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void) state;
+    access_stop(access_of_agent);
+    for (struct request *r = requests; r < requests + OPEN_MAX; r++)
+        assert_false(r->is_open);
+    (void) uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    return 0;
+}
+
+/* ---- verdicts ---- */
+
+static void audiences(void **state) {
+    (void) state;
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 2);
+    assert_int_equal(ask("server-1"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 5);
+    assert_int_equal(ask("elsewhere-1"), ACCESS_UNKNOWN);
+    assert_int_equal(ask("garbage \"\n\xff"), ACCESS_UNKNOWN);
+    assert_int_equal(ask("late-1"), ACCESS_FORBIDDEN);
+    assert_int_equal(asked, 11);
+}
+
+static void a_token_that_is_too_long_is_not_sent(void **state) {
+    static char token[ACCESS_TOKEN_MAX + 2];
+
+    (void) state;
+    memset(token, 'x', sizeof(token) - 1);
+    assert_int_equal(ask(token), ACCESS_UNKNOWN);
+    assert_int_equal(asked, 0);
+}
+
+static void verdicts_are_kept_for_a_time(void **state) {
+    (void) state;
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(ask("late-1"), ACCESS_FORBIDDEN);
+    assert_int_equal(ask("bad"), ACCESS_UNKNOWN);
+    asked = 0;
+    granted = true;
+    pass(ACCESS_REFUSED_MS - 1);
+    assert_int_equal(ask("late-1"), ACCESS_FORBIDDEN);
+    assert_int_equal(ask("bad"), ACCESS_UNKNOWN);
+    assert_int_equal(asked, 0);
+    pass(1);
+    assert_int_equal(ask("late-1"), ACCESS_ALLOWED);
+    assert_int_equal(ask("bad"), ACCESS_UNKNOWN);
+    assert_int_equal(asked, 4);
+    pass(ACCESS_ALLOWED_MS - ACCESS_REFUSED_MS - 1);
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 4);
+    pass(1);
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 6);
+}
+
+static void a_right_that_is_taken_away_ends_with_the_minute(void **state) {
+    (void) state;
+    granted = true;
+    assert_int_equal(ask("late-1"), ACCESS_ALLOWED);
+    granted = false;
+    pass(ACCESS_ALLOWED_MS - 1);
+    assert_int_equal(ask("late-1"), ACCESS_ALLOWED);
+    pass(1);
+    assert_int_equal(ask("late-1"), ACCESS_FORBIDDEN);
+    assert_int_equal(ask("late-1"), ACCESS_FORBIDDEN);
+}
+
+static void while_the_api_server_is_away(void **state) {
+    struct seen seen = {0};
+
+    (void) state;
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    status = 0;
+    assert_int_equal(ask("own-2"), ACCESS_NO_ANSWER);
+    pass(ACCESS_ALLOWED_MS - 1);
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    pass(1);
+    ask_from(1, "own-1", &seen);
+    answer_all();
+    assert_int_equal(seen.verdict, ACCESS_NO_ANSWER);
+    assert_string_equal(seen.text, "it is away");
+    status = 201; /* what failed is not kept */
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(ask("own-2"), ACCESS_ALLOWED);
+    assert_int_equal(no_rights, 0);
+}
+
+static void an_agent_that_may_not_ask(void **state) {
+    (void) state;
+    agent_may_ask = false;
+    answer_all();
+    assert_int_equal(no_rights, 1);
+    status = 403;
+    assert_int_equal(ask("own-1"), ACCESS_NO_RIGHT);
+    assert_int_equal(no_rights, 2);
+}
+
+static void one_review_for_one_token(void **state) {
+    struct seen seen = {0};
+
+    (void) state;
+    for (unsigned char i = 0; i < 100; i++)
+        ask_from(i, "own-1", &seen);
+    assert_int_equal(seen.n, 0);
+    answer_all();
+    assert_int_equal(seen.n, 100);
+    assert_int_equal(seen.verdict, ACCESS_ALLOWED);
+    assert_int_equal(asked, 2);
+}
+
+static void all_are_answered_at_the_end(void **state) {
+    struct seen seen = {0};
+
+    for (unsigned i = 0; i < ACCESS_PER_SECOND + 3; i++) {
+        char token[TOKEN_SIZE];
+
+        (void) snprintf(token, sizeof(token), "bad-%u", i);
+        ask_from((unsigned char) i, token, &seen);
+    }
+    assert_int_equal(teardown(state), 0);
+    assert_int_equal(seen.n, ACCESS_PER_SECOND + 3);
+    assert_int_equal(seen.verdict, ACCESS_NO_ANSWER);
+    assert_int_equal(setup(state), 0);
+}
+
+/* ---- floods ---- */
+
+static unsigned tokens_made;
+
+/* Bad tokens that were never sent before, from these addresses, as many as they can. */
+static void flood(unsigned char addresses, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        char token[TOKEN_SIZE];
+
+        (void) snprintf(token, sizeof(token), "bad-%u", tokens_made++);
+        ask_from((unsigned char) (100 + i % addresses), token, &flooding);
+    }
+}
+
+static void a_flood_does_not_reach_the_api_server(void **state) {
+    (void) state;
+    for (unsigned i = 0; i < 100; i++) { /* ten seconds */
+        flood(50, 200);
+        answer_all();
+        pass(100);
+        answer_all();
+    }
+    assert_in_range(asked, 1, 2 * ACCESS_PER_SECOND * 11);
+    assert_true(flooding.n > 15000); /* the rest is told at once to try again */
+}
+
+static void a_flood_from_one_address_does_not_hold_others_up(void **state) {
+    struct seen good = {0};
+
+    (void) state;
+    for (unsigned i = 0; i < 20; i++) {
+        flood(1, 100);
+        answer_all();
+        pass(100);
+    }
+    flood(1, 100);
+    ask_from(2, "own-1", &good);
+    for (unsigned i = 0; good.n == 0 && i < 10; i++) {
+        answer_all();
+        pass(100);
+        flood(1, 100);
+    }
+    assert_int_equal(good.n, 1); /* within a second */
+    assert_int_equal(good.verdict, ACCESS_ALLOWED);
+    assert_int_equal(flooding.verdict, ACCESS_BUSY);
+}
+
+static void a_flood_from_everywhere_leaves_what_was_allowed(void **state) {
+    struct seen good = {0};
+
+    (void) state;
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    for (unsigned i = 0; i < ACCESS_ALLOWED_MS / 100; i++) {
+        flood(50, 50);
+        answer_all();
+        pass(100);
+    }
+    flood(50, 50);
+    ask_from(2, "own-1", &good); /* its minute is over */
+    assert_int_equal(good.n, 0);
+    answer_all();
+    assert_int_equal(good.n, 1);
+    assert_int_equal(good.verdict, ACCESS_ALLOWED);
+}
+
+/* 10 tokens a second: of the allowed ones 256 are made before the first minute is over. */
+static void the_oldest_verdict_makes_room(void **state) {
+    char token[TOKEN_SIZE];
+
+    (void) state;
+    for (unsigned i = 0; i <= ACCESS_ALLOWED_MAX; i++) {
+        (void) snprintf(token, sizeof(token), "own-%u", i);
+        assert_int_equal(ask(token), ACCESS_ALLOWED);
+        pass(1000 / ACCESS_PER_SECOND);
+    }
+    asked = 0;
+    assert_int_equal(ask(token), ACCESS_ALLOWED);
+    assert_int_equal(ask("own-1"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 0);
+    assert_int_equal(ask("own-0"), ACCESS_ALLOWED);
+    assert_int_equal(asked, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(audiences, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_token_that_is_too_long_is_not_sent, setup, teardown),
+        cmocka_unit_test_setup_teardown(verdicts_are_kept_for_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_right_that_is_taken_away_ends_with_the_minute, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(while_the_api_server_is_away, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agent_that_may_not_ask, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_review_for_one_token, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_are_answered_at_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_flood_does_not_reach_the_api_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_flood_from_one_address_does_not_hold_others_up, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_flood_from_everywhere_leaves_what_was_allowed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_oldest_verdict_makes_room, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
