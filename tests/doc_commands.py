@@ -57,7 +57,7 @@ RULES = [
     Rule("kubectl|aliquot (explain|gpus|doctor)", "tutorial", path="docs/tutorial.md"),
     Rule("make demo", "by", "tests/cluster/test_demo.py::test_twice_and_nothing_left"),
     Rule("KEEP=1 make demo", "by", "tests/cluster/test_demo.py::test_kept"),
-    Rule("kubectl apply -k deploy/monitoring", "not", "another cluster"),
+    Rule("kubectl apply -[kf] deploy/monitoring", "not", "another cluster"),
     Rule("make test$", "not", "CI itself"),
     Rule("make$", "not", "build"),
     Rule("export PATH=", "not", "PATH"),

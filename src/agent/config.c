@@ -159,6 +159,16 @@ static int parse_metric_names(const char *value, void *target, struct err *err) 
     return metric_names_parse(value, target, err);
 }
 
+static int parse_auth(const char *value, void *target, struct err *err) {
+    bool *asks_token = target;
+
+    if (strcmp(value, "token") != 0 && strcmp(value, "none") != 0)
+        return err_set(err, EINVAL, "--usage-auth and --metrics-auth are token or none, not '%s'",
+                       value);
+    *asks_token = strcmp(value, "token") == 0;
+    return 0;
+}
+
 static int parse_scaling(const char *value, void *target, struct err *err) {
     uint32_t *ret = target;
 
@@ -199,6 +209,12 @@ static const struct opt options[] = {
      "the names of metrics that /metrics has, with commas between: aliquot, dcgm, hami, "
      "hami-legacy, gpu-manager (default " METRIC_NAMES_DEFAULT ")",
      parse_metric_names, &given.metric_names},
+    {"usage-auth", 0, "WORD",
+     "which clients may read /usage and /history, which name the pods of all namespaces: token "
+     "(default; those with a token of an account that may get gpus/usage) or none (all)",
+     parse_auth, &given.usage_asks_token},
+    {"metrics-auth", 0, "WORD", "the same of /metrics (default none)", parse_auth,
+     &given.metrics_asks_token},
     {"health", 0, "DIR", "set the mark that --probe looks at in this directory", opt_string,
      &given.health},
     {"probe", 0, "FILE", "say by the exit status whether this mark is fresh, and end", opt_string,
@@ -349,6 +365,7 @@ static void set_defaults(struct config *c) {
         .shares.hook = beside_us("aliquot-hook", "agent", hook),
         .shares.hook_dir = "",
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
+        .usage_asks_token = true,
         .shares.mps_dir = "",
         .config_file = env_or("CONFIG_FILE", env_or("GFD_CONFIG_FILE", NULL)),
         .config_label = env_or("NODE_LABEL", "nvidia.com/device-plugin.config"),

@@ -20,6 +20,8 @@ struct config {
     const char *kmsg;        /* the kernel's log; "" or "off": it is not read */
     const char *listen;      /* "" or "off": no HTTP */
     uint32_t metric_names;   /* metric_names_parse() */
+    bool usage_asks_token;   /* /usage and /history */
+    bool metrics_asks_token; /* /metrics */
     const char *health;      /* directory for base/health.h; NULL: no marks */
     bool clean;              /* remove what agents have left on the node, and nothing else */
     const char *probe;       /* not NULL: only check that mark, and nothing else */

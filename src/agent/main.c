@@ -14,6 +14,7 @@
 #include "agent/audit/holders.h"
 #include "agent/audit/usage.h"
 #include "agent/clean.h"
+#include "agent/cluster/access.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
 #include "agent/config/node_config.h"
@@ -401,7 +402,28 @@ static void on_gpu_manager(const struct gpu_manager_config *config, void *userda
     publisher_update(a->report.publisher);
 }
 
+static void on_no_right(const char *text, void *userdata) {
+    struct agent *a = userdata;
+    char message[512];
+
+    (void) snprintf(message, sizeof(message),
+                    "the agent may not ask the API server about tokens, so that /usage answers no "
+                    "client: apply the manifests of this version (ClusterRole aliquot-agent), or "
+                    "give the agents --usage-auth=none: %.200s",
+                    text);
+    pod_events_node(&a->shares.events, a->shares.options.node_name, "TokensNotReviewed", message);
+}
+
 /* ---- start ---- */
+
+static int start_access(struct agent *a, struct err *err) {
+    struct access_options options = {
+        .client = a->client, .on_no_right = on_no_right, .userdata = a};
+
+    if (!a->report.http || (!a->report.usage_asks_token && !a->report.metrics_asks_token))
+        return 0;
+    return access_start(&options, &a->report.access, err);
+}
 
 static int start_kube(struct agent *a, struct err *err) {
     const struct pods_handlers events = {on_pod, on_pod_gone, on_pods_synced, on_api_trouble, a};
@@ -414,6 +436,8 @@ static int start_kube(struct agent *a, struct err *err) {
     r = kube_client_new(a->loop, &config, &a->client, err);
     kube_config_done(&config);
     a->report.client = a->shares.events.client = a->client;
+    if (r == 0)
+        r = start_access(a, err);
     if (r == 0)
         r = keys_start(a->client, a->config.namespace, on_keys, a, &a->shares.keys, err);
     if (r == 0)
@@ -592,6 +616,8 @@ static void join_rooms(struct agent *a) {
     a->prestarts.userdata = a;
     a->report.listen = a->config.listen;
     a->report.metric_names = a->config.metric_names;
+    a->report.usage_asks_token = a->config.usage_asks_token;
+    a->report.metrics_asks_token = a->config.metrics_asks_token;
     a->report.on_node = on_node;
     a->report.on_gpu = card_dynamic_object;
     a->report.on_orders = on_orders;

@@ -409,6 +409,8 @@ EFFECTS = {
     "agent.configMap": ("nodes", in_agent(OPTIONS, option("--config-map=nodes"))),
     "agent.migStrategy": ("mixed", in_agent(OPTIONS, option("--mig-strategy=mixed"))),
     "agent.mpsCards": ("all", in_agent(OPTIONS, option("--mps-cards=all"))),
+    "agent.usageAuth": ("none", in_agent(OPTIONS, option("--usage-auth=none"))),
+    "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
     "agent.metricNames": (["aliquot", "hami"], in_agent(OPTIONS, option("--metric-names=aliquot,hami"))),
     "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),
     "agent.extraArgs": (["--log=debug"], in_agent(OPTIONS, option("--log=debug"))),
@@ -546,6 +548,17 @@ def test_monitoring_is_what_the_chart_makes(programs, render):
     for name, one in wanted.items():
         assert made[name] == one, name
     assert made.keys() - wanted.keys() == render(*AS_DIRECTORIES).keys()
+
+
+def test_monitoring_with_a_token(render):
+    """As the example of the directory, which replaces a PodMonitor of it."""
+    made = render(*AS_DIRECTORIES, "--set", f"{MONITORING},agent.metricsAuth=token")
+    path = TOP / "deploy/monitoring/examples/metrics-token.yaml"
+    secret, monitor = yaml.safe_load_all(path.read_text())
+    assert made["Secret", "aliquot-system", "aliquot-figures-token"] == secret
+    assert made["PodMonitor", "aliquot-system", "aliquot-agent"] == monitor
+    without = render(*AS_DIRECTORIES, "--set", "agent.metricsAuth=token")
+    assert not [kind for kind, _, _ in without if kind == "Secret" or kind == "PodMonitor"]
 
 
 def test_monitoring_of_another_port_and_namespace(render):

@@ -3,21 +3,22 @@
 /* What the pages of the agent say of a node with a card in MIG mode: no figure counts an instance
  * beside the card that it is a part of, and no share is given of either. */
 
+#include "agent/cluster/access.h"
 #include "agent/report/metrics.h"
 #include "metrics-page.h"
 #include "parts-world.h"
 
-/* The answer to GET, with its head. */
-static void get(struct world *w, const char *path, struct buf *out) {
+/* The answer to GET with more lines of a head, with its head. */
+static void get_with(struct world *w, const char *path, const char *lines, struct buf *out) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t) http_server_port(w->report.http)),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
     _cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char request[128], part[4096];
+    char request[256], part[4096];
     ssize_t n = -1;
 
     (void) snprintf(request, sizeof(request),
-                    "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+                    "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n", path, lines);
     assert_int_equal(connect(fd, (struct sockaddr *) &address, sizeof(address)), 0);
     assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
     for (unsigned i = 0; i < ROUNDS_MAX && n != 0; i++) {
@@ -28,6 +29,10 @@ static void get(struct world *w, const char *path, struct buf *out) {
     }
     assert_int_equal(n, 0);
     assert_int_equal(buf_error(out), 0);
+}
+
+static void get(struct world *w, const char *path, struct buf *out) {
+    get_with(w, path, "", out);
 }
 
 /* ---- tests ---- */
@@ -312,6 +317,80 @@ static void share_of_an_instance(void **state) {
                            "\"podUID\":\"u1\",\"container\":\"\",\"core\":20,\"memory\":"));
 }
 
+/* The test is what knows of tokens. */
+static struct {
+    enum access_verdict verdict;
+    char token[16];
+    unsigned char address[16];
+} access_known;
+
+void __wrap_access_ask(struct access *access, const char *token,
+                       const unsigned char address[static 16], token_review_cb on_verdict,
+                       void *userdata);
+void __wrap_access_stop(struct access *access);
+
+void __wrap_access_ask(struct access *access, const char *token,
+                       const unsigned char address[static 16], token_review_cb on_verdict,
+                       void *userdata) {
+    assert_ptr_equal(access, &access_known);
+    (void) snprintf(access_known.token, sizeof(access_known.token), "%s", token);
+    memcpy(access_known.address, address, sizeof(access_known.address));
+    on_verdict(access_known.verdict, "the reason", userdata);
+}
+
+void __wrap_access_stop(struct access *access) {
+    (void) access;
+}
+
+static void expect_status(struct world *w, const char *path, const char *lines, const char *status,
+                          const char *text) {
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    char head[64];
+
+    (void) snprintf(head, sizeof(head), "HTTP/1.1 %s ", status);
+    get_with(w, path, lines, &out);
+    if (strncmp(buf_str(&out), head, strlen(head)) != 0 || !strstr(buf_str(&out), text))
+        fail_msg("%s: no %s with '%s' in: %s", path, status, text, buf_str(&out));
+}
+
+static void pages_for_clients_with_a_token(void **state) {
+    static const char *const pages[] = {"/usage", "/history", "/metrics"};
+    static const unsigned char loopback[16] = {[12] = 127, [15] = 1};
+    struct world *w = *state;
+
+    w->report.usage_asks_token = w->report.metrics_asks_token = true;
+    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+        w->report.access = NULL;
+        expect_status(w, pages[i], "", "401", "WWW-Authenticate: Bearer");
+        expect_status(w, pages[i], "", "401", "this page asks for a token");
+        expect_status(w, pages[i], "Authorization: Basic abc\r\n", "401", "asks for a token");
+        expect_status(w, pages[i], "Authorization: Bearer \r\n", "401", "asks for a token");
+        expect_status(w, pages[i], "Authorization: Bearer t\r\n", "503", "not been reached yet");
+        w->report.access = (struct access *) &access_known;
+        access_known.verdict = ACCESS_ALLOWED;
+        expect_status(w, pages[i], "Authorization: bearer  t.1\r\n", "200", "");
+        assert_string_equal(access_known.token, "t.1");
+        assert_memory_equal(access_known.address, loopback, sizeof(loopback));
+        expect_status(w, pages[i], "X-Aliquot-Token: t.2\r\nAuthorization: Bearer t.1\r\n", "200",
+                      "");
+        assert_string_equal(access_known.token, "t.2");
+        access_known.verdict = ACCESS_UNKNOWN;
+        expect_status(w, pages[i], "X-Aliquot-Token: t\r\n", "401", "does not take this token");
+        access_known.verdict = ACCESS_FORBIDDEN;
+        expect_status(w, pages[i], "X-Aliquot-Token: t\r\n", "403", "ClusterRole aliquot-figures");
+        access_known.verdict = ACCESS_BUSY;
+        expect_status(w, pages[i], "X-Aliquot-Token: t\r\n", "429", "Retry-After: 1");
+        access_known.verdict = ACCESS_NO_ANSWER;
+        expect_status(w, pages[i], "X-Aliquot-Token: t\r\n", "503", "the reason");
+        access_known.verdict = ACCESS_NO_RIGHT;
+        expect_status(w, pages[i], "X-Aliquot-Token: t\r\n", "503", "ClusterRole aliquot-agent");
+    }
+    expect_status(w, "/livez", "", "200", "ok");
+    w->report.usage_asks_token = w->report.metrics_asks_token = false;
+    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
+        expect_status(w, pages[i], "", "200", "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(shares_are_of_whole_cards, setup, teardown),
@@ -319,6 +398,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(metrics_of_dcgm, setup, teardown),
         cmocka_unit_test_setup_teardown(no_figure_of_dcgm_is_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(usage, setup, teardown),
+        cmocka_unit_test_setup_teardown(pages_for_clients_with_a_token, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_of_instances, setup, teardown),
         cmocka_unit_test_setup_teardown(health, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_without_answer, setup, teardown),

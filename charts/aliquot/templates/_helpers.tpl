@@ -188,6 +188,8 @@ type: {{ .type }}
   (list "mig-strategy" $agent.migStrategy)
   (list "mps-cards" $agent.mpsCards)
   (list "mps-dir" $agent.mpsDir)
+  (list "usage-auth" (ternary "" $agent.usageAuth (eq $agent.usageAuth "token")))
+  (list "metrics-auth" (ternary "" $agent.metricsAuth (eq $agent.metricsAuth "none")))
   (list "metric-names" (ternary "" (join "," $agent.metricNames) (eq (join "," $agent.metricNames) "aliquot,dcgm")))
 -}}
 {{- $arguments := list -}}

@@ -8,7 +8,9 @@
 
 #include "agent/audit/audit.h"
 #include "agent/audit/usage.h"
+#include "agent/cluster/access.h"
 #include "agent/cluster/keys.h"
+#include "agent/report/gate.h"
 #include "agent/report/history_page.h"
 #include "agent/report/http.h"
 #include "agent/report/metrics.h"
@@ -89,6 +91,8 @@ static void answer_fresh(struct report *report, struct http_exchange *exchange,
 void report_http_stop(struct report *report) {
     struct waiting *w, *next;
 
+    access_stop(report->access);
+    report->access = NULL;
     DL_FOREACH_SAFE(report->waiting, w, next)
         end_waiting(w);
     http_server_close(report->http);
@@ -103,8 +107,17 @@ static void answer_metrics(struct report *report, struct http_exchange *exchange
     metrics_reply(exchange, format, &out);
 }
 
+static void begin_metrics(struct report *report, struct http_exchange *exchange) {
+    answer_fresh(report, exchange, answer_metrics);
+}
+
 static void on_metrics(struct http_exchange *exchange, void *userdata) {
-    answer_fresh(userdata, exchange, answer_metrics);
+    struct report *report = userdata;
+
+    if (report->metrics_asks_token)
+        report_gate(report, exchange, begin_metrics);
+    else
+        begin_metrics(report, exchange);
 }
 
 /* ---- /readyz, /healthz ---- */
@@ -377,13 +390,26 @@ static void answer_usage(struct report *report, struct http_exchange *exchange) 
     http_reply(exchange, 200, "application/json", &out);
 }
 
+static void begin_usage(struct report *report, struct http_exchange *exchange) {
+    answer_fresh(report, exchange, answer_usage);
+}
+
+/* Calls `answer` for a client that may know what the containers of all tenants use. */
+static void ask_for_usage(struct report *report, struct http_exchange *exchange,
+                          void (*answer)(struct report *report, struct http_exchange *exchange)) {
+    if (report->usage_asks_token)
+        report_gate(report, exchange, answer);
+    else
+        answer(report, exchange);
+}
+
 static void on_usage(struct http_exchange *exchange, void *userdata) {
-    answer_fresh(userdata, exchange, answer_usage);
+    ask_for_usage(userdata, exchange, begin_usage);
 }
 
 /* ---- /history ---- */
 
-static void on_history(struct http_exchange *exchange, void *userdata) {
+static void answer_history(struct report *report, struct http_exchange *exchange) {
     struct history_query query = {.namespace = http_query(exchange, "namespace"),
                                   .pod = http_query(exchange, "pod")};
     const char *skip = http_query(exchange, "skip");
@@ -393,9 +419,13 @@ static void on_history(struct http_exchange *exchange, void *userdata) {
         http_reply_text(exchange, 400, "skip is not a number\n");
         return;
     }
-    history_page_write(userdata, &query, &out);
+    history_page_write(report, &query, &out);
     http_compress(exchange);
     http_reply(exchange, 200, "application/json", &out);
+}
+
+static void on_history(struct http_exchange *exchange, void *userdata) {
+    ask_for_usage(userdata, exchange, answer_history);
 }
 
 static void on_index(struct http_exchange *exchange, void *userdata) {

@@ -15,6 +15,7 @@
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
 
+struct access;
 struct health_cards;
 struct http_server;
 struct kube_client;
@@ -23,8 +24,11 @@ struct publisher;
 struct waiting;
 
 struct report {
-    const char *listen;    /* "" or "off": no HTTP */
-    uint32_t metric_names; /* vocabularies of /metrics, see metric_names_parse() */
+    const char *listen;      /* "" or "off": no HTTP */
+    uint32_t metric_names;   /* vocabularies of /metrics, see metric_names_parse() */
+    bool usage_asks_token;   /* /usage and /history are for clients with a token only */
+    bool metrics_asks_token; /* the same of /metrics */
+    struct access *access;   /* of those clients; NULL: not yet, or none needs one */
     const char *kubelet_dir;
     const char *signing_namespace; /* of ConfigMap aliquot-signing */
     struct labeler_options labels;

@@ -107,7 +107,7 @@ static const struct row {
     {STATE,
      system_namespace,
      "secrets",
-     {"aliquot-signing", "aliquot-webhook", "aliquot-scheduler-token"}},
+     {"aliquot-figures-token", "aliquot-signing", "aliquot-webhook", "aliquot-scheduler-token"}},
     {STATE,
      system_namespace,
      "configmaps",
