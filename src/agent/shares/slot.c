@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/shares/slot.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,7 @@ void slot_open_files(struct slot_store *s) {
 static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct slot_grant *grant) {
     struct slot *slot = calloc(1, sizeof(*slot));
 
+    assert(!slot_find(s, nonce));
     if (!slot)
         return NULL;
     text_copy(slot->nonce, sizeof(slot->nonce), nonce);
@@ -268,6 +270,9 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
         d->core_percent = slot_device_percent(&g->devices[i]);
         if (d->core_percent >= 100)
             d->core_percent = 0;
+        assert(
+            d->memory_bytes <= g->devices[i].memory &&
+            (!ret->more[i].physical_bytes || ret->more[i].physical_bytes < g->devices[i].memory));
         d->policy = g->terms.policy;
         d->ceiling_percent = g->terms.ceiling;
         d->weight = g->terms.weight;
@@ -430,6 +435,7 @@ int slot_grow(struct slot_store *s, struct slot *slot, const struct slot_grant *
 
     if (n != more->ndevices || n > LIMITS_DEVICES_MAX)
         return err_set(err, EINVAL, "a share can grow only on the devices that it has");
+    assert(slot_is_more(&slot->grant, more));
     for (uint32_t i = 0; i < n; i++) {
         before[i] = slot->grant.devices[i];
         take_amounts(&slot->grant.devices[i], &more->devices[i]);

@@ -75,8 +75,10 @@ void space_take(struct state_pod *pod) {
     if (!pod->space)
         return;
     pod->space->state->uses++;
-    for (int r = 0; r < QUOTA_RESOURCES; r++)
+    for (int r = 0; r < QUOTA_RESOURCES; r++) {
+        assert(use.of[r] <= UINT64_MAX - pod->space->used.of[r]);
         pod->space->used.of[r] += use.of[r];
+    }
 }
 
 void space_give(struct state_pod *pod) {
