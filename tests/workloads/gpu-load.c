@@ -8,38 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "abi/cuda.h"
-#include "driver.h"
+#include "kernel.h"
 
 #define PERIOD_NS UINT64_C(20000000)
-
-#define CUDA(name, params) CALL("libcuda.so.1", name, CUresult, params)
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            (void) printf("error=%d line=%d\n", (int) result_, __LINE__);                          \
-            exit(EXIT_FAILURE);                                                                    \
-        }                                                                                          \
-    } while (0)
-
-static CUfunction load(void) {
-    static const char module_text[] = "ALIQUOT SIMULATED MODULE 1\nkernel wait spin\n";
-    CUcontext context;
-    CUmodule module;
-    CUfunction function;
-    CUdevice device;
-
-    OK(CUDA(cuInit, (unsigned int) )(0));
-    OK(CUDA(cuDeviceGet, (CUdevice *, int) )(&device, 0));
-    OK(CUDA(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, device));
-    OK(CUDA(cuCtxSetCurrent, (CUcontext))(context));
-    OK(CUDA(cuModuleLoadData, (CUmodule *, const void *) )(&module, module_text));
-    OK(CUDA(cuModuleGetFunction, (CUfunction *, CUmodule, const char *) )(&function, module,
-                                                                          "wait"));
-    return function;
-}
 
 /* Of a card; at most 100. */
 static uint64_t read_percent(const char *path) {
@@ -65,12 +36,9 @@ int main(int argc, char **argv) {
     (void) clock_gettime(CLOCK_MONOTONIC, &next);
     for (;;) {
         uint64_t ns = PERIOD_NS / 100 * read_percent(argv[1]);
-        void *arguments[] = {&ns};
 
         if (ns > 0)
-            OK(CUDA(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **,
-                                     void **) )(wait, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+            launch(wait, ns);
         OK(CUDA(cuCtxSynchronize, (void) )());
         next.tv_nsec += (long) PERIOD_NS;
         if (next.tv_nsec >= 1000000000) {

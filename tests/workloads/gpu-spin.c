@@ -13,21 +13,9 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "abi/cuda.h"
-#include "driver.h"
+#include "kernel.h"
 
 #define QUEUED 24
-
-#define CUDA(name, params) CALL("libcuda.so.1", name, CUresult, params)
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            (void) printf("error=%d line=%d\n", (int) result_, __LINE__);                          \
-            exit(EXIT_FAILURE);                                                                    \
-        }                                                                                          \
-    } while (0)
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -36,33 +24,8 @@ static uint64_t now_ns(void) {
     return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
 }
 
-static CUfunction load(void) {
-    static const char module_text[] = "ALIQUOT SIMULATED MODULE 1\nkernel wait spin\n";
-    CUcontext context;
-    CUmodule module;
-    CUfunction function;
-    CUdevice device;
-
-    OK(CUDA(cuInit, (unsigned int) )(0));
-    OK(CUDA(cuDeviceGet, (CUdevice *, int) )(&device, 0));
-    OK(CUDA(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, device));
-    OK(CUDA(cuCtxSetCurrent, (CUcontext))(context));
-    OK(CUDA(cuModuleLoadData, (CUmodule *, const void *) )(&module, module_text));
-    OK(CUDA(cuModuleGetFunction, (CUfunction *, CUmodule, const char *) )(&function, module,
-                                                                          "wait"));
-    return function;
-}
-
 #define SHORT_KERNELS 1000
 #define LONG_KERNELS 20
-
-static void launch(CUfunction function, uint64_t ns) {
-    void *arguments[] = {&ns};
-
-    OK(CUDA(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             unsigned, CUstream, void **, void **) )(function, 1, 1, 1, 1, 1, 1, 0,
-                                                                     NULL, arguments, NULL));
-}
 
 static void alternate(CUfunction function, uint64_t long_ns, uint64_t short_ns) {
     for (uint64_t n = 0;; n++) {
