@@ -11,6 +11,6 @@
  * own steps do nothing. NULL: nothing runs. */
 void step_set_urgent(void (*urgent)(void *userdata), void *userdata, uint64_t every_ns);
 
-/* The end of a step. To be called where the caller's state is whole, as often as is easy: it takes
- * 30 ns when nothing is due. */
+/* The end of a step. To be called where the caller's state is whole, as often as is easy: it only
+ * reads the clock when nothing is due. */
 void step_end(void);

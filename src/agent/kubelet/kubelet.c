@@ -23,10 +23,10 @@
 #include "base/step.h"
 #include "gpu/device.h"
 
-#define CHECK_MS 1000 /* for changes that inotify does not report */
-#define SERVE_NS 100000
-#define SEARCH_MS 20 /* while the directory is not there */
-#define DIR_MAX 64   /* leaves room for our sockets' names in the 107 bytes of a socket's path */
+#define CHECK_MS 1000   /* for changes that inotify does not report */
+#define SERVE_NS 100000 /* between two readings of kubelet's calls below other work */
+#define SEARCH_MS 20    /* while the directory is not there */
+#define DIR_MAX 64      /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
 struct kubelet {
     uv_loop_t *loop;
