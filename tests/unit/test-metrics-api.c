@@ -396,6 +396,10 @@ static void test_pods(void **state) {
     "v1beta1\",\"metadata\":{},\"items\":[{\"metricName\":\"" metric                               \
     "\",\"metricLabels\":{},\"timestamp\":\"TTTT-TT-TTTTT:TT:TTZ\",\"value\":\"" value "\"}]}\n"
 
+#define NO_SUM                                                                                     \
+    "{\"kind\":\"ExternalMetricValueList\",\"apiVersion\":\"external.metrics.k8s.io/"              \
+    "v1beta1\",\"metadata\":{},\"items\":[]}\n"
+
 static void test_sums(void **state) {
     const struct world *w = *state;
     expect(w, EXTERNAL "/namespaces/a/gpu_waiting_pods", 200, SUM("gpu_waiting_pods", "1"));
@@ -408,7 +412,8 @@ static void test_sums(void **state) {
            SUM("gpu_used_memory_bytes", "3400"));
 }
 
-/* Figures of an agent that does not answer are left out, and nothing else is. */
+/* Figures of pods are left out where the agent does not answer, and nothing else is. There is no
+ * sum then: it would be too small. */
 static void test_an_agent_is_away(void **state) {
     struct world *w = *state;
     w->fakes.of[1].hangs = true;
@@ -416,9 +421,8 @@ static void test_an_agent_is_away(void **state) {
            LIST(ITEM("one", "gpu_utilization", "42500m")));
     char got[8192];
     assert_int_equal(get(w, &w->front, PODS "two/gpu_utilization", ALICE, got), 404);
-    w->fakes.of[0].hangs = true;
-    expect(w, EXTERNAL "/namespaces/a/gpu_used_cards?labelSelector=app%3Dw", 200,
-           SUM("gpu_used_cards", "213m"));
+    expect(w, EXTERNAL "/namespaces/a/gpu_used_cards?labelSelector=app%3Dw", 200, NO_SUM);
+    expect(w, EXTERNAL "/namespaces/a/gpu_used_memory_bytes", 200, NO_SUM);
 }
 
 /* ---- who is answered ---- */
@@ -482,14 +486,16 @@ static void test_users(void **state) {
     w->silent = false;
     assert_int_equal(get(w, &w->front, PODS "two/gpu_utilization",
                          "X-Remote-User: alice\r\nX-Remote-Uid: 7\r\nX-Remote-Group: g\r\n"
-                         "X-Remote-Group: h\"\r\nX-Remote-Extra-Acme.com%2Fid: v\r\n",
+                         "X-Remote-Group: h\"\r\nX-Remote-Extra-Acme.com%2Fid: v\r\n"
+                         "X-Remote-Extra-Other: x\r\nX-Remote-Extra-Acme.com%2fID: u\r\n",
                          got),
                      200);
     assert_string_equal(
         w->review,
         "{\"apiVersion\":\"authorization.k8s.io/v1\",\"kind\":\"SubjectAccessReview\",\"spec\":{"
-        "\"user\":\"alice\",\"uid\":\"7\",\"groups\":[\"g\",\"h\\\"\"],\"extra\":{\"acme.com/id\":["
-        "\"v\"]},\"resourceAttributes\":{\"namespace\":\"a\",\"verb\":\"get\",\"group\":\"custom."
+        "\"user\":\"alice\",\"groups\":[\"g\",\"h\\\"\"],\"extra\":{\"acme.com/id\":["
+        "\"v\",\"u\"],\"other\":[\"x\"]},\"resourceAttributes\":{\"namespace\":\"a\",\"verb\":"
+        "\"get\",\"group\":\"custom."
         "metrics.k8s.io\",\"version\":\"v1beta2\",\"resource\":\"pods\",\"subresource\":\"gpu_"
         "utilization\",\"name\":\"two\"}}}");
     assert_int_equal(get(w, &w->front, EXTERNAL "/namespaces/a/gpu_used_cards", ALICE, got), 200);
@@ -553,14 +559,18 @@ static void test_knows_nothing_yet(void **state) {
     assert_int_equal(get(w, &w->front, PODS "one/gpu_utilization", ALICE, got), 200);
 }
 
-/* The status of GET on an open connection, whose answer is one JSON document with a line end. */
-static unsigned get_again(gnutls_session_t session, const char *path, const char *headers) {
-    char request[1024], answer[4096] = "";
-    size_t len = 0;
-    unsigned status = 0;
+static void send_get(gnutls_session_t session, const char *path, const char *headers) {
+    char request[1024];
     int size =
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, headers);
     assert_int_equal(gnutls_record_send(session, request, (size_t) size), size);
+}
+
+/* The status of an answer that is one JSON document with a line end. */
+static unsigned read_answer(gnutls_session_t session) {
+    char answer[4096] = "";
+    size_t len = 0;
+    unsigned status = 0;
     while (!strstr(answer, "}\n")) {
         ssize_t n = gnutls_record_recv(session, answer + len, sizeof(answer) - 1 - len);
         assert_true(n > 0 || n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED);
@@ -569,6 +579,42 @@ static unsigned get_again(gnutls_session_t session, const char *path, const char
     }
     assert_int_equal(sscanf(answer, "HTTP/1.1 %u", &status), 1);
     return status;
+}
+
+static unsigned get_again(gnutls_session_t session, const char *path, const char *headers) {
+    send_get(session, path, headers);
+    return read_answer(session);
+}
+
+static void end_session(gnutls_session_t session, gnutls_certificate_credentials_t credentials) {
+    (void) close(gnutls_transport_get_int(session));
+    gnutls_deinit(session);
+    gnutls_certificate_free_credentials(credentials);
+}
+
+/* One user's questions that wait for an agent leave room for another's. */
+static void test_questions_of_one_user_are_bounded(void **state) {
+    struct world *w = *state;
+    gnutls_certificate_credentials_t credentials[METRICS_VALUES_OF_USER + 4];
+    gnutls_session_t sessions[METRICS_VALUES_OF_USER + 4];
+    unsigned refused = 0, late = 0;
+    char got[8192];
+    w->fakes.of[0].hangs = true;
+    for (unsigned i = 0; i < METRICS_VALUES_OF_USER + 4; i++)
+        sessions[i] = connect_as(w, &w->front, &credentials[i]);
+    for (unsigned i = 0; i < METRICS_VALUES_OF_USER + 4; i++)
+        send_get(sessions[i], PODS "one/gpu_utilization", ALICE);
+    assert_int_equal(get(w, &w->front, CUSTOM, "", got), 200);
+    assert_int_equal(get(w, &w->front, PODS "one/gpu_utilization", "X-Remote-User: bob\r\n", got),
+                     403);
+    for (unsigned i = 0; i < METRICS_VALUES_OF_USER + 4; i++) {
+        unsigned status = read_answer(sessions[i]);
+        refused += status == 429;
+        late += status == 404;
+        end_session(sessions[i], credentials[i]);
+    }
+    assert_int_equal(late, METRICS_VALUES_OF_USER);
+    assert_int_equal(refused, 4);
 }
 
 /* As many users as there are answers that are kept, and more. */
@@ -585,9 +631,7 @@ static void test_answers_are_bounded(void **state) {
     assert_int_equal(w->reviews, 20 * ACCESS_MAX);
     assert_in_range(mallinfo2().uordblks, 0, before + ((size_t) 1 << 20));
     assert_int_equal(get_again(session, PODS "one/gpu_utilization", ALICE), 200);
-    (void) close(gnutls_transport_get_int(session));
-    gnutls_deinit(session);
-    gnutls_certificate_free_credentials(credentials);
+    end_session(session, credentials);
 }
 
 int main(void) {
@@ -602,6 +646,7 @@ int main(void) {
         TEST(test_users),
         TEST(test_paths),
         TEST(test_knows_nothing_yet),
+        TEST(test_questions_of_one_user_are_bounded),
         TEST(test_answers_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

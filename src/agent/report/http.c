@@ -217,12 +217,14 @@ static void put_time(const struct slot *slot, uint32_t device, struct json_write
     json_put_string(w, "computePolicy", share_policy_name(t->policy));
     json_put_u64(w, "computeWeight", t->weight);
     json_put_u64(w, "computeCeiling", t->ceiling);
-    json_put_u64(w, "gpuTimeNs", v.usage.charged);
-    json_put_u64(w, "throttledNs", v.usage.waited);
-    json_put_u64(w, "launches", v.usage.launches);
-    json_put_u64(w, "gpuTakenPpm", v.taken);
+    if (slot->compute) { /* otherwise they are unknown */
+        json_put_u64(w, "gpuTimeNs", v.usage.charged);
+        json_put_u64(w, "throttledNs", v.usage.waited);
+        json_put_u64(w, "launches", v.usage.launches);
+        json_put_u64(w, "gpuTakenPpm", v.taken);
+        json_put_bool(w, "gpuWanted", v.active);
+    }
     json_put_u64(w, "gpuEntitledPpm", v.entitled);
-    json_put_bool(w, "gpuWanted", v.active);
     json_put_bool(w, "accountDamaged", v.damaged);
     json_put_u64(w, "gpuTimeDriverNs", slot->grant.devices[device].driver_time);
     json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].compute_audit.over);

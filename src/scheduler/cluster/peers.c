@@ -28,6 +28,7 @@ struct peer {
     struct peers *peers;
     char node[KUBE_NAME_MAX], address[64];
     bool ready, listed;
+    bool answered;          /* any probe, at this address */
     bool silent;            /* no probe has been answered since the last that was */
     struct http_get *probe; /* under way */
     uint64_t probed_ms;     /* when the last one began */
@@ -107,7 +108,7 @@ static void on_lease(const struct kube_response *response, void *userdata) {
         free(peer);
         return;
     }
-    if (!known || !peer->silent)
+    if (!known || !peer->since_ms)
         return;
     if (!peer->renewed_ms || strncmp(peer->renewed, renewed, sizeof(peer->renewed) - 1) != 0) {
         text_copy(peer->renewed, sizeof(peer->renewed), renewed);
@@ -144,6 +145,8 @@ static void on_probed(int status, struct buf *body, const char *why, void *userd
     peer->probe = NULL;
     peer->silent = status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH;
     if (!peer->silent)
+        peer->answered = true;
+    if (!peer->silent || !peer->answered)
         peer->since_ms = 0;
     else if (!peer->since_ms)
         peer->since_ms = peer->probed_ms;
@@ -170,7 +173,7 @@ void peers_tick(struct peers *p, uint64_t now_ms) {
             peer->since_ms = peer->renewed_ms = 0;
             continue;
         }
-        if (peer->silent)
+        if (peer->since_ms)
             ask_for_lease(peer);
         else
             peer->renewed_ms = 0;
@@ -203,6 +206,12 @@ int peers_see(struct peers *p, const char *name, const char *node, const char *a
     }
     peer->listed = true;
     peer->ready = ready;
+    if (strcmp(peer->address, address) != 0) {
+        http_get_cancel(peer->probe);
+        peer->probe = NULL;
+        peer->answered = peer->silent = false;
+        peer->since_ms = peer->renewed_ms = 0;
+    }
     text_copy(peer->node, sizeof(peer->node), node);
     text_copy(peer->address, sizeof(peer->address), address);
     return 0;

@@ -5,9 +5,10 @@
  * Takes a replica out of the endpoints whose node has gone silent. While packets to one endpoint of
  * an APIService are lost, no namespace of the cluster can be deleted, and Kubernetes itself notices
  * only after 40 to 50 s, when the node's Lease has not been renewed for as long. Here another
- * replica does, where both are so: the replica's port has not answered at all for PEERS_SILENT_MS,
- * and its node's Lease has not been renewed for PEERS_LEASE_MS. It writes the condition Ready of
- * the pod, as Kubernetes would. A kubelet that is alive after all writes it anew. One thread.
+ * replica does, where all are so: the replica's port has answered this one earlier (otherwise a
+ * firewall may be between them), it has not answered at all for PEERS_SILENT_MS, and its node's
+ * Lease has not been renewed for PEERS_LEASE_MS. It writes the condition Ready of the pod, as
+ * Kubernetes would. A kubelet that is alive after all writes it anew. One thread.
  */
 
 #include <stdbool.h>
@@ -16,9 +17,9 @@
 
 #include "scheduler/cluster/api.h"
 
-#define PEERS_PROBE_MS 1000   /* for an answer, and until the next probe */
-#define PEERS_SILENT_MS 11000 /* kubelet renews the Lease of its node every 10 s */
-#define PEERS_LEASE_MS 8000   /* as looked at since it is silent */
+#define PEERS_PROBE_MS 1000 /* for an answer, and until the next probe */
+#define PEERS_SILENT_MS 11000
+#define PEERS_LEASE_MS 13000 /* kubelet renews it every 10 s; watched since the port is silent */
 
 struct peers;
 

@@ -18,7 +18,10 @@
 #define REQUEST_TIMEOUT_MS 10000
 #define REVIEW_MAX ((size_t) 8 << 20) /* two versions of a pod; etcd takes 1.5 MB of each */
 #define BODY_MAX (CERTIFICATE_AUTHORITY_PEM_MAX * 8)
-#define API_CONNECTIONS 64 /* the API servers' */
+/* An API server uses a connection for each request under way: more than METRICS_VALUES_MAX of them,
+ * so that its checks of availability are answered beside them. */
+#define API_CONNECTIONS 512
+#define API_CONNECTIONS_OF_ONE 192
 #define JSON_TYPE "application/json"
 #define CONFIGURATIONS "/apis/admissionregistration.k8s.io/v1/"
 #define API_SERVICES "/apis/apiregistration.k8s.io/v1/apiservices/"
@@ -82,7 +85,8 @@ static int serve(struct webhook *w, struct err *err) {
                                       .share_port = true,
                                       .routes = w->options.routes,
                                       .userdata = w->options.userdata,
-                                      .max_connections = API_CONNECTIONS};
+                                      .max_connections = API_CONNECTIONS,
+                                      .max_per_client = API_CONNECTIONS_OF_ONE};
     if (r == 0)
         r = listen_for(w, &webhook, "the admission webhook listens", &w->server, err);
     if (r == 0)

@@ -25,6 +25,7 @@ struct metrics_apis {
     struct metrics_api *api;
     struct agents *agents;
     struct kube_reflector *pods, *authentication;
+    bool authentication_listed; /* in the list that is being read */
 };
 
 /* ---- the agents' pods ---- */
@@ -95,8 +96,20 @@ void metrics_apis_tick(struct metrics_apis *m) {
 
 /* ---- how the API server shows itself ---- */
 
-static void on_authentication(enum kube_event event, struct json object, void *userdata) {
+static void on_authentication_begin(void *userdata) {
+    struct metrics_apis *m = userdata;
+    m->authentication_listed = false;
+}
+
+static void on_authentication_end(void *userdata) {
     const struct metrics_apis *m = userdata;
+    if (!m->authentication_listed)
+        metrics_api_trust(m->api, (struct json){0});
+}
+
+static void on_authentication(enum kube_event event, struct json object, void *userdata) {
+    struct metrics_apis *m = userdata;
+    m->authentication_listed = true;
     metrics_api_trust(m->api, event == KUBE_DELETED ? (struct json){0} : json_get(object, "data"));
 }
 
@@ -109,8 +122,9 @@ static void on_authentication_trouble(const char *text, unsigned retry_ms, void 
 
 /* ---- life ---- */
 
+/* Also while it ends: requests come until all API servers have seen that. */
 static bool is_ready(void *userdata) {
-    return scheduler_is_ready(userdata);
+    return scheduler_knows_cluster(userdata);
 }
 
 static int watch_all(struct scheduler *s, struct metrics_apis *m, struct err *err) {
@@ -119,7 +133,8 @@ static int watch_all(struct scheduler *s, struct metrics_apis *m, struct err *er
     static const struct kube_reflector_handlers replicas = {on_replicas_begin, on_replica,
                                                             on_replicas_end, on_replicas_trouble};
     static const struct kube_reflector_handlers authentication = {
-        .on_object = on_authentication, .on_trouble = on_authentication_trouble};
+        on_authentication_begin, on_authentication, on_authentication_end,
+        on_authentication_trouble};
     char path[512];
     const struct kube_reflector_options of_pods = {.path = path, .query = AGENT_PODS};
     const struct kube_reflector_options of_replicas = {.path = path, .query = REPLICAS};

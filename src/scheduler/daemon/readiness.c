@@ -30,6 +30,10 @@ static bool are_watches_relisted(const struct scheduler *s) {
     return relisted;
 }
 
+bool scheduler_knows_cluster(const struct scheduler *s) {
+    return s->key != NULL && are_watches_listed(s) && are_watches_fresh(s);
+}
+
 bool scheduler_has_started(const struct scheduler *s) {
     return s->key != NULL && !s->stopping && are_watches_listed(s);
 }

@@ -129,6 +129,9 @@ bool scheduler_has_started(const struct scheduler *s);
 /* The same, and no watch has been broken for WATCH_STALE_MS. */
 bool scheduler_is_ready(const struct scheduler *s);
 
+/* The same, also in a replica that is ending: what it tells of the cluster is right. */
+bool scheduler_knows_cluster(const struct scheduler *s);
+
 /* The same, and this replica does not stand back (stand_back.h): it answers kube-scheduler. */
 bool scheduler_answers(const struct scheduler *s);
 

@@ -18,7 +18,7 @@
 
 #define AGENTS_MAX 16384u
 #define AT_ONCE 64u /* questions in flight, of all agents */
-#define PAGE_MAX ((size_t) 8 << 20)
+#define PAGE_MAX ((size_t) 2 << 20)
 #define TOKEN_MAX ((size_t) 16 << 10)
 #define TICK_MS 100
 #define QUESTION_MS (AGENTS_TIMEOUT_MS + 500)
@@ -107,7 +107,6 @@ static void complete(struct agent *agent) {
     struct agents *a = agent->agents;
     struct wait *waits = agent->waits;
     agent->waits = NULL;
-    agent->asked_ms = now_ms();
     while (waits) {
         struct wait *next = waits->next;
         answered(a, waits->question);
@@ -157,6 +156,7 @@ static void on_answer(int status, struct buf *body, const char *why, void *userd
     struct err err = {0};
     size_t n = 0;
     agent->get = NULL;
+    agent->asked_ms = now_ms();
     a->in_flight--;
     int r = status == 200 ? usage_page_read(buf_str(body), body->len, &uses, &n, &err)
             : status > 0  ? err_set(&err, EREMOTEIO, "/usage is answered by %d", status)
@@ -197,10 +197,12 @@ static int start(struct agent *agent) {
                                              .timeout_ms = AGENTS_TIMEOUT_MS};
     struct err err;
     int r = http_get_start(a->options.loop, &options, on_answer, agent, &agent->get, &err);
-    if (r == 0)
+    if (r == 0) {
         a->in_flight++;
-    else
+    } else {
+        agent->asked_ms = now_ms();
         note(agent, err.text);
+    }
     return r;
 }
 
@@ -287,10 +289,20 @@ static bool throttled_of(const struct agent *agent, const struct pod_use *use, d
     return true;
 }
 
-bool agents_find(struct agents *a, const char *node, const char *uid, struct agents_figures *ret) {
+static struct agent *find_fresh(struct agents *a, const char *node) {
     struct agent *agent;
     HASH_FIND_STR(a->nodes, node, agent);
-    if (!agent || !agent->now.at_ms || now_ms() - agent->now.at_ms > AGENTS_OLD_MS)
+    bool fresh = agent && agent->now.at_ms && now_ms() - agent->now.at_ms <= AGENTS_OLD_MS;
+    return fresh ? agent : NULL;
+}
+
+bool agents_know(struct agents *a, const char *node) {
+    return find_fresh(a, node) != NULL;
+}
+
+bool agents_find(struct agents *a, const char *node, const char *uid, struct agents_figures *ret) {
+    const struct agent *agent = find_fresh(a, node);
+    if (!agent)
         return false;
     const struct pod_use *use = usage_find(agent->now.uses, agent->now.n, uid);
     if (!use)

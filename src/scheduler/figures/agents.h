@@ -52,5 +52,8 @@ struct agents_figures {
         throttled; /* part of the time since an earlier answer in which launches waited: 0 to 1 */
 };
 
+/* Whether the agent of that node has answered within the last AGENTS_OLD_MS. */
+bool agents_know(struct agents *a, const char *node);
+
 /* False: none of that pod, or they are too old. */
 bool agents_find(struct agents *a, const char *node, const char *uid, struct agents_figures *ret);

@@ -18,6 +18,8 @@
 #define REVIEW_MAX ((size_t) 16 << 10)
 #define TIMEOUT_MS 5000
 #define EXTRA "X-Remote-Extra-"
+#define EXTRA_KEY_MAX 128
+#define EXTRAS_MAX 32
 
 /* One answer, by the whole text of its question. */
 struct answer {
@@ -44,17 +46,26 @@ struct access {
 
 /* ---- the question ---- */
 
-struct user {
-    const char *name, *uid;
-    struct json_writer *groups, *extra;
+struct extra {
+    char key[EXTRA_KEY_MAX];
+    const char *value;
 };
 
-/* What a header's name may not have is percent-encoded in it. */
-static void put_extra(struct json_writer *w, const char *name, const char *value) {
-    char key[128];
+struct user {
+    const char *name;
+    struct json_writer *groups;
+    struct extra extras[EXTRAS_MAX];
+    size_t nextras;
+    bool unread; /* more than fits here */
+};
+
+/* What a header's name may not have is percent-encoded in it. False: it does not fit. */
+static bool read_key(const char *name, char key[EXTRA_KEY_MAX]) {
     size_t n = 0;
-    for (const char *at = name + strlen(EXTRA); *at && n < sizeof(key) - 1; at++) {
+    for (const char *at = name; *at; at++) {
         char hex[3] = {0};
+        if (n == EXTRA_KEY_MAX - 1)
+            return false;
         if (at[0] == '%' && isxdigit((unsigned char) at[1]) && isxdigit((unsigned char) at[2])) {
             hex[0] = at[1];
             hex[1] = at[2];
@@ -65,21 +76,47 @@ static void put_extra(struct json_writer *w, const char *name, const char *value
         }
     }
     key[n] = '\0';
-    json_array_begin(w, key);
-    json_put_string(w, NULL, value);
-    json_array_end(w);
+    return true;
 }
 
+static void add_extra(struct user *user, const char *name, const char *value) {
+    struct extra *e = &user->extras[user->nextras];
+    if (user->nextras < EXTRAS_MAX && read_key(name, e->key)) {
+        e->value = value;
+        user->nextras++;
+    } else {
+        user->unread = true;
+    }
+}
+
+/* A header for each value; the review has one list of each key. */
+static void put_extras(struct json_writer *w, const struct user *user) {
+    bool put[EXTRAS_MAX] = {0};
+    json_object_begin(w, "extra");
+    for (size_t i = 0; i < user->nextras; i++) {
+        if (put[i])
+            continue;
+        json_array_begin(w, user->extras[i].key);
+        for (size_t k = i; k < user->nextras; k++) {
+            if (strcmp(user->extras[k].key, user->extras[i].key) != 0)
+                continue;
+            json_put_string(w, NULL, user->extras[k].value);
+            put[k] = true;
+        }
+        json_array_end(w);
+    }
+    json_object_end(w);
+}
+
+/* X-Remote-Uid is not read: API servers before 1.32 hand on what the client itself has sent. */
 static void on_header(const char *name, const char *value, void *userdata) {
     struct user *user = userdata;
     if (strcasecmp(name, "X-Remote-User") == 0)
         user->name = user->name ? user->name : value;
-    else if (strcasecmp(name, "X-Remote-Uid") == 0)
-        user->uid = value;
     else if (strcasecmp(name, "X-Remote-Group") == 0)
         json_put_string(user->groups, NULL, value);
     else if (strncasecmp(name, EXTRA, strlen(EXTRA)) == 0)
-        put_extra(user->extra, name, value);
+        add_extra(user, name + strlen(EXTRA), value);
 }
 
 /* As the API server names the parts of these paths. */
@@ -100,25 +137,21 @@ static void put_attributes(struct json_writer *w, const struct metrics_request *
 
 static bool write_question(const struct http_exchange *exchange, const struct metrics_request *r,
                            struct buf *out) {
-    _cleanup_buf_ struct buf groups = BUF_INIT(REVIEW_MAX), extra = BUF_INIT(REVIEW_MAX);
-    struct json_writer w = {.out = out}, group_list = {.out = &groups}, extras = {.out = &extra};
-    struct user user = {.groups = &group_list, .extra = &extras};
+    _cleanup_buf_ struct buf groups = BUF_INIT(REVIEW_MAX);
+    struct json_writer w = {.out = out}, group_list = {.out = &groups};
+    struct user user = {.groups = &group_list};
     json_array_begin(&group_list, NULL);
-    json_object_begin(&extras, NULL);
     http_each_header(exchange, on_header, &user);
     json_array_end(&group_list);
-    json_object_end(&extras);
-    if (!user.name || !*user.name || buf_error(&groups) < 0 || buf_error(&extra) < 0)
+    if (!user.name || !*user.name || user.unread || buf_error(&groups) < 0)
         return false;
     json_object_begin(&w, NULL);
     json_put_string(&w, "apiVersion", "authorization.k8s.io/v1");
     json_put_string(&w, "kind", "SubjectAccessReview");
     json_object_begin(&w, "spec");
     json_put_string(&w, "user", user.name);
-    if (user.uid)
-        json_put_string(&w, "uid", user.uid);
     json_put_raw(&w, "groups", buf_str(&groups));
-    json_put_raw(&w, "extra", buf_str(&extra));
+    put_extras(&w, &user);
     put_attributes(&w, r);
     json_object_end(&w);
     json_object_end(&w);

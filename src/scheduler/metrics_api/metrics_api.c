@@ -19,6 +19,7 @@
 #include "wire/client_trust.h"
 
 #define JSON_TYPE "application/json"
+#define USER "X-Remote-User"
 #define ANSWER_MAX ((size_t) 64 << 20)
 
 /* A request for values on its way: access, then agents. */
@@ -129,14 +130,12 @@ static unsigned list_pods(struct values *v, struct json_writer *w) {
 
 struct sum {
     double milli;
-    int64_t when;  /* of the oldest figure */
-    unsigned lack; /* pods without a figure */
-    unsigned n;
+    int64_t when; /* of the oldest figure */
+    bool unknown; /* what pods use of which the agent does not answer, or tells no time */
 };
 
 static void add(struct sum *sum, double milli, int64_t when) {
     sum->milli += milli;
-    sum->n++;
     if (when < sum->when)
         sum->when = when;
 }
@@ -151,8 +150,10 @@ static void add_pod(struct values *v, const struct state_pod *pod, struct sum *s
         add(sum, 1000 * pod_wanted_cards(m->options.quotas, pod, uv_hrtime() / 1000000), sum->when);
     if (v->metric == SUM_WAITING_PODS || v->metric == SUM_WANTED_CARDS || !is_placed(pod))
         return;
-    if (!find_figures(m, pod, &f) || (v->metric == SUM_USED_CARDS && !f.use->time_known))
-        sum->lack++;
+    if (!find_figures(m, pod, &f)) /* a pod that its agent does not know uses nothing yet */
+        sum->unknown = sum->unknown || !agents_know(m->options.agents, pod->node->name);
+    else if (v->metric == SUM_USED_CARDS && !f.use->time_known)
+        sum->unknown = true;
     else
         add(sum,
             v->metric == SUM_USED_CARDS ? (double) f.use->taken / 1000
@@ -160,13 +161,14 @@ static void add_pod(struct values *v, const struct state_pod *pod, struct sum *s
             f.when);
 }
 
-/* Where there are pods and no figure of any, there is no sum. */
+/* An HPA would scale down by a sum that lacks some pods; without one it leaves the replicas as they
+ * are. */
 static void list_sum(struct values *v, struct json_writer *w) {
     struct sum sum = {.when = (int64_t) time(NULL)};
     for (const struct state_pod *pod = v->api->options.state->pods; pod; pod = pod->hh.next)
         if (is_selected(&v->request, pod))
             add_pod(v, pod, &sum);
-    if (sum.n > 0 || sum.lack == 0)
+    if (!sum.unknown)
         metrics_list_sum(w, &v->request, sum.when, (uint64_t) (sum.milli + 0.5));
 }
 
@@ -231,7 +233,9 @@ static void on_access(enum access_verdict verdict, void *userdata) {
                       "ClusterRoles");
         break;
     case ACCESS_NO_USER:
-        refuse_values(v, 401, "the request names no user");
+        refuse_values(v, 401,
+                      "the request names no user, or has more groups and extra "
+                      "fields than are read");
         break;
     case ACCESS_UNKNOWN:
         refuse_values(v, 503, "the API server does not say whether the user may read this metric");
@@ -240,6 +244,19 @@ static void on_access(enum access_verdict verdict, void *userdata) {
 }
 
 /* ---- requests ---- */
+
+/* So that one user's questions, which wait for agents, leave room for others and for discovery. */
+static bool has_room(const struct metrics_api *m, const struct http_exchange *exchange) {
+    const char *user = http_header(exchange, USER);
+    const struct values *v;
+    unsigned all = 0, of_user = 0;
+    DL_FOREACH(m->pending, v) {
+        const char *name = http_header(v->exchange, USER);
+        all++;
+        of_user += user && name && strcmp(user, name) == 0;
+    }
+    return all < METRICS_VALUES_MAX && of_user < METRICS_VALUES_OF_USER;
+}
 
 static void on_discovery(struct http_exchange *exchange, enum metrics_group api) {
     struct buf out = BUF_INIT(ANSWER_MAX);
@@ -290,6 +307,8 @@ static void on_request(struct http_exchange *exchange, void *userdata) {
                "metric.selector out");
     } else if (!m->options.ready(m->options.userdata)) {
         refuse(exchange, 503, "still reading the state of the cluster");
+    } else if (!has_room(m, exchange)) {
+        refuse(exchange, 429, "too many requests of this user, or of all, wait for an answer");
     } else {
         start_values(m, exchange, &request, metrics_find(request.api, request.metric));
         return;

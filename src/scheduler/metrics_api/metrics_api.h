@@ -14,6 +14,10 @@
 #include "scheduler/state/state.h"
 #include "wire/http.h"
 
+/* Requests for values under way, of all users and of one. */
+#define METRICS_VALUES_MAX 64
+#define METRICS_VALUES_OF_USER 16
+
 struct metrics_api;
 
 struct metrics_api_options {
