@@ -128,7 +128,7 @@ def start_agent(node, path, descriptors=None, env=None, **more):
     (path / "token").write_text("t")
     options = {"node-name": "n", "state-dir": path / "state", "cdi-dir": path / "cdi", "kubelet-dir": path / "kubelet",
                "sim-dir": node.dir, "listen": "off", "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
-               "token-file": path / "token", **more}
+               "token-file": path / "token", "usage-auth": "none", **more}
     log = path / "log"
     with log.open("w") as stderr:
         agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())], stderr=stderr,

@@ -28,7 +28,7 @@ class Agent:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
         self.process = start_agent(self.node, self.path, listen=self.address, env=self.env,
-                                   **{"usage-auth": "none", **self.options})
+                                   **self.options)
 
     def kill(self):
         self.process.kill()
