@@ -133,16 +133,6 @@ static uint32_t index_of(const struct recommend *r, const struct row *row) {
     return i;
 }
 
-struct seen *recommend_find(const struct recommend *r, const char *uid, const char *container,
-                            const char *uuid) {
-    char key[512];
-    struct seen *found = NULL;
-
-    (void) snprintf(key, sizeof(key), "%s/%s/%s", uid, container, uuid);
-    HASH_FIND(hh, r->by_card, key, strlen(key), found);
-    return found;
-}
-
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
