@@ -112,6 +112,20 @@ def test_what_counts_of_the_limit(cluster):
     assert by_owner(ask(cluster))["Deployment/web"]["seen"]["memory"] == 6 * GiB
 
 
+def test_without_a_peak(cluster):
+    """Memory was seen as long as the history is, however old the container is; compute is not concerned."""
+    for card in 0, 1:
+        share = cluster.answers[PAGE + "usage"]["gpus"][card]["holders"][0]
+        share["memoryUsed"] = share.pop("memoryPeak") // 2
+    web = by_owner(ask(cluster))["Deployment/web"]
+    assert web["seconds"] == 3600 and web["note"] == "no peak of memory is known of 2 of 2 shares"
+    for one in cluster.answers[PAGE + "history?skip=0"]["containers"]:
+        one["memoryUsed"][:240] = [None] * 240
+    web = by_owner(ask(cluster))["Deployment/web"]
+    assert web["ask"] == {"core": 20, "memory": None} and web["seconds"] == 1200
+    assert web["note"] == "memory was seen for 20 min only; no peak of memory is known of 2 of 2 shares"
+
+
 def test_too_short_a_time(cluster):
     for one in cluster.answers["get pods -A -o json"]["items"]:
         one["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] = at(1800)

@@ -47,12 +47,19 @@ static void put_note(struct buf *out, const struct row *row) {
                           : "no figures: its agent does not answer, or it has not started");
         return;
     }
-    if (!recommend_knows_memory(row, &arg)) {
+    bool knows_memory = recommend_knows_memory(row, &arg);
+    if (!knows_memory && row->peakless == 0) {
         buf_printf(out, "too short a time: %s", age_text((time_t) row->seconds, age));
         return;
     }
+    if (!knows_memory)
+        buf_printf(out, "memory was seen for %s only", age_text((time_t) row->seconds, age));
     if (!recommend_knows_core(row, &arg) && row->figures.asks_core > 0)
-        buf_printf(out, "compute was seen for %s only", age_text((time_t) row->core_seconds, age));
+        buf_printf(out, "%scompute was seen for %s only", out->len ? "; " : "",
+                   age_text((time_t) row->core_seconds, age));
+    if (row->peakless > 0)
+        buf_printf(out, "%sno peak of memory is known of %" PRIu32 " of %" PRIu32 " shares",
+                   out->len ? "; " : "", row->peakless, row->cards);
     if (is_throttled(row) && row->figures.asks_core > 0)
         buf_printf(out, "%sthrottled %" PRIu64 " %% of the time: ask more compute",
                    out->len ? "; " : "", (uint64_t) (row->figures.throttled * PERCENT));

@@ -20,7 +20,7 @@ struct seen {
     uint32_t row;          /* of its owner and container */
     uint64_t core, memory; /* what it asks of the card; percent, bytes */
     uint64_t device_core;  /* percent of a card that the device has */
-    bool has_figures;
+    bool has_figures, has_peak;
     /* By Prometheus. */
     double booked, overhead, driver;
 };
@@ -32,6 +32,8 @@ struct row {
     char namespace[KUBE_LABEL_MAX], owner[OWNER_SIZE], container[KUBE_LABEL_MAX];
     uint32_t pods, cards;  /* that have it, and cards of these together */
     uint32_t silent;       /* of these cards those of which nothing is known */
+    uint32_t peakless;     /* of these cards those of which no peak is known */
+    uint64_t runs;         /* seconds since the start, of the container that runs longest */
     uint64_t seconds;      /* for which memory was seen, of the container that was seen longest */
     uint64_t core_seconds; /* the same of compute */
     struct advice_figures figures; /* asks: the most of any pod */

@@ -175,13 +175,17 @@ static bool is_chosen(const struct recommend_options *o, const struct holder *h)
 /* ---- what agents say ---- */
 
 /* Of memory there is the most since the container was started, and what it has now. What the driver
- * took in addition counts of the limit as well. */
-static void take_usage(struct row *row, struct json use, uint64_t seconds) {
+ * took in addition counts of the limit as well. Without the most (of a library before 0.2.0, or of
+ * a damaged ledger) memory was seen only as long as the history is. */
+static void take_usage(struct row *row, struct seen *seen, struct json use, uint64_t runs) {
     uint64_t booked = 0, peak = 0, overhead = 0, driver = 0, charged = 0, refused = 0;
 
-    if (!json_u64(json_get(use, "memoryUsed"), &booked))
+    seen->has_figures = json_u64(json_get(use, "memoryUsed"), &booked);
+    row->silent += !seen->has_figures;
+    if (!seen->has_figures)
         return;
-    (void) json_u64(json_get(use, "memoryPeak"), &peak);
+    seen->has_peak = json_u64(json_get(use, "memoryPeak"), &peak);
+    row->peakless += !seen->has_peak;
     (void) json_u64(json_get(use, "memoryOverhead"), &overhead);
     (void) json_u64(json_get(use, "memoryDriver"), &driver);
     (void) json_u64(json_get(use, "memoryCharged"), &charged);
@@ -190,17 +194,23 @@ static void take_usage(struct row *row, struct json use, uint64_t seconds) {
     struct advice_figures *f = &row->figures;
     f->memory = f->memory == ADVICE_UNKNOWN ? most : larger(f->memory, most);
     f->refused |= refused > 0;
-    row->seconds = larger(row->seconds, seconds);
+    row->runs = larger(row->runs, runs);
+    if (seen->has_peak)
+        row->seconds = larger(row->seconds, runs);
 }
 
-static void take_memory(struct row *row, struct json list) {
+/* Returns how many steps are known. */
+static uint64_t take_memory(struct row *row, struct json list) {
     struct json_iter it = json_iter(list);
     struct json one;
-    uint64_t bytes;
+    uint64_t bytes, known = 0;
 
     while (json_next(&it, NULL, &one))
-        if (row->figures.memory != ADVICE_UNKNOWN && json_u64(one, &bytes))
+        if (row->figures.memory != ADVICE_UNKNOWN && json_u64(one, &bytes)) {
             row->figures.memory = larger(row->figures.memory, bytes);
+            known++;
+        }
+    return known;
 }
 
 /* The step that took the most, in percent of a card. Returns how many are known. */
@@ -244,8 +254,10 @@ static void take_history(void *arg, struct json record, uint64_t step_ms) {
     if (!seen)
         return;
     struct row *row = r->rows[seen->row];
-    take_memory(row, json_get(record, "memoryUsed"));
-    uint64_t steps = take_time(row, json_get(record, "gpuTimeMs"), step_ms, seen->device_core);
+    uint64_t steps = take_memory(row, json_get(record, "memoryUsed"));
+    if (!seen->has_peak)
+        row->seconds = larger(row->seconds, steps * step_ms / 1000);
+    steps = take_time(row, json_get(record, "gpuTimeMs"), step_ms, seen->device_core);
     take_waits(row, json_get(record, "throttledMs"), step_ms);
     row->core_seconds = larger(row->core_seconds, steps * step_ms / 1000);
 }
@@ -267,9 +279,7 @@ static int read_cards(const struct recommend_options *o, const struct cards *car
             if (o->prometheus)
                 continue;
             struct seen *seen = &r->seen[r->nseen - 1];
-            seen->has_figures = json_valid(json_get(own, "memoryUsed"));
-            r->rows[seen->row]->silent += !seen->has_figures;
-            take_usage(r->rows[seen->row], own, runs_for(pod, holder->container));
+            take_usage(r->rows[seen->row], seen, own, runs_for(pod, holder->container));
         }
     }
     return 0;
@@ -280,10 +290,14 @@ bool recommend_knows_memory(const struct row *row, const struct recommend_option
 }
 
 bool recommend_knows_core(const struct row *row, const struct recommend_options *options) {
-    uint32_t enough = options->for_seconds < HISTORY_S ? options->for_seconds : HISTORY_S;
+    uint32_t enough = options->for_seconds;
 
-    return row->figures.core >= 0 && row->core_seconds >= enough &&
-           row->seconds >= options->for_seconds;
+    if (!options->prometheus) { /* agents keep less: the container's age is the rest */
+        enough = enough < HISTORY_S ? enough : HISTORY_S;
+        if (row->runs < options->for_seconds)
+            return false;
+    }
+    return row->figures.core >= 0 && row->core_seconds >= enough;
 }
 
 static void advise(struct recommend *r, const struct recommend_options *o) {
