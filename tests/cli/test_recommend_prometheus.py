@@ -24,12 +24,14 @@ WHERE = "mon/prometheus-operated:9090"
 
 
 def series(began, now):
-    """Every minute: u1 takes 30 % of a card for ten minutes, is throttled a fifth of the time and had 9 GiB at its most; u2 idles."""
+    """Every minute: u1 takes 30 % of a card for ten minutes, is throttled a fifth of the time and had 9 GiB at its most; u2 idles.
+    After two hours the agent was replaced: series of another target go on."""
     figures = {}
 
     def put(name, uid, card, at, value):
-        labels = f'container="main",pod_uid="{uid}",uuid="{uuid("b", card)}"'
-        figures.setdefault(name, []).append((uid, f"{name}{{{labels}}} {value} {at}"))
+        target = "agent-1" if at < began + 7200 else "agent-2"
+        labels = f'container="main",instance="{target}",pod_uid="{uid}",uuid="{uuid("b", card)}"'
+        figures.setdefault(name, []).append((uid + target, f"{name}{{{labels}}} {value} {at}"))
     taken = 0
     for at in range(began, now, 60):
         busy = began + 3600 <= at < began + 4200
@@ -110,18 +112,21 @@ def path(query):
     return f"get --raw /api/v1/namespaces/mon/services/prometheus-operated:9090/proxy/api/v1/query?query={urllib.parse.quote(query, safe='-_.~')}"
 
 
-QUERIES = ["max_over_time(aliquot_container_memory_used_bytes[604800s])", "max_over_time(aliquot_container_memory_peak_bytes[604800s])",
-           "max_over_time(aliquot_container_memory_overhead_bytes[604800s])", "max_over_time(aliquot_container_memory_driver_bytes[604800s])",
-           "max_over_time(rate(aliquot_container_gpu_seconds_total[5m])[604800s:5m])",
-           "avg_over_time(clamp_max(rate(aliquot_container_throttled_seconds_total[5m]), 1)[604800s:5m])",
-           "increase(aliquot_container_memory_refused_total[604800s])", "count_over_time(aliquot_container_memory_used_bytes[604800s:5m])",
-           "count_over_time(rate(aliquot_container_gpu_seconds_total[5m])[604800s:5m])"]
+BY = "max by (pod_uid, container, uuid, exported_pod_uid, exported_container, exported_uuid) "
+QUERIES = [f"{BY}(max_over_time(aliquot_container_memory_used_bytes[604800s]))", f"{BY}(max_over_time(aliquot_container_memory_peak_bytes[604800s]))",
+           f"{BY}(max_over_time(aliquot_container_memory_overhead_bytes[604800s]))",
+           f"{BY}(max_over_time(aliquot_container_memory_driver_bytes[604800s]))",
+           f"max_over_time({BY}(rate(aliquot_container_gpu_seconds_total[5m]))[604800s:5m])",
+           f"avg_over_time({BY}(clamp_max(rate(aliquot_container_throttled_seconds_total[5m]), 1))[604800s:5m])",
+           f"{BY}(increase(aliquot_container_memory_refused_total[604800s]))",
+           f"count_over_time({BY}(aliquot_container_memory_used_bytes)[604800s:5m])",
+           f"count_over_time({BY}(rate(aliquot_container_gpu_seconds_total[5m]))[604800s:5m])"]
 
 
-def through_the_api_server(cluster, values, labels=("pod_uid", "container", "uuid")):     # noqa: F811
+def through_the_api_server(cluster, values, labels=("pod_uid", "container", "uuid"), words=()):     # noqa: F811
     metric = dict(zip(labels, ("u2", "main", uuid("b", 1))))
     cluster.answers.update({path(query): answer((metric, str(value))) for query, value in zip(QUERIES, values)})
-    return cluster.run("recommend", "--prometheus", WHERE, "-o", "json")
+    return cluster.run("recommend", "--prometheus", WHERE, *words, "-o", "json")
 
 
 @pytest.mark.parametrize("prefix", ["", "exported_"])
@@ -133,6 +138,14 @@ def test_through_the_api_server(cluster, prefix):     # noqa: F811
     assert web["seen"] == {"core": 12, "memory": 4 * GiB} and web["ask"] == {"core": 20, "memory": 5 * GiB}
     assert (web["seconds"], web["computeSeconds"], web["memoryRefused"], web["throttledPercent"]) == (599700, 599400, True, None)
     assert web["sharesWithoutFigures"] == 1 and not any("agent" in line for line in cluster.asked())
+
+
+def test_a_long_time(cluster):     # noqa: F811
+    """A Prometheus has more than the hour of the agents: compute is to be seen as long as memory."""
+    for hours, core in (23, None), (25, 20):
+        done = through_the_api_server(cluster, [GiB, 3 * GiB, GiB, 0, 0.12, 0, 0, 2000, hours * 12 + 1], words=("--for", "1d"))
+        web = by_owner(json.loads(done.stdout))["Deployment/web"]
+        assert web["ask"] == {"core": core, "memory": 5 * GiB} and ("compute was seen for 23 h" in web["note"]) == (core is None)
 
 
 @pytest.mark.parametrize("said, text", [

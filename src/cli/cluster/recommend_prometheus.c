@@ -10,7 +10,7 @@
 #include "cli/cluster/recommend.h"
 
 #define STEP_S 300 /* of subqueries, and of rates */
-#define QUERY_MAX 256
+#define QUERY_MAX 384
 
 struct asking {
     struct recommend *recommend;
@@ -81,21 +81,29 @@ static void take_core_points(struct row *row, struct seen *seen, double value) {
     row->core_seconds = seconds > row->core_seconds ? seconds : row->core_seconds;
 }
 
+/* An agent that is replaced gives a share another series, with the labels of the other target (its
+ * pod, its address): all series of a share are one. */
+#define OF_SHARE                                                                                   \
+    "max by (pod_uid, container, uuid, exported_pod_uid, exported_container, exported_uuid) "
+
 /* %u: the seconds of the range. */
 static const struct question {
     const char *query;
     void (*take)(struct row *row, struct seen *seen, double value);
 } questions[] = {
-    {"max_over_time(aliquot_container_memory_used_bytes[%us])", take_booked},
-    {"max_over_time(aliquot_container_memory_peak_bytes[%us])", take_booked},
-    {"max_over_time(aliquot_container_memory_overhead_bytes[%us])", take_overhead},
-    {"max_over_time(aliquot_container_memory_driver_bytes[%us])", take_driver},
-    {"max_over_time(rate(aliquot_container_gpu_seconds_total[5m])[%us:5m])", take_core},
-    {"avg_over_time(clamp_max(rate(aliquot_container_throttled_seconds_total[5m]), 1)[%us:5m])",
+    {OF_SHARE "(max_over_time(aliquot_container_memory_used_bytes[%us]))", take_booked},
+    {OF_SHARE "(max_over_time(aliquot_container_memory_peak_bytes[%us]))", take_booked},
+    {OF_SHARE "(max_over_time(aliquot_container_memory_overhead_bytes[%us]))", take_overhead},
+    {OF_SHARE "(max_over_time(aliquot_container_memory_driver_bytes[%us]))", take_driver},
+    {"max_over_time(" OF_SHARE "(rate(aliquot_container_gpu_seconds_total[5m]))[%us:5m])",
+     take_core},
+    {"avg_over_time(" OF_SHARE
+     "(clamp_max(rate(aliquot_container_throttled_seconds_total[5m]), 1))[%us:5m])",
      take_throttled},
-    {"increase(aliquot_container_memory_refused_total[%us])", take_refused},
-    {"count_over_time(aliquot_container_memory_used_bytes[%us:5m])", take_points},
-    {"count_over_time(rate(aliquot_container_gpu_seconds_total[5m])[%us:5m])", take_core_points},
+    {OF_SHARE "(increase(aliquot_container_memory_refused_total[%us]))", take_refused},
+    {"count_over_time(" OF_SHARE "(aliquot_container_memory_used_bytes)[%us:5m])", take_points},
+    {"count_over_time(" OF_SHARE "(rate(aliquot_container_gpu_seconds_total[5m]))[%us:5m])",
+     take_core_points},
 };
 
 int recommend_ask_prometheus(struct recommend *r, const struct recommend_options *o,
