@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/step.h"
 
-#include <stdbool.h>
+#include <errno.h>
 
 #include "base/clock.h"
 
@@ -10,7 +10,7 @@ static _Thread_local struct {
     void (*urgent)(void *userdata);
     void *userdata;
     uint64_t every_ns, last_ns;
-    bool running;
+    unsigned held; /* also while `urgent` runs */
 } steps;
 
 void step_set_urgent(void (*urgent)(void *userdata), void *userdata, uint64_t every_ns) {
@@ -20,12 +20,22 @@ void step_set_urgent(void (*urgent)(void *userdata), void *userdata, uint64_t ev
     steps.last_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
+void step_hold(void) {
+    steps.held++;
+}
+
+void step_release(void) {
+    steps.held--;
+}
+
 void step_end(void) {
-    if (!steps.urgent || steps.running ||
+    if (!steps.urgent || steps.held > 0 ||
         clock_ns(CLOCK_MONOTONIC) - steps.last_ns < steps.every_ns)
         return;
-    steps.running = true;
+    int saved = errno;
+    step_hold();
     steps.urgent(steps.userdata);
-    steps.running = false;
+    step_release();
     steps.last_ns = clock_ns(CLOCK_MONOTONIC);
+    errno = saved;
 }

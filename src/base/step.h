@@ -12,5 +12,10 @@
 void step_set_urgent(void (*urgent)(void *userdata), void *userdata, uint64_t every_ns);
 
 /* The end of a step. To be called where the caller's state is whole, as often as is easy: it only
- * reads the clock when nothing is due. */
+ * reads the clock when nothing is due. Keeps errno. */
 void step_end(void);
+
+/* From step_hold() to step_release() of this thread ends of steps do nothing: what `urgent` reads
+ * is not whole. They nest. */
+void step_hold(void);
+void step_release(void);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 /* cmocka needs the four above first */
 #include <cmocka.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -257,6 +258,7 @@ static void on_urgent(void *userdata) {
     unsigned *count = userdata;
     ++*count;
     step_end(); /* of its own steps: nothing */
+    errno = EPIPE;
 }
 
 static void test_steps(void **state) {
@@ -264,7 +266,16 @@ static void test_steps(void **state) {
     unsigned count = 0;
     step_end(); /* nothing is urgent */
     step_set_urgent(on_urgent, &count, 0);
+    errno = EAGAIN;
     step_end();
+    assert_int_equal(errno, EAGAIN);
+    step_hold();
+    step_hold();
+    step_end();
+    step_release();
+    step_end();
+    assert_int_equal(count, 1);
+    step_release();
     step_end();
     assert_int_equal(count, 2);
     step_set_urgent(on_urgent, &count, UINT64_C(3600) * 1000000000);

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/step.h"
 #include "gpu/nvml/monitor.h"
 
 static const char *no_library(void *userdata) {
@@ -19,12 +20,24 @@ static const char *no_library(void *userdata) {
     return NULL;
 }
 
+static bool judging; /* some devices are not judged yet */
+
 static void on_update(void *userdata) {
     (void) userdata;
+    judging = false;
+    step_end();
+}
+
+/* kubelet's calls, which devices that are not judged must not be read by. */
+static void on_urgent(void *userdata) {
+    (void) userdata;
+    assert_false(judging);
 }
 
 static void judge(struct gpu_device *d, void *userdata) {
     (void) userdata;
+    judging = true;
+    step_end();
     d->service = GPU_SERVES;
 }
 
@@ -57,6 +70,7 @@ static void all_cards_are_released(void **state) {
     uv_loop_t loop;
 
     (void) state;
+    step_set_urgent(on_urgent, NULL, 0);
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(gpu_monitor_start(&loop, &options, &saved, &m, NULL), 0);
     assert_int_equal(gpu_monitor_release(m, "GPU-0"), 0);
@@ -70,6 +84,7 @@ static void all_cards_are_released(void **state) {
     gpu_monitor_close(m, NULL, NULL);
     (void) uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);
+    step_set_urgent(NULL, NULL, 0);
 }
 
 int main(void) {

@@ -261,6 +261,8 @@ static void check_plugins(struct kubelet *k) {
     bool there = ensure_watch(k);
 
     k->socket = there ? socket_identity(k) : 0;
+    for (size_t i = 0; i < k->nplugins; i++)
+        plugin_note_stream(k->plugins[i]);
     for (size_t i = 0; i < k->nplugins && there; i++) {
         unsigned wait = plugin_check(k->plugins[i], k->socket);
 

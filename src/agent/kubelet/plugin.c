@@ -33,7 +33,7 @@ struct plugin {
     uint32_t incarnation;
     bool closing_old; /* the former server still holds a live stream: wait for its end */
     bool stream_was_lost;
-    bool stream_ended;        /* the last one, which plugin_check() has not seen yet */
+    bool stream_ended;        /* the last one, which plugin_note_stream() has not seen yet */
     uint64_t kubelet;         /* as last seen by plugin_check */
     uint64_t registered_at;   /* loop time */
     uint64_t registered_with; /* the kubelet with which it is registered; 0: none */
@@ -312,6 +312,12 @@ static const char *server_fault(const struct plugin *p) {
     return NULL;
 }
 
+void plugin_note_stream(struct plugin *p) {
+    if (p->stream_ended && p->nstreams == 0)
+        set_registered(p, false, "kubelet ended its stream");
+    p->stream_ended = false;
+}
+
 unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
     const char *fault = p->server ? server_fault(p) : NULL;
 
@@ -321,9 +327,6 @@ unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
         p->retry_at = 0;
         p->retry_ms = RETRY_MIN_MS;
     }
-    if (p->stream_ended && p->nstreams == 0)
-        set_registered(p, false, "kubelet ended its stream");
-    p->stream_ended = false;
     if (fault)
         stop_server(p, fault);
     if (p->stats.ids == 0 || p->closed)

@@ -51,6 +51,10 @@ void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *use
  * same list sends it. */
 int plugin_set_list(struct plugin *p, uint32_t count, const struct buf *list);
 
+/* Takes notice of the end of kubelet's stream, which may have come between the steps of other work.
+ * Call it on every event, also when kubelet's directory is not there. */
+void plugin_note_stream(struct plugin *p);
+
 /* Compares server, stream and registration with what they should be, and repairs one: starts the
  * server, starts it again under a new name when its socket or kubelet's stream is lost, or
  * registers. `kubelet` identifies kubelet's socket (0: not there). Call it on every event and once

@@ -73,10 +73,11 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
     (void) events;
     /* Not until nothing comes any more: a child gone mad would hold up the loop. */
     for (int i = 0; i < TURN_MAX && !c->killed; i++) {
-        ssize_t n = recv(c->fd, c->message, protocol->message_max, MSG_DONTWAIT | MSG_TRUNC);
+        ssize_t n;
         int type;
 
         step_end();
+        n = recv(c->fd, c->message, protocol->message_max, MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         type = n <= 0                               ? -EPIPE

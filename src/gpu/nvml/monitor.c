@@ -26,12 +26,12 @@ static bool start_main(struct gpu_monitor *m);
 static void on_start_due(uv_timer_t *timer);
 
 void gpu_monitor_changed(struct gpu_monitor *m) {
+    step_hold(); /* devices that are not judged yet look as if they serve */
     for (uint32_t i = 0; i < m->now.ndevices; i++)
         m->now.devices[i].released = is_released(m, gpu_card_index(&m->now, &m->now.devices[i]));
-    for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++) {
-        step_end();
+    for (uint32_t i = 0; i < m->now.ndevices && m->options.judge; i++)
         m->options.judge(&m->now.devices[i], m->options.userdata);
-    }
+    step_release();
     m->options.on_update(m->options.userdata);
 }
 
