@@ -32,11 +32,11 @@ static void put_source(const struct provisioner *p, struct json_writer *w,
 
 static const char *const names[] = {"elasticgpu.io/mig", NULL};
 
-const struct provisioner provisioner_mig = {names,
-                                            false,
-                                            admit,
-                                            put_source,
-                                            "mig",
-                                            "the class gives MIG instances: request one, such as "
-                                            "nvidia.com/mig-1g.10gb: 1, or name a class "
-                                            "with the provisioner elasticgpu.io/qgpu"};
+const struct provisioner provisioner_mig = {
+    .names = names,
+    .admit = admit,
+    .put_source = put_source,
+    .source = "mig",
+    .refusal = "the class gives MIG instances: request one, such as nvidia.com/mig-1g.10gb: "
+               "1, or name a class with the provisioner elasticgpu.io/qgpu",
+};

@@ -9,10 +9,11 @@
 static const char *const names[] = {"elasticgpu.io/mps", NULL};
 
 const struct provisioner provisioner_mps = {
-    names,
-    true,
-    provisioner_admit_share,
-    provisioner_put_card,
-    "gpuShare",
-    "the class gives a share of one card under MPS: request less than 100 gpu-core, "
-    "or name a class with the provisioner elasticgpu.io/physical-gpu"};
+    .names = names,
+    .under_mps = true,
+    .admit = provisioner_admit_share,
+    .put_source = provisioner_put_card,
+    .source = "gpuShare",
+    .refusal = "the class gives a share of one card under MPS: request less than 100 "
+               "gpu-core, or name a class with the provisioner elasticgpu.io/physical-gpu",
+};

@@ -10,10 +10,10 @@ static const char *const names[] = {"elasticgpu.io/qgpu", "elasticgpu.io/vcuda",
                                     NULL};
 
 const struct provisioner provisioner_share = {
-    names,
-    false,
-    provisioner_admit_share,
-    provisioner_put_card,
-    "qGPU",
-    "the class gives a share of one card: ask for less than 100 gpu-core, or name a "
-    "class with the provisioner elasticgpu.io/physical-gpu"};
+    .names = names,
+    .admit = provisioner_admit_share,
+    .put_source = provisioner_put_card,
+    .source = "qGPU",
+    .refusal = "the class gives a share of one card: ask for less than 100 gpu-core, or name"
+               " a class with the provisioner elasticgpu.io/physical-gpu",
+};

@@ -27,10 +27,10 @@ static const char *const names[] = {"elasticgpu.io/physical-gpu", "elasticgpu.io
                                     "nvidia.com/gpu", NULL};
 
 const struct provisioner provisioner_whole = {
-    names,
-    false,
-    admit,
-    put_source,
-    "physicalGPU",
-    "the class gives whole cards: ask for gpu-core in multiples of 100, or name a class with the "
-    "provisioner elasticgpu.io/qgpu"};
+    .names = names,
+    .admit = admit,
+    .put_source = put_source,
+    .source = "physicalGPU",
+    .refusal = "the class gives whole cards: ask for gpu-core in multiples of 100, or name a"
+               " class with the provisioner elasticgpu.io/qgpu",
+};
