@@ -278,16 +278,17 @@ def test_a_list_that_goes_on_strangely(web):
     assert "c/b/0" in found and "is not known" in found["state"]["trouble"][0]["text"]
 
 
-def test_two_agents_of_a_node(web):
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_agents_of_a_node(web, first):
     """The one that answers counts, whichever comes first."""
     furnish(web)
     gone = agent("b")
     gone["metadata"]["name"] = "agent-gone"
-    web.answers[AGENTS]["items"] = [agent("b"), gone]
+    web.answers[AGENTS]["items"] = [agent("b"), gone] if first == 0 else [gone, agent("b")]
     web.say()
     web.start()
     found = lines_until(web, lambda found: True)
-    assert found["u/b"]["answers"] and len(found["u/b"]["cards"]) == 2
+    assert found["u/b"]["answers"] and len(found["u/b"]["cards"]) == 2 and found["state"]["silent"] == 0
 
 
 def test_history(web):

@@ -204,6 +204,24 @@ def test_how_it_was(page, web):
     assert shown.run("document.querySelector('.chart .mark').getAttribute('x1')") == "0"
 
 
+def test_addresses_that_are_no_escaped_text(page, web):
+    shown = Shown(page, web, "#/node/%")
+    shown.until("There is no node %")
+    shown.go("#/pod/%E4%BD/%zz")
+    shown.until("%E4%BD/%zz")
+
+
+def test_each_share_of_a_pod_has_its_history(page, own):
+    """Also where the agent tells none: a line for each."""
+    own.answers[GPUS] = {"items": [gpu("b", i, (50, "60Gi"), [("u9", "team", "two", 50, "20Gi")]) for i in range(2)]}
+    own.answers[PROXY.format("agent-b") + "history?namespace=team&pod=two"] = {"node": "b", "stepMs": 10000, "containers": []}
+    own.say()
+    own.start()
+    shown = Shown(page, own, "#/pod/team/two")
+    shown.until("Last hour")
+    until("a line for each share", lambda: len(shown.texts(".hour p.none")) == 2 and "Asking" not in shown.text(".hour"))
+
+
 def test_refusals(page, own):
     own.answers[GPUS] = "error: gpus.elasticgpu.io is forbidden"
     own.say()

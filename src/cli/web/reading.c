@@ -67,7 +67,9 @@ struct part_state {
     struct line line;
     char node[API_NAME_MAX + 1]; /* of the line that is being written; "": none is */
     unsigned run;
-    size_t silent;
+    char (*mute)[API_NAME_MAX + 1]; /* nodes of agents that do not answer */
+    size_t nmute;
+    size_t silent; /* nodes of which no agent answers */
 };
 
 /* ---- cards ---- */
@@ -202,34 +204,69 @@ static void put_card_use(struct json_writer *w, struct json card, bool has_all) 
     json_object_end(w);
 }
 
+static void begin_use(struct part_state *s, const char *node, bool answers) {
+    line_begin(&s->line, "u/%s", node);
+    json_put_string(&s->line.w, "node", node);
+    json_put_bool(&s->line.w, "answers", answers);
+    json_array_begin(&s->line.w, "cards");
+}
+
+static void end_use(struct part_state *s) {
+    json_array_end(&s->line.w);
+    line_end(&s->line, s->reading);
+}
+
+/* Without memory its use is not known. */
+static void keep_mute(struct part_state *s, const char *node) {
+    char(*more)[API_NAME_MAX + 1] = reallocarray(s->mute, s->nmute + 1, sizeof(*s->mute));
+
+    if (!more)
+        return;
+    s->mute = more;
+    (void) snprintf(s->mute[s->nmute++], sizeof(*s->mute), "%s", node);
+}
+
+/* While an agent is replaced, a node can have two: the one that answers counts. */
+static void put_mute(struct part_state *s) {
+    char key[KEY_MAX];
+
+    for (size_t i = 0; i < s->nmute; i++) {
+        (void) snprintf(key, sizeof(key), "u/%s", s->mute[i]);
+        if (journal_is_put(s->reading->journal, key))
+            continue;
+        begin_use(s, s->mute[i], false);
+        end_use(s);
+        s->silent++;
+    }
+}
+
 static int take_agent(const struct agent *agent, void *userdata) {
     struct part_state *s = userdata;
     struct json_iter it = json_iter(json_get(agent->usage, "gpus"));
     struct json gpu, instance;
-    char key[KEY_MAX];
 
-    /* While an agent is replaced, a node can have two: the one that answers counts. */
-    (void) snprintf(key, sizeof(key), "u/%s", agent->node);
-    if (!agent->parser && journal_is_put(s->reading->journal, key))
-        return 0;
-    s->silent += !agent->parser;
-    line_begin(&s->line, "%s", key);
-    json_put_string(&s->line.w, "node", agent->node);
-    json_put_bool(&s->line.w, "answers", agent->parser);
-    json_array_begin(&s->line.w, "cards");
-    while (agent->parser && json_next(&it, NULL, &gpu)) {
+    if (!agent->parser) {
+        keep_mute(s, agent->node);
+        return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
+    }
+    begin_use(s, agent->node, true);
+    while (json_next(&it, NULL, &gpu)) {
         struct json_iter parts = json_iter(json_get(gpu, "instances"));
         put_card_use(&s->line.w, gpu, !s->reading->namespace);
         while (json_next(&parts, NULL, &instance))
             put_card_use(&s->line.w, instance, !s->reading->namespace);
     }
-    json_array_end(&s->line.w);
-    line_end(&s->line, s->reading);
+    end_use(s);
     return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
 }
 
 static int read_use(struct part_state *s, struct err *err) {
-    return agents_each(s->reading->system, take_agent, s, err);
+    int r = agents_each(s->reading->system, take_agent, s, err);
+
+    if (r == 0)
+        put_mute(s);
+    free(s->mute);
+    return r;
 }
 
 /* ---- pods that wait ---- */
@@ -380,7 +417,7 @@ static bool read_part(const struct reading *reading, const struct part *part, si
     return reading->pause(reading->userdata) == 0;
 }
 
-void reading_run(const struct reading *reading) {
+bool reading_run(const struct reading *reading) {
     _cleanup_(line_done) struct line state = {0};
     size_t silent = 0;
 
@@ -390,11 +427,12 @@ void reading_run(const struct reading *reading) {
     json_array_begin(&state.w, "trouble");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (!read_part(reading, &parts[i], &silent, &state.w))
-            return;
+            return false;
     json_array_end(&state.w);
     json_put_u64(&state.w, "silent", silent);
     json_put_u64(&state.w, "time", clock_ms(CLOCK_REALTIME));
     line_end(&state, reading);
+    return true;
 }
 
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,

@@ -4,7 +4,7 @@
 /* One reading of a cluster into a journal, and questions beside it. What the user may not read is
  * named in the line "state", and the rest is there. Lines and their members: docs/web.md. */
 
-#include <stdint.h>
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -19,7 +19,8 @@ struct reading {
     void *userdata;
 };
 
-void reading_run(const struct reading *reading);
+/* False: `pause` has ended it. */
+bool reading_run(const struct reading *reading);
 
 /* Appends the page /history of the node's agent about the pod. -ENOENT: the node has no agent. */
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,

@@ -65,7 +65,8 @@ static int on_pause(void *userdata) {
     return r;
 }
 
-/* When the next one may begin, in milliseconds. */
+/* When the next one may begin, in milliseconds. One that was broken off, as no page was open, is
+ * made again at once when one is, and what it cost counts with the next. */
 static uint64_t read_once(struct worker *w) {
     struct reading reading = {.journal = w->journal,
                               .system = w->source.system,
@@ -74,8 +75,10 @@ static uint64_t read_once(struct worker *w) {
                               .userdata = w};
     uint64_t start = clock_ms(CLOCK_MONOTONIC), rest = w->source.rest_ms;
 
-    reading_run(&reading);
+    bool is_whole = reading_run(&reading);
     w->news(w->userdata);
+    if (!is_whole)
+        return 0;
     uint64_t end = clock_ms(CLOCK_MONOTONIC), took = end - start;
     uint64_t cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID), cycle = CPU_PART * (cpu - w->cpu);
     w->cpu = cpu;

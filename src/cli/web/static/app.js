@@ -12,7 +12,16 @@ const LINKS = [["", "cluster"], ["waiting", "waiting"], ["quotas", "quotas"], ["
 const PARTS = {cards: "partCards", use: "partUse", waiting: "partWaiting", quotas: "partQuotas", claims: "partClaims"};
 const LANGUAGE = "aliquot-language";
 
-const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+// An address that was typed can be no escaped text.
+function unescaped(text) {
+    try {
+        return decodeURIComponent(text);
+    } catch {
+        return text;
+    }
+}
+
+const route = () => location.hash.replace(/^#\/?/, "").split("/").map(unescaped);
 
 function drawView() {
     const [view, ...names] = route();

@@ -35,12 +35,15 @@ function axis(newest, stepMs) {
         el("span", {}, clock(newest - (6 - n) * STEPS / 6 * stepMs))));
 }
 
+// A pod can have several shares.
+const keyOf = ({card, holder}) => `${card.uuid}/${holder.uid}/${holder.c}`;
+
 function drawShare({card, holder}, record, stepMs, newest) {
     const name = `${holder.ns}/${holder.pod} (${holder.c})`;
     const taken = inPercent(record.gpuTimeMs, stepMs), entitled = inPercent(record.gpuEntitledMs, stepMs);
     const most = holder.mem || card.mem, throttled = at(record.throttledMs, step);
     const memory = at(record.memoryUsed, step), compute = at(taken, step), could = at(entitled, step);
-    return el("section", {class: "history", key: `${card.uuid}/${holder.uid}/${holder.c}`},
+    return el("section", {class: "history", key: keyOf({card, holder})},
               el("h3", {}, name),
               el("p", {}, t("memory"), " ", el("b", {}, memory === null ? t("notKnown") : bytes(memory)), " / ", bytes(most)),
               chart(t("memoryChart", name, bytes(most)), [{values: record.memoryUsed, kind: "line"}], most, step),
@@ -54,15 +57,15 @@ function drawShare({card, holder}, record, stepMs, newest) {
 
 function drawOne(share, changed) {
     const {answer, time} = pageOf(share.node, share.holder, changed);
-    const name = `${share.holder.ns}/${share.holder.pod}`;
+    const key = keyOf(share);
     if (!answer)
-        return el("p", {class: "none", key: name}, t("asking"));
+        return el("p", {class: "none", key}, t("asking"));
     if (answer.error)
-        return el("p", {class: "warn", key: name}, t("noHistory", answer.error));
+        return el("p", {class: "warn", key}, t("noHistory", answer.error));
     const record = answer.data.containers.find((c) =>
         c.podUID === share.holder.uid && c.container === share.holder.c && c.uuid === share.card.uuid);
     if (!record)
-        return el("p", {class: "none", key: name}, t("noHistory", t("agentHasNone")));
+        return el("p", {class: "none", key}, t("noHistory", t("agentHasNone")));
     return drawShare(share, record, answer.data.stepMs, time - record.agoMs);
 }
 
