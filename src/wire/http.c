@@ -516,10 +516,6 @@ struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange
     return exchange->server->server_cert && of ? of->tls_session : NULL;
 }
 
-const char *http_cookie(const struct http_exchange *exchange, const char *name) {
-    return MHD_lookup_connection_value(exchange->connection, MHD_COOKIE_KIND, name);
-}
-
 void http_set_header(struct http_exchange *exchange, const char *name, const char *value) {
     free(exchange->header_value);
     exchange->header = name;

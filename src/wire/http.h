@@ -90,8 +90,6 @@ void http_each_header(const struct http_exchange *exchange,
 /* The TLS session (a gnutls_session_t), whose peer is to be checked by the handler; NULL: plain
  * HTTP. */
 struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange);
-/* The value of a cookie; NULL: it is not there. */
-const char *http_cookie(const struct http_exchange *exchange, const char *name);
 /* The address of the client; one of IPv4 is in the last four bytes. */
 struct in6_addr http_client(const struct http_exchange *exchange);
 /* How much the client wants an answer of that media type ("text/plain"): see http_accept.h. */

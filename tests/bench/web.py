@@ -117,7 +117,7 @@ def renderer_memory(profile):
 def watch(web, ends, seen):
     """A viewer that reads all it is sent."""
     connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=600)
-    connection.request("GET", "/api/events", headers={"Cookie": web.cookie})
+    connection.request("GET", "/api/events", headers={"X-Aliquot-Token": web.token})
     answer = connection.getresponse()
     with contextlib.suppress(http.client.HTTPException, OSError):   # the command ends
         while not ends.is_set():

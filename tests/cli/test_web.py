@@ -39,16 +39,23 @@ def lines_until(web, done):
 
 # ---- who is answered ----
 
-PATHS = ["/", "/app.js", "/style.css", "/api/events", "/api/history?node=b&namespace=team&pod=train",
-         "/api/explain?namespace=team&pod=large", "/api/plan"]
+FILES = ["/", "/app.js", "/style.css"]
+FIGURES = ["/api/events", "/api/history?node=b&namespace=team&pod=train", "/api/explain?namespace=team&pod=large", "/api/plan"]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", FIGURES)
+@pytest.mark.parametrize("headers", [
+    {"X_Aliquot_Token": None}, {"X_Aliquot_Token": "A" * 43}, {"X_Aliquot_Token": ""}, {"X_Aliquot_Token": "{token}A"},
+    {"X_Aliquot_Token": None, "Cookie": "aliquot-token={token}"}], ids=str)
+def test_refused_without_the_token(started, path, headers):
+    headers = {name: value and value.format(token=started.token) for name, value in headers.items()}
+    answered, _, body = started.request(path, **headers)
+    assert answered == 401 and started.token.encode() not in body
+    assert started.request(f"{path}{'&' if '?' in path else '?'}token={started.token}", X_Aliquot_Token=None)[0] == 401
+
+
+@pytest.mark.parametrize("path", FILES + FIGURES)
 @pytest.mark.parametrize("status, headers", [
-    (401, {"Cookie": None}),
-    (401, {"Cookie": "aliquot-web-{port}=" + "A" * 43}),
-    (401, {"Cookie": "aliquot-web-{port}="}),
-    (401, {"Cookie": "aliquot-web-1={token}"}),
     (403, {"Host": "example.org:{port}"}),
     (403, {"Host": "127.0.0.1"}),
     (403, {"Host": "127.0.0.1:{port}.example.org"}),
@@ -57,7 +64,7 @@ PATHS = ["/", "/app.js", "/style.css", "/api/events", "/api/history?node=b&names
     (403, {"Origin": "https://127.0.0.1:{port}"}),
 ], ids=str)
 def test_refused(started, path, status, headers):
-    headers = {name: value and value.format(port=started.port, token=started.token) for name, value in headers.items()}
+    headers = {name: value.format(port=started.port) for name, value in headers.items()}
     answered, _, body = started.request(path, **headers)
     assert answered == status and started.token.encode() not in body
 
@@ -69,17 +76,19 @@ def started(aliquot, tmp_path_factory):
     made.stop()
 
 
-@pytest.mark.parametrize("path", PATHS[1:])
-def test_the_token_of_the_address_opens_the_page_only(started, path):
-    sign = "&" if "?" in path else "?"
-    assert started.request(f"{path}{sign}token={started.token}", Cookie=None)[0] == 401
+@pytest.mark.parametrize("path", FILES[1:] + FIGURES)
+def test_links_of_other_sites_lead_to_the_page_only(started, path):
     assert started.request(path, Sec_Fetch_Site="cross-site")[0] == 403
+    assert started.request("/", Sec_Fetch_Site="cross-site")[0] == 200
 
 
-def test_the_page_has_a_cookie_and_a_policy(started):
-    status, headers, body = started.request(f"/?token={started.token}", Cookie=None)
-    assert status == 200 and b"<main" in body
-    assert headers["Set-Cookie"] == f"{started.cookie}; Path=/; SameSite=Strict; HttpOnly"
+def test_the_page_has_a_policy_and_no_secret(started):
+    """Cookies go to all servers of 127.0.0.1, whatever their port: there is none."""
+    for path in FILES:
+        status, headers, body = started.request(f"{path}?token={started.token}", X_Aliquot_Token=None)
+        assert status == 200 and "Set-Cookie" not in headers and started.token.encode() not in body
+    body = started.request("/", X_Aliquot_Token=None)[2]
+    assert b"<main" in body
     for name in ("localhost", "127.0.0.1"):
         assert started.request("/", Host=f"{name}:{started.port}", Origin=f"http://{name}:{started.port}")[0] == 200
     for path in ("/", "/app.js", "/nothing"):
@@ -198,7 +207,7 @@ def test_a_slow_viewer_stops_nothing(web):
     slow = []
     for _ in range(31):
         slow.append(socket.create_connection(("127.0.0.1", web.port)))
-        slow[-1].sendall(f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1:{web.port}\r\nCookie: {web.cookie}\r\n\r\n".encode())
+        slow[-1].sendall(f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1:{web.port}\r\nX-Aliquot-Token: {web.token}\r\n\r\n".encode())
     until("they are all served", lambda: all(len(s.recv(16, socket.MSG_PEEK)) > 0 for s in slow))
     for i, line in enumerate(states(web.events())):
         web.answers[WAITING] = {"items": [pod(f"pod-{i}", core="30")]}

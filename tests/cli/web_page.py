@@ -80,7 +80,6 @@ class Web:
         assert self.address.startswith("http://127.0.0.1:"), self.process.communicate()
         self.port = urllib.parse.urlsplit(self.address).port
         self.token = urllib.parse.urlsplit(self.address).query.removeprefix("token=")
-        self.cookie = f"aliquot-web-{self.port}={self.token}"
         return self
 
     def stop(self):
@@ -92,9 +91,9 @@ class Web:
         return (self.where / "asked").read_text().splitlines()
 
     def request(self, path, method="GET", **headers):
-        """(status, headers, body); the cookie is sent unless another one is named."""
+        """(status, headers, body); the token is sent unless another one is named."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        headers = {name.replace("_", "-"): value for name, value in {"Cookie": self.cookie, **headers}.items() if value is not None}
+        headers = {name.replace("_", "-"): value for name, value in {"X_Aliquot_Token": self.token, **headers}.items() if value is not None}
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
@@ -102,7 +101,7 @@ class Web:
     def events(self):
         """Lines of the events, as documents."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        connection.request("GET", "/api/events", headers={"Cookie": self.cookie})
+        connection.request("GET", "/api/events", headers={"X-Aliquot-Token": self.token})
         answer = connection.getresponse()
         assert answer.status == 200
         try:

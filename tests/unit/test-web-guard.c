@@ -33,20 +33,19 @@ static void test_token(void **state) {
     assert_int_equal(strlen(guard.token), GUARD_TOKEN_LEN);
     assert_int_equal(guard_init(&other, 8080), 0);
     assert_string_not_equal(guard.token, other.token);
-    assert_string_equal(guard.cookie, "aliquot-web-8080");
     assert_int_equal(check((struct guard_request){.host = HOST}), 401);
-    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = guard.token}), 0);
-    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = other.token}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = guard.token}), 0);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = other.token}), 401);
     for (size_t i = 0; i < GUARD_TOKEN_LEN; i++) { /* each letter counts */
         memcpy(wrong, guard.token, sizeof(guard.token));
         wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
-        assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
+        assert_int_equal(check((struct guard_request){.host = HOST, .token = wrong}), 401);
     }
     (void) snprintf(wrong, sizeof(wrong), "%sA", guard.token);
-    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = wrong}), 401);
     wrong[GUARD_TOKEN_LEN - 1] = '\0';
-    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = wrong}), 401);
-    assert_int_equal(check((struct guard_request){.host = HOST, .cookie = ""}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = wrong}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = ""}), 401);
 }
 
 /* All bits of a token are random: no letter of many tokens is always the same. */
@@ -63,14 +62,14 @@ static void test_tokens_differ(void **state) {
         assert_int_not_equal(differ[i], 0);
 }
 
-/* A token in the URL opens the page, from which everything else is asked with the cookie. */
-static void test_url(void **state) {
+/* The page and its files hold no secret; everything else is asked with the token. */
+static void test_files(void **state) {
     (void) state;
-    assert_int_equal(check((struct guard_request){.host = HOST, .token = guard.token}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST}), 401);
+    assert_int_equal(check((struct guard_request){.host = HOST, .is_page = true}), 0);
+    assert_int_equal(check((struct guard_request){.host = HOST, .is_file = true}), 0);
     assert_int_equal(
-        check((struct guard_request){.host = HOST, .token = guard.token, .is_page = true}), 0);
-    assert_int_equal(check((struct guard_request){.host = HOST, .token = "x", .is_page = true}),
-                     401);
+        check((struct guard_request){.host = HOST, .site = "cross-site", .is_file = true}), 403);
 }
 
 static void test_host_and_origin(void **state) {
@@ -103,7 +102,7 @@ static void test_host_and_origin(void **state) {
         struct guard_request request = {.host = rows[i].host,
                                         .origin = rows[i].origin,
                                         .site = rows[i].site,
-                                        .cookie = guard.token,
+                                        .token = guard.token,
                                         .is_page = rows[i].is_page};
         if (check(request) != rows[i].status)
             fail_msg("row %zu", i);
@@ -114,7 +113,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token),
         cmocka_unit_test(test_tokens_differ),
-        cmocka_unit_test(test_url),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_host_and_origin),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -20,7 +20,6 @@ int guard_init(struct guard *guard, unsigned port) {
         unsigned pair = (unsigned) random[bit / 8] << 8 | random[bit / 8 + (bit / 8 < TOKEN_BYTES)];
         guard->token[i] = digits[pair >> (10 - bit % 8) & 63];
     }
-    (void) snprintf(guard->cookie, sizeof(guard->cookie), "aliquot-web-%u", port);
     return 0;
 }
 
@@ -65,8 +64,7 @@ unsigned guard_check(const struct guard *guard, const struct guard_request *requ
         *ret_text = "another site's page has sent this request\n";
         return 403;
     }
-    if (!is_token(guard, request->cookie) &&
-        !(request->is_page && is_token(guard, request->token))) {
+    if (!request->is_page && !request->is_file && !is_token(guard, request->token)) {
         *ret_text = "the token is missing or of an earlier start: open the address that "
                     "`aliquot web` has printed\n";
         return 401;

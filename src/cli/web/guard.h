@@ -3,8 +3,8 @@
 
 /* Which requests the server of `aliquot web` answers: those of the page that was opened with its
  * token. Any web page can make a browser send requests to 127.0.0.1, and a name that leads there
- * (DNS rebinding) makes them look like the page's own; so Host and Origin are compared, too.
- * No I/O. */
+ * (DNS rebinding) makes them look like the page's own; so Host and Origin are compared, too. The
+ * token is in a header: a cookie would go to the servers of all ports of 127.0.0.1. No I/O. */
 
 #include <stdbool.h>
 
@@ -13,16 +13,15 @@
 struct guard {
     unsigned port;
     char token[GUARD_TOKEN_LEN + 1];
-    char cookie[32]; /* its name: cookies of 127.0.0.1 are common to all its ports */
 };
 
 /* Texts of a request; NULL: it has none. */
 struct guard_request {
     const char *host, *origin;
-    const char *site;   /* Sec-Fetch-Site */
-    const char *token;  /* of the URL */
-    const char *cookie; /* the value of the guard's */
-    bool is_page;       /* of what is opened from elsewhere: a link can lead to it */
+    const char *site;  /* Sec-Fetch-Site */
+    const char *token; /* X-Aliquot-Token */
+    bool is_page;      /* of what is opened from elsewhere: a link can lead to it */
+    bool is_file;      /* of the page's own files, which hold no secret */
 };
 
 /* With a fresh token. 0 or a negative errno. */

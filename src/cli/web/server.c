@@ -54,15 +54,17 @@ struct web_server {
 
 /* ---- who may ask ---- */
 
+enum asked { PAGE, FILE_OF_PAGE, FIGURES };
+
 /* Whether it may be answered; otherwise it is refused here. */
-static bool may_pass(struct web_server *s, struct http_exchange *x, bool is_page) {
+static bool may_pass(struct web_server *s, struct http_exchange *x, enum asked asked) {
     const struct guard_request request = {
         .host = http_header(x, "Host"),
         .origin = http_header(x, "Origin"),
         .site = http_header(x, "Sec-Fetch-Site"),
-        .token = http_query(x, "token"),
-        .cookie = http_cookie(x, s->guard.cookie),
-        .is_page = is_page,
+        .token = http_header(x, "X-Aliquot-Token"),
+        .is_page = asked == PAGE,
+        .is_file = asked == FILE_OF_PAGE,
     };
     const char *text;
     unsigned status = guard_check(&s->guard, &request, &text);
@@ -86,19 +88,12 @@ static void reply_file(struct http_exchange *x) {
 }
 
 static void on_page(struct http_exchange *x, void *userdata) {
-    struct web_server *s = userdata;
-    char cookie[160];
-
-    if (!may_pass(s, x, true))
-        return;
-    (void) snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; SameSite=Strict; HttpOnly",
-                    s->guard.cookie, s->guard.token);
-    http_set_header(x, "Set-Cookie", cookie);
-    reply_file(x);
+    if (may_pass(userdata, x, PAGE))
+        reply_file(x);
 }
 
 static void on_file(struct http_exchange *x, void *userdata) {
-    if (may_pass(userdata, x, false))
+    if (may_pass(userdata, x, FILE_OF_PAGE))
         reply_file(x);
 }
 
@@ -127,7 +122,7 @@ static void on_gone(void *userdata) {
 static void on_events(struct http_exchange *x, void *userdata) {
     struct web_server *s = userdata;
 
-    if (!may_pass(s, x, false))
+    if (!may_pass(s, x, FIGURES))
         return;
     if (s->nviewers == VIEWERS_MAX) {
         http_reply_text(x, 503, "too many pages are open at the same time\n");
@@ -183,7 +178,7 @@ static void on_history(struct http_exchange *x, void *userdata) {
     struct web_server *s = userdata;
     const char *node, *namespace, *pod;
 
-    if (!may_pass(s, x, false) || !(node = name_of(x, "node")) ||
+    if (!may_pass(s, x, FIGURES) || !(node = name_of(x, "node")) ||
         !(namespace = name_of(x, "namespace")) || !(pod = name_of(x, "pod")))
         return;
     struct question *question = question_new(node, namespace, pod);
@@ -278,13 +273,13 @@ static void begin_command(struct web_server *s, struct http_exchange *x, const c
 static void on_explain(struct http_exchange *x, void *userdata) {
     const char *namespace, *pod;
 
-    if (may_pass(userdata, x, false) && (namespace = name_of(x, "namespace")) &&
+    if (may_pass(userdata, x, FIGURES) && (namespace = name_of(x, "namespace")) &&
         (pod = name_of(x, "pod")))
         begin_command(userdata, x, namespace, pod);
 }
 
 static void on_plan(struct http_exchange *x, void *userdata) {
-    if (may_pass(userdata, x, false))
+    if (may_pass(userdata, x, FIGURES))
         begin_command(userdata, x, NULL, NULL);
 }
 

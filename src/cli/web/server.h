@@ -30,7 +30,7 @@ int web_server_start(uv_loop_t *loop, unsigned port, const char *system, struct 
                      const struct web_operations *operations, struct web_server **ret,
                      struct err *err);
 
-/* The token, the port and the name of the cookie. */
+/* The token and the port. */
 const struct guard *web_server_guard(const struct web_server *server);
 
 /* The journal has changed. */

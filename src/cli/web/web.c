@@ -188,7 +188,7 @@ int cmd_web(int argc, char **argv) {
                   "and says what\n"
                   "you may not. Nothing is read while no page is open. It is served on 127.0.0.1 "
                   "only, and\n"
-                  "answers only requests with the token. Exit status: 0; 1 when the cluster does "
+                  "tells nothing without the token. Exit status: 0; 1 when the cluster does "
                   "not answer, or\n"
                   "the port is not free; 2 for wrong arguments.",
     };

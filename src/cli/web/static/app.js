@@ -137,8 +137,6 @@ function switchLanguage() {
     draw();
 }
 
-if (location.search)
-    history.replaceState(null, "", location.pathname + location.hash);      // the token is in a cookie now
 chooseLanguage(stored() ?? navigator.language);
 document.getElementById("language").addEventListener("click", switchLanguage);
 document.addEventListener("keydown", onKey);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server has said: lines of /api/events, each with a key, in maps by kind. Paths and members: docs/web.md.
 
+import {listen} from "./session.js";
+
 export const nodes = new Map();     // name -> {name, runs, cards, words}
 export const use = new Map();       // node -> {answers, cards: Map(uuid -> {used, busy, h: Map})}
 export const waiting = new Map();   // "namespace/pod" -> line
@@ -9,9 +11,11 @@ export const claims = new Map();
 export const status = {connection: "connecting", time: 0, trouble: [], silent: 0, namespace: null};
 
 const REST_MS = 200;
+const AGAIN_MS = 3000;
 const known = new Set();            // keys of lines that are shown
 let unconfirmed = null;             // after a connection broke: keys that the new one has not named yet
-let source = null;
+let connection = null;       // what ends it
+let again = 0;               // the timer of the next one
 let changed = false;
 let announced = -Infinity;    // when
 let listener = () => {};
@@ -125,34 +129,39 @@ function announce() {
     }, Math.max(0, announced + REST_MS - performance.now()));
 }
 
-function connect() {
-    if (source || document.hidden)
+function onOpen() {
+    unconfirmed = new Set(known);
+    status.connection = "open";
+    announce();
+}
+
+function onLines(lines) {
+    for (const line of lines)
+        apply(JSON.parse(line));
+    announce();
+}
+
+async function connect() {
+    clearTimeout(again);
+    if (connection || document.hidden)
         return;
-    source = new EventSource("/api/events");
-    source.onopen = () => {
-        unconfirmed = new Set(known);
-        status.connection = "open";
-        announce();
-    };
-    source.onmessage = (event) => {
-        for (const line of event.data.split("\n"))
-            apply(JSON.parse(line));
-        announce();
-    };
-    source.onerror = () => {
-        const ended = source.readyState === EventSource.CLOSED;
-        status.connection = ended ? "refused" : "lost";
-        if (ended)
-            source = null;
-        announce();
-    };
+    const own = connection = new AbortController();
+    const end = await listen("/api/events", own.signal, onOpen, onLines);
+    if (connection !== own)
+        return;     // the page was hidden
+    connection = null;
+    status.connection = end;
+    if (end === "lost" || end === "tooMany")
+        again = setTimeout(connect, AGAIN_MS);
+    announce();
 }
 
 // A page that is not seen costs the cluster nothing.
 function onVisibility() {
     if (document.hidden) {
-        source?.close();
-        source = null;
+        clearTimeout(again);
+        connection?.abort();
+        connection = null;
     } else {
         connect();
     }
@@ -162,16 +171,4 @@ export function start(onChange) {
     listener = onChange;
     document.addEventListener("visibilitychange", onVisibility);
     connect();
-}
-
-// {data} or {error}.
-export async function ask(path, parameters) {
-    try {
-        const answer = await fetch(path + "?" + new URLSearchParams(parameters));
-        if (!answer.ok)
-            return {error: await answer.text()};
-        return {data: await answer.json()};
-    } catch (error) {
-        return {error: String(error.message ?? error)};
-    }
 }

@@ -2,7 +2,7 @@
 // The last hour of shares, as the agent of their node has kept it: lines, and the figures of one time.
 
 import {bytes, chart, clock, el, percent} from "./draw.js";
-import {ask} from "./data.js";
+import {ask} from "./session.js";
 import {t} from "./texts.js";
 
 const STEPS = 360, PODS_MAX = 16, FRESH_MS = 30000;

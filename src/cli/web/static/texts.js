@@ -16,6 +16,8 @@ export const TEXTS = {
     connecting: ["connecting", "正在连接"],
     lost: ["connection lost, trying again", "连接中断，正在重试"],
     refused: ["not served any more: open the address that aliquot web prints", "服务已结束：请打开 aliquot web 输出的新地址"],
+    noToken: ["this tab has no token: open the address that aliquot web has printed", "此标签页没有令牌：请打开 aliquot web 输出的地址"],
+    tooMany: ["too many pages are open, trying again", "打开的页面过多，正在重试"],
     onlyNamespace: ["namespace {0} only", "仅命名空间 {0}"],
     partCards: ["Cards", "卡"],
     partUse: ["Use of the cards", "卡的使用情况"],

@@ -4,7 +4,8 @@
 import {drawHistory} from "./history.js";
 import {isHealthy, partsOf} from "./cluster.js";
 import {age, bar, bytes, el, percent, ratio} from "./draw.js";
-import {ask, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
+import {claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
+import {ask} from "./session.js";
 import {t} from "./texts.js";
 
 const podLink = (ns, pod) => el("a", {href: `#/pod/${ns}/${pod}`}, `${ns}/${pod}`);
