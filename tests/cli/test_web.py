@@ -176,6 +176,26 @@ def test_nothing_is_read_while_no_page_is_open(web):
     events.close()
 
 
+def test_a_reading_that_was_broken_off(web):
+    """The page is closed in its midst: the next page does not wait for the rest after it."""
+    furnish(web).start("--interval", "3600")
+    descriptors = lambda: len(os.listdir(f"/proc/{web.process.pid}/fd"))     # noqa: E731
+    web.hold(WAITING)
+    events = web.events()
+    next(events)
+    until("it is in the midst", lambda: WAITING in web.asked())
+    opened = descriptors()
+    events.close()
+    web.hold(QUOTAS)        # what is sent to a closed page shows that it is closed
+    until("more was sent", lambda: QUOTAS in web.asked())
+    web.hold(CLAIMS)
+    until("the page is known to be closed", lambda: descriptors() < opened)
+    web.hold("")
+    until("nothing more is read", lambda: is_quiet(web))
+    assert AGENTS not in web.asked()        # which are the last part of a reading
+    assert lines_until(web, lambda found: "u/b" in found)
+
+
 def is_quiet(web, seconds=3):
     """No request in three intervals."""
     before = len(web.asked())
@@ -334,7 +354,7 @@ def test_end(web, number):
     web.process.send_signal(number)
     assert web.process.wait(PATIENCE) == 0
     until("kubectl has ended", lambda: not any(is_alive(child) for child in children))
-    assert sorted(p.name for p in web.where.iterdir()) == ["answers.json", "asked", "kubectl"]
+    assert sorted(p.name for p in web.where.iterdir()) == ["answers.json", "asked", "held", "kubectl"]
     assert web.process.stderr.read() == ""
 
 

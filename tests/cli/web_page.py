@@ -14,15 +14,17 @@ from selenium.webdriver.chrome.service import Service
 
 from test_inspect import GiB, gpu, pod, uuid
 
-# Answers are read anew for each request; what is asked is noted.
+# Answers are read anew for each request; what is asked is noted, and held back as long as a file "held" names it.
 KUBECTL = f"""#!{sys.executable}
-import json, os, sys
+import json, os, sys, time
 sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
 import proxied
 where = os.environ["ANSWERS"]
 def get(words):
     with open(where + "/asked", "a") as log:
         log.write(words + "\\n")
+    while open(where + "/held").read() == words:
+        time.sleep(0.01)
     return json.load(open(where + "/answers.json")).get(words)
 proxied.serve(sys.argv[1:], get)
 sys.exit("error: this kubectl knows no " + sys.argv[1])
@@ -63,12 +65,18 @@ class Web:
         self.kubectl.write_text(KUBECTL)
         self.kubectl.chmod(0o755)
         (where / "asked").touch()
+        self.hold("")
         self.say()
 
     def say(self):
         """Its answers are these from now on."""
         (self.where / "new").write_text(json.dumps(self.answers))
         os.replace(self.where / "new", self.where / "answers.json")
+
+    def hold(self, words):
+        """The answer to this waits until something else is held, or "" is."""
+        (self.where / "new-held").write_text(words)
+        os.replace(self.where / "new-held", self.where / "held")
 
     def spawn(self, *words, **env):
         env = {**os.environ, "KUBECTL": str(self.kubectl), "ANSWERS": str(self.where), "XDG_RUNTIME_DIR": str(self.where), **env}
