@@ -20,7 +20,7 @@ web = subprocess.Popen([program, "web", *words], stdout=subprocess.PIPE, text=Tr
 address = urllib.parse.urlsplit(web.stdout.readline().strip())
 def ask(path):
     connection = http.client.HTTPConnection(address.netloc, timeout=60)
-    connection.request("GET", path, headers={"Cookie": f"aliquot-web-{address.port}={address.query.removeprefix('token=')}"})
+    connection.request("GET", path, headers={"X-Aliquot-Token": address.query.removeprefix("token=")})
     return connection.getresponse()
 found = {}
 for line in ask("/api/events"):
