@@ -126,6 +126,16 @@ def test_without_a_peak(cluster):
     assert web["note"] == "memory was seen for 20 min only; no peak of memory is known of 2 of 2 shares"
 
 
+def test_one_that_idles(cluster):
+    """It has no peak as it has had no memory, and GPU time tells it from one of which none is known."""
+    for time_ns, seconds in (0, 9 * DAY), (1, 3600):
+        for card in 0, 1:
+            share = cluster.answers[PAGE + "usage"]["gpus"][card]["holders"][0]
+            share.update(memoryUsed=0, gpuTimeNs=time_ns)
+            share.pop("memoryPeak", None)
+        assert by_owner(ask(cluster))["Deployment/web"]["seconds"] // 3600 == seconds // 3600
+
+
 def test_too_short_a_time(cluster):
     for one in cluster.answers["get pods -A -o json"]["items"]:
         one["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] = at(1800)

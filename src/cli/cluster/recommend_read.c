@@ -184,7 +184,10 @@ static void take_usage(struct row *row, struct seen *seen, struct json use, uint
     row->silent += !seen->has_figures;
     if (!seen->has_figures)
         return;
-    seen->has_peak = json_u64(json_get(use, "memoryPeak"), &peak);
+    /* A container that has done nothing on the card has no peak as it has had no memory. */
+    uint64_t gpu_time = 1;
+    (void) json_u64(json_get(use, "gpuTimeNs"), &gpu_time);
+    seen->has_peak = json_u64(json_get(use, "memoryPeak"), &peak) || (booked == 0 && gpu_time == 0);
     row->peakless += !seen->has_peak;
     (void) json_u64(json_get(use, "memoryOverhead"), &overhead);
     (void) json_u64(json_get(use, "memoryDriver"), &driver);
