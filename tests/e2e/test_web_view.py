@@ -65,6 +65,7 @@ def test_it_sends_what_there_is(world, space):
     space.unschedulable("large")
     node = world.cluster.node
     paths = [f"/api/history?node={node}&namespace={space.name}&pod=one", f"/api/explain?namespace={space.name}&pod=large", "/api/plan"]
+    world.until(lambda: json.loads(look(world, paths=paths[:1])[1][0])["containers"], 60, "a first step of the history")
     lines, (history, explained, plan) = look(world, paths=paths)
     assert lines["state"]["trouble"] == [] and lines["state"]["silent"] == 0
     gpus = world.api.get(kube.gpus())
