@@ -149,6 +149,16 @@ def test_a_user_without_a_token(cluster, answer, remedy):
     assert status == 1 and out == "" and remedy in err, err
 
 
+def test_a_user_without_a_token_of_many_agents(cluster):
+    """kubectl logs in anew for each answer 401: not all agents are asked."""
+    cluster.answers.update({**{words: "401: aliquot-agent: this page asks for a token" if "/proxy/" in words else page
+                               for words, page in agents(100).items()}, TOKEN: "error: no such right"})
+    status, out, err = cluster.run("gpus")
+    assert status == 0 and "--role=aliquot-viewer" in err and len(err.splitlines()) == 1, err
+    assert len(out.splitlines()) == 101
+    assert len([words for words in cluster.lines("asked") if "/proxy/" in words]) == 64     # at a time, in agents.c
+
+
 def test_a_user_with_no_right_to_agents(cluster):
     """One remedy for both rights, of which the Role has the one and the other."""
     cluster.answers.update({**{words: "error: pods/proxy is forbidden" if "/proxy/" in words else page

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from test_inspect import gpu, pod
-from web_page import (AGENTS, AGENTS_ON, CLAIMS, EMPTY, GPUS, GROUP, PATIENCE, QUOTAS, WAITING, Web, agent, furnish, until)
+from web_page import (AGENTS, AGENTS_ON, CLAIMS, EMPTY, GPUS, GROUP, PATIENCE, PROXY, QUOTAS, WAITING, Web, agent, furnish, until)
 
 
 pytestmark = pytest.mark.waits
@@ -251,6 +251,36 @@ def test_refusals_are_named(web):
     found = lines_until(web, lambda found: True)
     assert {(one["part"], one["refused"]) for one in found["state"]["trouble"]} == {("cards", True), ("use", True), ("claims", True)}
     assert "w/team/large" in found and "q/team/gpus" in found and not [key for key in found if key[:2] in ("c/", "u/", "m/")]
+
+
+def test_one_agent_that_takes_no_token(web):
+    """The others are asked with the same one, in this reading and the next."""
+    nodes = [f"n{i}" for i in range(200)]
+    web.answers[AGENTS] = {"items": [agent(node) for node in nodes]}
+    web.answers["create token aliquot-figures"] = "secret"
+    for node in nodes[1:]:
+        web.answers[PROXY.format(f"agent-{node}") + "usage with secret"] = {"gpus": []}
+    web.answers[PROXY.format("agent-n0") + "usage with secret"] = "401: not this one"
+    web.say()
+    web.start()
+    for _ in range(2):
+        found = lines_until(web, lambda found: True)
+        assert [node for node in nodes if not found[f"u/{node}"]["answers"]] == ["n0"] and found["state"]["silent"] == 1
+    assert web.asked().count("create token aliquot-figures") == 1
+
+
+def test_agents_that_deny_a_user_what_they_told(web):
+    """What they told is no longer shown."""
+    furnish(web)
+    web.start()
+    assert lines_until(web, lambda found: True)["u/b"]["answers"]
+    for asked in [words for words in web.answers if "/proxy/" in words]:
+        web.answers[asked] = "401: this page asks for a token"
+    web.answers["create token aliquot-figures"] = "error: no such right"
+    web.say()
+    found = lines_until(web, lambda found: found["state"]["trouble"])
+    assert [(one["part"], one["refused"]) for one in found["state"]["trouble"]] == [("use", True)]
+    assert found["u/b"]["answers"] is False
 
 
 def test_what_was_read_stays_when_the_cluster_is_away(web):

@@ -2,6 +2,7 @@
 #include "cli/cluster/agent_token.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #define TOKEN_MAX 8192
 #define LIFE_S "600"            /* that is requested, the shortest that Kubernetes allows */
 #define KEEP_MS (8 * 60 * 1000) /* of it */
+#define FRESH_MS (60 * 1000)    /* so long another request would do no better */
 #define REQUEST                                                                                    \
     "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenRequest\","                      \
     "\"spec\":{\"audiences\":[\"aliquot-agent\"],\"expirationSeconds\":" LIFE_S "}}"
@@ -23,8 +25,9 @@
 
 static struct {
     char text[TOKEN_MAX]; /* "": none */
+    struct err refusal;   /* why there can be none; code 0: nothing is known of that */
     char system[API_NAME_MAX + 1];
-    uint64_t until; /* milliseconds */
+    uint64_t since; /* milliseconds */
 } token;
 
 static int explain(int r, const char *system, struct err *err) {
@@ -51,25 +54,39 @@ static int request_token(const char *system, struct err *err) {
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/serviceaccounts/" ACCOUNT "/token",
                     system);
     int r = api_create(path, REQUEST, &parser, &answer, err);
+    token.since = clock_ms(CLOCK_MONOTONIC);
+    text_copy(token.system, sizeof(token.system), system);
     if (r < 0)
         return explain(r, system, err);
     text = json_string_or(JSON_PATH(answer, "status", "token"), "");
     if (!text[0] || strlen(text) >= TOKEN_MAX || strspn(text, TOKEN_LETTERS) != strlen(text))
         return err_set(err, EBADMSG, "the API server has answered a request of a token with none");
     text_copy(token.text, sizeof(token.text), text);
-    text_copy(token.system, sizeof(token.system), system);
-    token.until = clock_ms(CLOCK_MONOTONIC) + KEEP_MS;
     return 0;
 }
 
-const char *agent_token(const char *system, struct err *err) {
-    if (token.text[0] && strcmp(token.system, system) == 0 &&
-        clock_ms(CLOCK_MONOTONIC) < token.until)
-        return token.text;
-    agent_token_forget();
-    return request_token(system, err) < 0 ? NULL : token.text;
+static uint64_t age_ms(void) {
+    return clock_ms(CLOCK_MONOTONIC) - token.since;
 }
 
-void agent_token_forget(void) {
+const char *agent_token(const char *system, struct err *err) {
+    struct err why = {0};
+    bool same = strcmp(token.system, system) == 0;
+
+    if (same && token.text[0] && age_ms() < KEEP_MS)
+        return token.text;
     token.text[0] = '\0';
+    if (same && token.refusal.code && age_ms() < FRESH_MS)
+        why = token.refusal;
+    else if (request_token(system, &why) == 0)
+        why = (struct err){0};
+    token.refusal = why.code == EACCES || why.code == ENOENT ? why : (struct err){0};
+    if (err)
+        *err = why;
+    return token.text[0] ? token.text : NULL;
+}
+
+void agent_token_refused(void) {
+    if (age_ms() >= FRESH_MS)
+        token.text[0] = '\0';
 }

@@ -12,5 +12,6 @@
  * versions answer without. Valid until the next call. Not for several threads at once. */
 const char *agent_token(const char *system, struct err *err);
 
-/* To be called when an agent does not take it: the next call requests another one. */
-void agent_token_forget(void);
+/* To be called when an agent does not take it: the next call requests another one, but not within a
+ * minute of the last, as one agent alone may do so. */
+void agent_token_refused(void);

@@ -103,12 +103,12 @@ static int index_nodes(struct agents *agents) {
 
 /* Without a token only agents of older versions answer. */
 struct login {
-    const char *system, *token;
+    const char *token;
     struct err no_token; /* why there is none */
 };
 
 static struct login login_to(const char *system) {
-    struct login login = {.system = system};
+    struct login login = {0};
 
     login.token = agent_token(system, &login.no_token);
     return login;
@@ -131,15 +131,18 @@ static struct api_get page_of(const char *system, const struct agent *agent, con
     return get;
 }
 
-/* Those from `first` to before `end`. `trouble` may be NULL. -ENOMEM. */
-static int ask(const struct login *login, struct agents *agents, size_t first, size_t end,
+/* Those from `first` to before `end`, all that came before having been asked. None is when all of
+ * those deny it: kubectl logs in anew for every such answer. `trouble` may be NULL. -ENOMEM. */
+static int ask(const char *system, struct agents *agents, size_t first, size_t end,
                void (*trouble)(const char *pod, const char *text)) {
+    if (first > 0 && agents->ndenied == first)
+        return 0;
     struct api_get *gets = calloc(end - first + 1, sizeof(*gets));
-
     if (!gets)
         return -ENOMEM;
+    const struct login login = login_to(system);
     for (size_t i = first; i < end; i++)
-        gets[i - first] = page_of(login->system, &agents->list[i], "usage", login->token);
+        gets[i - first] = page_of(system, &agents->list[i], "usage", login.token);
     api_get_all(gets, end - first, AGENT_MS, ALL_MS);
     for (size_t i = first; i < end; i++) {
         struct agent *agent = &agents->list[i];
@@ -147,12 +150,14 @@ static int ask(const struct login *login, struct agents *agents, size_t first, s
         if (get->result == 0)
             get->result = json_open(buf_str(&get->text), get->text.len, &agent->parser,
                                     &agent->usage, &get->err);
-        if (get->result == -ENOKEY && login->token)
-            agent_token_forget(); /* the next reading has another one */
-        if (is_denied(login, get->result))
-            text_copy(agents->denied, sizeof(agents->denied), login->no_token.text);
-        else if (get->result < 0 && trouble)
+        if (get->result == -ENOKEY && login.token)
+            agent_token_refused();
+        if (is_denied(&login, get->result)) {
+            text_copy(agents->denied, sizeof(agents->denied), login.no_token.text);
+            agents->ndenied++;
+        } else if (get->result < 0 && trouble) {
             trouble(agent->pod, get->err.text);
+        }
     }
     api_gets_done(gets, end - first);
     return 0;
@@ -162,11 +167,10 @@ int agents_each(const char *system, int (*each)(const struct agent *agent, void 
                 void *userdata, struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     int r = list_agents(system, NULL, &agents, err);
-    const struct login login = r < 0 ? (struct login){0} : login_to(system);
 
     for (size_t at = 0; r >= 0 && at < agents.n;) {
         size_t end = agents.n - at > BATCH ? at + BATCH : agents.n;
-        if (ask(&login, &agents, at, end, NULL) < 0)
+        if (ask(system, &agents, at, end, NULL) < 0)
             return err_errno(err, ENOMEM, "cannot read the use of cards");
         for (; at < end; at++) {
             struct agent *agent = &agents.list[at];
@@ -242,8 +246,9 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
 
     if (r < 0)
         return r;
-    const struct login login = login_to(system);
-    if (ask(&login, &agents, 0, agents.n, trouble) < 0 || index_nodes(&agents) < 0)
+    size_t some = agents.n < BATCH ? agents.n : BATCH;
+    if (ask(system, &agents, 0, some, trouble) < 0 ||
+        ask(system, &agents, some, agents.n, trouble) < 0 || index_nodes(&agents) < 0)
         return err_errno(err, ENOMEM, "cannot read the use of cards");
     r = index_cards(&agents, err);
     if (r < 0)

@@ -30,6 +30,7 @@ struct agents {
     struct agent *by_node; /* of two on a node the one that answered */
     struct agent_card *cards, *by_uuid;
     char denied[ERR_TEXT_MAX]; /* why agents do not let this user read their pages; "": they do */
+    size_t ndenied;            /* so many do not */
 };
 
 /* Asks all agents in the namespace at once, but those that have ended or are on no node. One that

@@ -263,7 +263,7 @@ static int take_agent(const struct agent *agent, void *userdata) {
 static int read_use(struct part_state *s, struct err *err) {
     int r = agents_each(s->reading->system, take_agent, s, err);
 
-    if (r == 0)
+    if (r == 0 || r == -EACCES) /* some agents may have answered all the same */
         put_mute(s);
     free(s->mute);
     return r;
@@ -412,7 +412,7 @@ static bool read_part(const struct reading *reading, const struct part *part, si
         return false;
     if (r < 0)
         put_trouble(troubles, part, r, &err);
-    else
+    if (r >= 0 || r == -EACCES) /* what may not be read is not shown as it was */
         journal_end(reading->journal, part->prefix);
     return reading->pause(reading->userdata) == 0;
 }
