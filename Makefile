@@ -71,7 +71,7 @@ bench-web: all  ## the page of 5,000 nodes of 8 cards in Chromium, and ten viewe
 	@$$(scripts/test-venv)/bin/python tests/bench/web.py --build $(BUILD) $(ARGS)
 
 bench-node: all  ## the agent on a node of 8 cards: faults, repartition, memory, requests at rest (ARGS="--peer PROGRAM")
-	@python3 tests/bench/node.py --build $(BUILD) $(ARGS)
+	@$$(scripts/test-venv)/bin/python tests/bench/node.py --build $(BUILD) $(ARGS)
 
 bench-packing: all  ## how well the policies pack a trace (OPENB=DIRECTORY of nodes and pods as CSV)
 	@OPENB="$(OPENB)" python3 tests/bench/packing.py --build $(BUILD)
