@@ -541,13 +541,14 @@ MONITORING = "monitoring.podMonitor=true,monitoring.prometheusRule=true,monitori
 
 
 def test_monitoring_is_what_the_chart_makes(programs, render):
-    """What Prometheus and Grafana fill in is not filled in by helm."""
+    """What Prometheus and Grafana fill in is not filled in by helm. The directory has the alerts of all parts."""
     wanted = of_directory(programs, TOP / "deploy/monitoring")
-    made = render(*AS_DIRECTORIES, "--set", MONITORING)
+    all_parts = "scheduler.metricsApi.enabled=true"
+    made = render(*AS_DIRECTORIES, "--set", f"{MONITORING},{all_parts}")
     assert len(wanted) == 8
     for name, one in wanted.items():
         assert made[name] == one, name
-    assert made.keys() - wanted.keys() == render(*AS_DIRECTORIES).keys()
+    assert made.keys() - wanted.keys() == render(*AS_DIRECTORIES, "--set", all_parts).keys()
 
 
 def test_monitoring_with_a_token(render):
