@@ -18,6 +18,7 @@
 #include "base/num.h"
 #include "wire/gzip.h"
 #include "wire/http_accept.h"
+#include "wire/http_exchange.h"
 #include "wire/http_peers.h"
 #include "wire/json_prune.h"
 #include "wire/server_cert.h"
@@ -38,35 +39,6 @@
 #define STREAM_BLOCK ((size_t) 16 << 10)      /* at most at a time */
 #define COMPRESS_FROM ((size_t) 1 << 10)
 #define COMPRESS_TO ((size_t) 2 << 20) /* 9 ms of a CPU, for any client that asks */
-
-/* What libmicrohttpd knows of a connection. */
-#define INFO(connection, what) MHD_get_connection_info((connection), MHD_CONNECTION_INFO_##what)
-
-struct http_exchange {
-    struct http_server *server;
-    struct http_exchange *next, **prev; /* list of the server's exchanges */
-    struct MHD_Connection *connection;
-    char *method;
-    char *path;
-    const struct http_route *route; /* NULL: none for this path and method */
-    struct buf body;
-    size_t counted;           /* bytes of it in the server's sum */
-    struct json_prune *prune; /* not NULL: `body` is what is left of what came */
-    const char *problem;      /* not NULL: there is no body, for that reason */
-    unsigned refused;         /* the status for that without a handler; 0: none */
-    bool handed_over;         /* the handler has run: the answer comes now or later */
-    bool asked_again;         /* libmicrohttpd is suspended: no response yet */
-    bool suspended;           /* waits for the answer; libmicrohttpd does not poll the connection */
-    unsigned status;          /* 0: the handler has not replied yet */
-    struct gzip_job *gzip;    /* compresses the answer; NULL: nothing does */
-    const char *type;
-    bool compress, compressed; /* `answer` may be; it is */
-    struct buf answer;
-    const char *header; /* one of its own; NULL: none */
-    char *header_value;
-    bool streams, rests; /* an answer without an end; it waits for http_stream_wake() */
-    struct http_stream stream;
-};
 
 struct http_server {
     uv_loop_t *loop;
@@ -461,77 +433,9 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **st
     *state = exchange_free(*state);
 }
 
-const char *http_method(const struct http_exchange *exchange) {
-    return exchange->method;
-}
-
-const char *http_path(const struct http_exchange *exchange) {
-    return exchange->path;
-}
-
-const char *http_query(const struct http_exchange *exchange, const char *name) {
-    const char *value = NULL;
-    size_t len = 0;
-    if (MHD_lookup_connection_value_n(exchange->connection, MHD_GET_ARGUMENT_KIND, name,
-                                      strlen(name), &value, &len) != MHD_YES)
-        return NULL;
-    return value ? value : "";
-}
-
-const char *http_body(const struct http_exchange *exchange, size_t *ret_len) {
-    *ret_len = exchange->body.len;
-    return buf_str(&exchange->body);
-}
-
-const char *http_body_problem(const struct http_exchange *exchange) {
-    return exchange->problem;
-}
-
-const char *http_header(const struct http_exchange *exchange, const char *name) {
-    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
-}
-
-struct each_header {
-    void (*each)(const char *name, const char *value, void *userdata);
-    void *userdata;
-};
-
-static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                 const char *value) {
-    const struct each_header *call = cls;
-    (void) kind;
-    call->each(name, value ? value : "", call->userdata);
-    return MHD_YES;
-}
-
-void http_each_header(const struct http_exchange *exchange,
-                      void (*each)(const char *name, const char *value, void *userdata),
-                      void *userdata) {
-    struct each_header call = {each, userdata};
-    (void) MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, on_header, &call);
-}
-
 struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange) {
     const union MHD_ConnectionInfo *of = INFO(exchange->connection, GNUTLS_SESSION);
     return exchange->server->server_cert && of ? of->tls_session : NULL;
-}
-
-void http_set_header(struct http_exchange *exchange, const char *name, const char *value) {
-    free(exchange->header_value);
-    exchange->header = name;
-    exchange->header_value = strdup(value);
-}
-
-struct in6_addr http_client(const struct http_exchange *exchange) {
-    return http_peer_address(INFO(exchange->connection, CLIENT_ADDRESS)->client_addr);
-}
-
-unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
-    return http_accept_quality(http_header(exchange, "Accept"), type);
-}
-
-void http_compress(struct http_exchange *exchange) {
-    exchange->compress = true;
 }
 
 static bool is_to_be_compressed(const struct http_exchange *x) {
