@@ -358,6 +358,11 @@ static void take_body(struct http_exchange *x, const char *data, size_t len) {
     count_body(x);
 }
 
+/* No handler may keep an exchange that is freed in a moment. */
+static void reply_stopping(struct http_exchange *x) {
+    http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+}
+
 static bool has_answer(const struct http_exchange *x) {
     return x->status != 0 && !x->gzip;
 }
@@ -378,6 +383,8 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
             http_reply_text(x, x->refused, x->problem);
         else if (buf_error(&x->body) < 0)
             http_reply_text(x, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+        else if (x->server->ends)
+            reply_stopping(x);
         else
             dispatch(x);
     }
@@ -674,7 +681,7 @@ static void end_exchange(struct http_exchange *x) {
     if (x->gzip)
         gzip_forget(x->gzip);
     x->gzip = NULL;
-    http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+    reply_stopping(x);
 }
 
 void http_server_close(struct http_server *server) {

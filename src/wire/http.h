@@ -73,8 +73,9 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
 /* The port it listens on, for `listen` with port 0. */
 unsigned http_server_port(const struct http_server *server);
 
-/* Ends every connection. Exchanges that are still open are answered 503 and must
- * not be used afterwards. The loop must run once more to close the handles. NULL is fine. */
+/* Ends every connection. Exchanges that are still open are answered 503 and must not be used
+ * afterwards; no handler is called from here on. The loop must run once more to close the handles.
+ * NULL is fine. */
 void http_server_close(struct http_server *server);
 
 const char *http_method(const struct http_exchange *exchange);

@@ -239,6 +239,29 @@ static int teardown_ended(void **state) {
     return 0;
 }
 
+/* The server reads a request in its last turn: its handler must not be called, the exchange is
+ * freed in a moment. */
+static void test_request_at_the_end(void **state) {
+    static const char late[] = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct fixture f = {0};
+    const struct http_options o = {.listen = "127.0.0.1:0", .routes = routes, .userdata = &f};
+    char byte;
+    (void) state;
+    assert_int_equal(uv_loop_init(&f.loop), 0);
+    assert_int_equal(http_server_start(&f.loop, &o, &f.server, NULL), 0);
+    f.port = http_server_port(f.server);
+    _cleanup_close_ int fd = ask(&f, "GET /headers HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 1)
+        (void) uv_run(&f.loop, UV_RUN_ONCE);
+    assert_true(hear(fd, "other -", 0));
+    assert_int_equal(send(fd, late, sizeof(late) - 1, MSG_NOSIGNAL), sizeof(late) - 1);
+    http_server_close(f.server);
+    assert_int_equal(f.done, 0);
+    assert_true(hear(fd, "the server is stopping", 0));
+    (void) uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_headers, setup, teardown),
@@ -246,6 +269,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_slow_client, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gone_client, setup, teardown),
         cmocka_unit_test_setup_teardown(test_end_of_server, setup, teardown_ended),
+        cmocka_unit_test(test_request_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
