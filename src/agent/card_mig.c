@@ -232,11 +232,7 @@ static void on_status(const struct mig_status *s, void *userdata) {
 
     if (a->closing)
         return;
-    a->report.mig_trouble[0] = 0;
-    if (s->state != MIG_STATE_NONE && s->state != MIG_STATE_SUCCESS)
-        (void) snprintf(a->report.mig_trouble, sizeof(a->report.mig_trouble),
-                        "MIG configuration %s: %s%s%s", s->config, mig_state_name(s->state),
-                        s->reason[0] ? ": " : "", s->reason);
+    mig_status_problem(s, a->report.mig_trouble);
     if (s->state != MIG_STATE_NONE)
         tell(a, s);
     if (a->division->node)

@@ -506,6 +506,7 @@ static void test_pending_changes_nothing(void **state) {
     add("3g.40gb", 4)->ci[0].process = true;
     assert_int_equal(apply(&wish, true, &result, NULL), 0);
     assert_true(result.pending);
+    assert_int_equal(result.in_use, 2);
     assert_int_equal(driver.changes, 0);
     assert_non_null(strstr(result.reason, "instance 0 (3g.40gb at 0) of pod team/notebook"));
     assert_non_null(strstr(result.reason, "instance 1 (3g.40gb at 4) of process 1"));
@@ -596,6 +597,7 @@ static void test_mode(void **state) {
     assert_int_equal(apply(WISH("3g.40gb"), true, &result, NULL), 0);
     assert_true(result.pending && driver.changes == 0);
     assert_non_null(strstr(result.reason, "the card by process 1"));
+    assert_int_equal(result.in_use, 1);
     driver.mode_busy = false;
     driver.mode_hidden = true;
     assert_int_equal(apply(WISH("3g.40gb"), true, &result, NULL), 0);

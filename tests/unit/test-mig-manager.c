@@ -375,6 +375,34 @@ static void what_fails_of_another_file_is_not_on_record(void **state) {
     end(0, "");
 }
 
+/* The reason does, for the administrator. */
+static void what_every_client_is_told_names_no_pod(void **state) {
+    const struct gpu_mig_card waiting = {
+        .index = 1,
+        .result = {.pending = true,
+                   .in_use = 2,
+                   .reason = "in use: instance 1 (1g.10gb at 0) of pod team/trainer, instance 2"}};
+    char text[MIG_PROBLEM_MAX];
+
+    (void) state;
+    mig_manager_want(w.manager, "all", false);
+    w.job->on_card(w.job, &waiting);
+    end(0, "");
+    assert_non_null(strstr(mig_manager_status(w.manager)->reason, "pod team/trainer"));
+    mig_status_problem(mig_manager_status(w.manager), text);
+    assert_string_equal(text, "MIG configuration all: pending: instances or cards in use: 2; the "
+                              "node's Events name what uses them");
+    pass(60000);
+    end(-EIO, "no answer");
+    mig_status_problem(mig_manager_status(w.manager), text);
+    assert_string_equal(text, "MIG configuration all: failed: no answer");
+    mig_manager_see_file(w.manager);
+    pass(60000);
+    end(0, "");
+    mig_status_problem(mig_manager_status(w.manager), text);
+    assert_string_equal(text, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_card_is_reset_once_when_it_is_known, set_up, tear_down),
@@ -388,6 +416,7 @@ int main(void) {
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_fails_of_another_file_is_not_on_record, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(what_every_client_is_told_names_no_pod, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_division_is_restored_after_instances_on_demand, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_runs_then_is_followed_by_the_whole_division, set_up,

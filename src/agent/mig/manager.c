@@ -37,6 +37,7 @@ struct mig_manager {
     uint64_t started;                  /* loop time of the last job */
     uint64_t reset;                    /* cards (bits, by index) that were reset for this wish */
     char pending[MIG_REASON_MAX], failed[MIG_REASON_MAX], resetting[MIG_REASON_MAX];
+    unsigned in_use; /* of `pending` */
     bool closed;
 };
 
@@ -44,6 +45,22 @@ const char *mig_state_name(enum mig_state state) {
     static const char *const names[] = {"", "pending", "rebooting", "success", "failed"};
 
     return names[state];
+}
+
+void mig_status_problem(const struct mig_status *s, char ret[static MIG_PROBLEM_MAX]) {
+    const char *name = mig_state_name(s->state);
+
+    ret[0] = 0;
+    if (s->state == MIG_STATE_NONE || s->state == MIG_STATE_SUCCESS)
+        return;
+    if (s->in_use > 0)
+        (void) snprintf(ret, MIG_PROBLEM_MAX,
+                        "MIG configuration %s: %s: instances or cards in use: %u; the node's "
+                        "Events name what uses them",
+                        s->config, name, s->in_use);
+    else
+        (void) snprintf(ret, MIG_PROBLEM_MAX, "MIG configuration %s: %s%s%s", s->config, name,
+                        s->reason[0] ? ": " : "", s->reason);
 }
 
 /* ---- the record ---- */
@@ -107,6 +124,7 @@ static void set_status(struct mig_manager *m, enum mig_state state, const char *
         return;
     m->told = true;
     s->state = state;
+    s->in_use = reason == m->pending ? m->in_use : 0;
     text_copy(s->config, sizeof(s->config), m->wanted);
     text_copy(s->reason, sizeof(s->reason), reason);
     m->options.on_status(s, m->options.userdata);
@@ -181,8 +199,10 @@ static void on_card(struct mig_job *job, const struct gpu_mig_card *card) {
         take_reset(m, card);
     else if (card->status < 0)
         add_reason(m->failed, card->index, card->error);
-    else if (card->result.pending)
+    else if (card->result.pending) {
+        m->in_use += card->result.in_use;
         add_reason(m->pending, card->index, card->result.reason);
+    }
 }
 
 static void end_of_job(struct mig_manager *m, int status, const char *error) {
@@ -255,6 +275,7 @@ static void start_job(struct mig_manager *m) {
     if (!m->fresh && strcmp(m->applied, m->wanted) != 0)
         write_record(m, "");
     m->pending[0] = m->failed[0] = m->resetting[0] = 0;
+    m->in_use = 0;
     m->running = m->wish;
     m->started = uv_now(m->loop);
     mig_executor_submit(m->options.executor, &m->job);

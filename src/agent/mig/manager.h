@@ -31,8 +31,14 @@ struct mig_status {
     enum mig_state state;
     char config[MIG_CONFIG_NAME_MAX];
     char reason[MIG_REASON_MAX]; /* what it waits for, or why it failed; else "" */
+    unsigned in_use;             /* not 0: `reason` names what uses so many instances and cards */
     bool recorded;               /* success of a former agent, which is being checked */
 };
+
+#define MIG_PROBLEM_MAX 1280
+
+/* What is wrong, "" where nothing is; for every client: it names no pod. */
+void mig_status_problem(const struct mig_status *status, char ret[static MIG_PROBLEM_MAX]);
 
 struct mig_manager_options {
     struct mig_executor *executor;

@@ -11,6 +11,7 @@
 #include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
+#include "agent/mig/manager.h"
 #include "agent/report/history.h"
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
@@ -52,11 +53,11 @@ struct report {
      * card is not divided by order. May be NULL: no card is. */
     bool (*mig_report)(const char *uuid, void *userdata, const struct mig_report **ret);
     void *userdata;
-    bool capacity_known;        /* the factor of oversubscription: all its sources were read */
-    bool leaving;               /* the agent is about to end, see leave.c */
-    uint64_t started;           /* uv_now */
-    char mig_trouble[1280];     /* what the node's MIG configuration waits for, or why it failed */
-    char mig_file_trouble[512]; /* why the ConfigMaps of MIG configurations cannot be used */
-    char config_trouble[512];   /* why the file of the configuration cannot be used; "": it can */
-    char api_trouble[256];      /* last problem with the API server; "" when a watch is up */
+    bool capacity_known; /* the factor of oversubscription: all its sources were read */
+    bool leaving;        /* the agent is about to end, see leave.c */
+    uint64_t started;    /* uv_now */
+    char mig_trouble[MIG_PROBLEM_MAX]; /* of the MIG configuration, see mig_status_problem() */
+    char mig_file_trouble[512];        /* why the ConfigMaps of MIG configurations cannot be used */
+    char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
+    char api_trouble[256];    /* last problem with the API server; "" when a watch is up */
 };

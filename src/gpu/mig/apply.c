@@ -297,6 +297,7 @@ static int converge(struct run *run, struct err *err) {
             mig_plan_explain(&run->card, &plan, &text);
             text_copy(run->result.reason, sizeof(run->result.reason), buf_str(&text));
             run->result.pending = true;
+            run->result.in_use = (uint32_t) __builtin_popcount(plan.blockers) + plan.card_blocks;
             return 0;
         }
         r = make_steps(run, &want, &plan, err);

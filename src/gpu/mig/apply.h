@@ -31,7 +31,8 @@ struct gpu_mig_request {
 
 struct gpu_mig_result {
     bool pending; /* instances in use are in the way: nothing was changed, or it has been undone */
-    char reason[GPU_MIG_REASON_MAX]; /* of `pending` */
+    uint32_t in_use;                 /* of `pending`: how many instances, or the card as one */
+    char reason[GPU_MIG_REASON_MAX]; /* of `pending`, with the names of what uses them */
     bool needs_reset; /* the driver has taken the mode, and changes it when the card is reset */
     /* What could not be put back after a failure or while pending: "2g.20gb at 4 (cause), ...". */
     char lost[GPU_MIG_REASON_MAX];
