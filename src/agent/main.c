@@ -416,9 +416,9 @@ static void on_no_right(const char *text, void *userdata) {
 
 /* ---- start ---- */
 
-static int start_access(struct agent *a, struct err *err) {
+static int start_access(struct agent *a, const char *token_file, struct err *err) {
     struct access_options options = {
-        .client = a->client, .on_no_right = on_no_right, .userdata = a};
+        .client = a->client, .token_file = token_file, .on_no_right = on_no_right, .userdata = a};
 
     if (!a->report.http || (!a->report.usage_asks_token && !a->report.metrics_asks_token))
         return 0;
@@ -434,10 +434,10 @@ static int start_kube(struct agent *a, struct err *err) {
     if (r < 0)
         return r;
     r = kube_client_new(a->loop, &config, &a->client, err);
-    kube_config_done(&config);
     a->report.client = a->shares.events.client = a->client;
     if (r == 0)
-        r = start_access(a, err);
+        r = start_access(a, config.token_file, err);
+    kube_config_done(&config);
     if (r == 0)
         r = keys_start(a->client, a->config.namespace, on_keys, a, &a->shares.keys, err);
     if (r == 0)

@@ -325,12 +325,12 @@ static struct {
 } access_known;
 
 void __wrap_access_ask(struct access *access, const char *token,
-                       const unsigned char address[static 16], token_review_cb on_verdict,
+                       const unsigned char address[static 16], access_cb on_verdict,
                        void *userdata);
 void __wrap_access_stop(struct access *access);
 
 void __wrap_access_ask(struct access *access, const char *token,
-                       const unsigned char address[static 16], token_review_cb on_verdict,
+                       const unsigned char address[static 16], access_cb on_verdict,
                        void *userdata) {
     assert_ptr_equal(access, &access_known);
     (void) snprintf(access_known.token, sizeof(access_known.token), "%s", token);
