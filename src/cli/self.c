@@ -17,7 +17,17 @@
 
 #define OPTIONS_MAX 5 /* the program's name, and two options with their values */
 
-/* In the child, which ends with its parent. */
+/* A handler of the parent's in the child would give back the terminal that the parent still uses.
+ */
+static void drop_handlers(void) {
+    struct sigaction action;
+
+    for (int number = 1; number < NSIG; number++)
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            (void) signal(number, SIG_DFL);
+}
+
+/* In the child, which ends with its parent. All signals are blocked. */
 static void become(const char *const *words, pid_t parent, int out) {
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigset_t none;
@@ -25,6 +35,7 @@ static void become(const char *const *words, pid_t parent, int out) {
     (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(EXIT_FAILURE);
+    drop_handlers();
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
     if (in >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
@@ -60,11 +71,16 @@ int self_start(const char *const *words, struct self_command *ret) {
     _cleanup_close_ int read_end = ends[0];
     _cleanup_close_ int write_end = ends[1];
     (void) fcntl(read_end, F_SETFL, O_NONBLOCK);
+    sigset_t blocked, before;
+    (void) sigfillset(&blocked);
+    (void) pthread_sigmask(SIG_SETMASK, &blocked, &before);
     pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
+    int error = errno;
     if (pid == 0)
         become(all, parent, write_end);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return -error;
     *ret = (struct self_command){.pid = pid, .out = take_fd(&read_end)};
     return 0;
 }
