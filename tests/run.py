@@ -23,13 +23,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-# Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The end-to-end
-# tests, most of which share one cluster, take about as long as all the others together.
-OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_autoscaling.py", "tests/e2e/test_change_of_mode.py", "tests/e2e/test_driver_limits.py",
-               "tests/e2e/test_exclusive_cpus.py", "tests/e2e/test_helm.py", "tests/e2e/test_install_bad_days.py",
-               "tests/e2e/test_own_scheduler.py", "tests/e2e/test_shipped_intervals.py", "tests/e2e/test_topology.py",
-               "tests/e2e/test_two_nodes.py", "tests/e2e/test_uninstall.py", "tests/e2e/test_uninstall_release.py",
-               "tests/e2e/test_upgrade.py"]
+# Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The two take
+# about as long: of the tests on clusters, most of which share one, a part runs in the lane of the others.
+FROM_RELEASE_TO_RELEASE = [f"tests/e2e/test_{name}.py" for name in
+                           ("change_of_mode", "uninstall", "uninstall_release", "upgrade")]
+OWN_CLUSTER = [f"tests/e2e/test_{name}.py" for name in
+               ("admission", "autoscaling", "driver_limits", "exclusive_cpus", "helm", "install_bad_days", "own_scheduler",
+                "shipped_intervals", "topology", "two_nodes")]
 OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster"]
 AT_ONCE = 6     # tests marked `waits`
 
@@ -44,11 +44,12 @@ def waiting_modules():
 
 PYTEST_GROUPS = {   # arguments of pytest, and which cases
     "own-cluster": (OWN_CLUSTER, None),
-    "end-to-end": (["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER)], None),
+    "releases": (FROM_RELEASE_TO_RELEASE, None),
+    "end-to-end": (["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER + FROM_RELEASE_TO_RELEASE)], None),
     "waiting": (["-n", str(AT_ONCE), "--maxschedchunk=1", *waiting_modules()], "waits"),
     "other": (OTHERS, "not waits"),
 }
-LANES = [["own-cluster", "end-to-end"], ["waiting", "other"]]
+LANES = [["own-cluster", "end-to-end"], ["waiting", "other", "releases"]]
 SLOWEST = 30
 # Seconds after which the main thread handles a signal that arrived just before a wait began, which does not end that wait.
 HANDLE = 0.5
