@@ -208,6 +208,7 @@ def test_search_filter_and_order(page, web):
     cells = lambda: shown.run("[...document.querySelectorAll('.cell')].map((e) => e.getAttribute('href').slice(7))")  # noqa: E731
     choose = lambda name, value: Select(page.find_element("id", name)).select_by_value(value)     # noqa: E731
     assert nodes() == ["a", "b", "c"]
+    assert [Select(page.find_element("id", name)).first_selected_option.text for name in ("show", "order")] == ["all cards", "name"]
     for words, left in [("team/train", ["b"]), ("H100 job-3", ["c"]), ("nothing", [])]:
         page.find_element("id", "search").send_keys(words)
         until(words, lambda: nodes() == left)

@@ -9,7 +9,7 @@ import {t} from "./texts.js";
 const CELL_MIN = 142, CELL_HEIGHT = 46, NODE_HEAD = 26, NODE_GAP = 14;
 const BEYOND = 900;     // pixels above and below the window
 
-export const choice = {search: "", show: "all", order: "name"};
+export const choice = {search: "", show: "all", order: "byName"};
 
 export const partsOf = (card, of) => [
     ...card.h.map((h, i) => ({amount: h[of], kind: i % 2 ? "share odd" : "share"})),
