@@ -132,7 +132,7 @@ def through_the_api_server(cluster, values, labels=("pod_uid", "container", "uui
 @pytest.mark.parametrize("prefix", ["", "exported_"])
 def test_through_the_api_server(cluster, prefix):     # noqa: F811
     """Also of a Prometheus that has renamed the labels. What is no number is nothing."""
-    done = through_the_api_server(cluster, [GiB, 3 * GiB, GiB, 0, 0.12, "NaN", 2, 2000, 1999],
+    done = through_the_api_server(cluster, [GiB, 3 * GiB, GiB, 0, 0.120000001, "NaN", 2, 2000, 1999],
                                   [prefix + name for name in ("pod_uid", "container", "uuid")])
     web = by_owner(json.loads(done.stdout))["Deployment/web"]
     assert web["seen"] == {"core": 12, "memory": 4 * GiB} and web["ask"] == {"core": 20, "memory": 5 * GiB}

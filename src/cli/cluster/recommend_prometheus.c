@@ -3,6 +3,7 @@
 /* The most that Prometheus has of each share, by Aliquot's own metrics (docs/metrics.md). */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,8 +53,11 @@ static void take_driver(struct row *row, struct seen *seen, double value) {
     seen->driver = most(seen->driver, value);
 }
 
+/* To a thousandth of a percent: a rate that Prometheus extrapolates is not exactly 0.3, and would
+ * be rounded up to 31 percent. */
 static void take_core(struct row *row, struct seen *seen, double value) {
-    row->figures.core = most(row->figures.core, value * (double) seen->device_core);
+    double percent = value * (double) seen->device_core;
+    row->figures.core = most(row->figures.core, nearbyint(percent * 1000) / 1000);
 }
 
 static void take_throttled(struct row *row, struct seen *seen, double value) {
