@@ -183,16 +183,34 @@ int agents_each(const char *system, int (*each)(const struct agent *agent, void 
     return r;
 }
 
-int agents_pod_on(const char *system, const char *node, char **ret_pod, struct err *err) {
+static const struct agent *agent_on(const struct agents *agents, const char *node) {
+    for (size_t i = 0; i < agents->n; i++)
+        if (strcmp(agents->list[i].node, node) == 0)
+            return &agents->list[i];
+    return NULL;
+}
+
+int agents_page(const char *system, const char *node, const char *page, struct buf *ret,
+                struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     int r = list_agents(system, node, &agents, err);
+    const struct agent *agent = agent_on(&agents, node);
 
-    for (size_t i = 0; r == 0 && i < agents.n; i++)
-        if (strcmp(agents.list[i].node, node) == 0) {
-            *ret_pod = take_ptr(agents.list[i].pod);
-            return 0;
-        }
-    return r < 0 ? r : err_set(err, ENOENT, "node %s has no agent", node);
+    if (r < 0 || !agent)
+        return r < 0 ? r : err_set(err, ENOENT, "node %s has no agent", node);
+    struct api_get *get = calloc(1, sizeof(*get));
+    if (!get)
+        return err_errno(err, ENOMEM, "cannot send a request");
+    const struct login login = login_to(system);
+    *get = page_of(system, agent, page, login.token);
+    api_get_all(get, 1, AGENT_MS, AGENT_MS);
+    r = get->result;
+    if (r < 0)
+        *err = r == -ENOKEY && !login.token ? login.no_token : get->err;
+    else
+        buf_append(ret, buf_str(&get->text), get->text.len);
+    api_gets_done(get, 1);
+    return r < 0 ? r : buf_error(ret);
 }
 
 static void index_card(struct agents *agents, size_t *at, struct json card) {

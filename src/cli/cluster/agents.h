@@ -64,8 +64,10 @@ int agents_history_of(const char *const *nodes, size_t n, const struct history_s
 int agents_each(const char *system, int (*each)(const struct agent *agent, void *userdata),
                 void *userdata, struct err *err);
 
-/* The name of the agent's pod on the node, for the caller to free. -ENOENT: there is none. */
-int agents_pod_on(const char *system, const char *node, char **ret_pod, struct err *err);
+/* Appends a page of the node's agent, such as "usage", to *ret. -ENOENT: there is no agent; or what
+ * the request ended with. */
+int agents_page(const char *system, const char *node, const char *page, struct buf *ret,
+                struct err *err);
 
 /* The card as its agent sees it; invalid where none does. */
 struct json agents_find(const struct agents *agents, const char *uuid);

@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "cli/cluster/agent_token.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
@@ -20,8 +19,6 @@
 
 #define KEY_MAX (2 * API_NAME_MAX + 32)
 #define CLAIMS_PATH "/apis/elasticgpu.io/v1alpha1/elasticgpuclaims"
-#define HISTORY_MS 4000
-#define HISTORY_MAX ((size_t) 8 << 20) /* of 100 containers it is 1 MB */
 #define STOPPED (-ECANCELED)
 
 /* A line that is being written: {"k":KEY, ... */
@@ -437,27 +434,8 @@ bool reading_run(const struct reading *reading) {
 
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,
                     struct buf *ret, struct err *err) {
-    _cleanup_free_ char *agent = NULL;
-    int r = agents_pod_on(system, node, &agent, err);
+    char page[1024];
 
-    if (r < 0)
-        return r;
-    struct api_get *get = calloc(1, sizeof(*get));
-    if (!get)
-        return err_errno(err, ENOMEM, "cannot send a request");
-    struct err no_token;
-    get->who = "the agent";
-    get->token = agent_token(system, &no_token);
-    get->max = HISTORY_MAX;
-    if (asprintf(&get->path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/history?namespace=%s&pod=%s",
-                 system, agent, namespace, pod) < 0)
-        get->path = NULL;
-    api_get_all(get, 1, HISTORY_MS, HISTORY_MS); /* the next reading waits */
-    r = get->result;
-    if (r < 0)
-        *err = r == -ENOKEY && !get->token ? no_token : get->err;
-    else
-        buf_append(ret, buf_str(&get->text), get->text.len);
-    api_gets_done(get, 1);
-    return r < 0 ? r : buf_error(ret);
+    (void) snprintf(page, sizeof(page), "history?namespace=%s&pod=%s", namespace, pod);
+    return agents_page(system, node, page, ret, err); /* the next reading waits */
 }
