@@ -29,12 +29,11 @@ struct peer {
     char node[KUBE_NAME_MAX], address[64];
     bool ready, listed;
     bool answered;          /* any probe, at this address */
-    bool silent;            /* no probe has been answered since the last that was */
     struct http_get *probe; /* under way */
     uint64_t probed_ms;     /* when the last one began */
     bool asking;            /* for the Lease, or writing */
     bool gone;              /* and the answer is still to come */
-    uint64_t since_ms;      /* when it became silent; 0: it is not */
+    uint64_t since_ms;      /* when it became silent, after an answer; 0: it is not */
     char renewed[64];       /* its node's Lease */
     uint64_t renewed_ms;    /* when that was seen first while it is silent; 0: not yet */
     char name[];
@@ -143,13 +142,13 @@ static void on_probed(int status, struct buf *body, const char *why, void *userd
     struct peer *peer = userdata;
     (void) why, (void) body;
     peer->probe = NULL;
-    peer->silent = status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH;
-    if (!peer->silent)
+    bool silent = status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH;
+    if (!silent) {
         peer->answered = true;
-    if (!peer->silent || !peer->answered)
         peer->since_ms = 0;
-    else if (!peer->since_ms)
+    } else if (peer->answered && !peer->since_ms) {
         peer->since_ms = peer->probed_ms;
+    }
 }
 
 static void probe(struct peer *peer) {
@@ -169,7 +168,6 @@ void peers_tick(struct peers *p, uint64_t now_ms) {
     p->now_ms = now_ms;
     HASH_ITER(hh, p->all, peer, next) {
         if (!peer->ready || !peer->address[0]) {
-            peer->silent = false;
             peer->since_ms = peer->renewed_ms = 0;
             continue;
         }
@@ -209,7 +207,7 @@ int peers_see(struct peers *p, const char *name, const char *node, const char *a
     if (strcmp(peer->address, address) != 0) {
         http_get_cancel(peer->probe);
         peer->probe = NULL;
-        peer->answered = peer->silent = false;
+        peer->answered = false;
         peer->since_ms = peer->renewed_ms = 0;
     }
     text_copy(peer->node, sizeof(peer->node), node);

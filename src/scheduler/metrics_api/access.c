@@ -111,7 +111,7 @@ static void put_extras(struct json_writer *w, const struct user *user) {
 /* X-Remote-Uid is not read: API servers before 1.32 hand on what the client itself has sent. */
 static void on_header(const char *name, const char *value, void *userdata) {
     struct user *user = userdata;
-    if (strcasecmp(name, "X-Remote-User") == 0)
+    if (strcasecmp(name, ACCESS_USER) == 0)
         user->name = user->name ? user->name : value;
     else if (strcasecmp(name, "X-Remote-Group") == 0)
         json_put_string(user->groups, NULL, value);

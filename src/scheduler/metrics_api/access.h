@@ -14,7 +14,8 @@
 #include "scheduler/metrics_api/request.h"
 #include "wire/http.h"
 
-#define ACCESS_ALLOWED_MS 10000 /* that an answer is kept */
+#define ACCESS_USER "X-Remote-User" /* header: the name of the user, of the front proxy */
+#define ACCESS_ALLOWED_MS 10000     /* that an answer is kept */
 #define ACCESS_REFUSED_MS 2000
 #define ACCESS_MAX 512 /* answers that are kept */
 

@@ -19,7 +19,6 @@
 #include "wire/client_trust.h"
 
 #define JSON_TYPE "application/json"
-#define USER "X-Remote-User"
 #define ANSWER_MAX ((size_t) 64 << 20)
 
 /* A request for values on its way: access, then agents. */
@@ -247,11 +246,11 @@ static void on_access(enum access_verdict verdict, void *userdata) {
 
 /* So that one user's questions, which wait for agents, leave room for others and for discovery. */
 static bool has_room(const struct metrics_api *m, const struct http_exchange *exchange) {
-    const char *user = http_header(exchange, USER);
+    const char *user = http_header(exchange, ACCESS_USER);
     const struct values *v;
     unsigned all = 0, of_user = 0;
     DL_FOREACH(m->pending, v) {
-        const char *name = http_header(v->exchange, USER);
+        const char *name = http_header(v->exchange, ACCESS_USER);
         all++;
         of_user += user && name && strcmp(user, name) == 0;
     }
