@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/check-commits and scripts/build-commits, each on a small repository of its own."""
 
+import errno
 import importlib.machinery
 import importlib.util
 import os
@@ -125,7 +126,8 @@ def test_the_first_commit_that_does_not_build_ends_the_run(repository):
     assert status == 0 and "one: built before" in output
 
 
-def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_path):
+@pytest.mark.parametrize("interrupt", [os.killpg, os.kill], ids=["by-terminal", "by-supervisor"])
+def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_path, interrupt):
     for fifo in "running", "let":
         os.mkfifo(tmp_path / fifo)
     gated = GATED.format(f"echo > {tmp_path}/running; read line < {tmp_path}/let; echo > x")
@@ -135,8 +137,10 @@ def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_p
     process = repository.start("build-commits", "HEAD~2..HEAD")
     (tmp_path / "running").read_text()
     assert repository.worktrees() == 2
-    os.killpg(process.pid, signal.SIGINT)
+    interrupt(process.pid, signal.SIGINT)
     assert "interrupted" in process.communicate()[0] and process.returncode == 130
+    with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):    # no command of the build still reads from it
+        os.open(tmp_path / "let", os.O_WRONLY | os.O_NONBLOCK)
     assert repository.worktrees() == 1
     assert {p.name for p in (tmp_path / "cache/build-commits").glob("*/*")} == {"lock", "built.jsonl"}
 
