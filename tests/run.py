@@ -61,6 +61,8 @@ SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
 
 # Markers of pytest cases, see tests/conftest.py.
 FOREIGN, ROUTINE = "foreign", "not long"
+# Seconds after which a test that hangs fails, with its stack, so that the others run. Several times what the slowest takes.
+AT_MOST = {ROUTINE: 600, FOREIGN: 3600}
 
 
 class Children:
@@ -181,6 +183,7 @@ def run_source_rules(totals):
 def pytest_command(venv, build, group, marked, only):
     arguments, marker = PYTEST_GROUPS[group]
     command = [f"{venv}/bin/python", "-m", "pytest", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--durations=10",
+               f"--timeout={AT_MOST[marked]}",
                f"--junitxml={report_of(build, group)}", "-m", f"({marked}) and ({marker})" if marker else marked, *arguments]
     return command + (["-k", only] if only else [])
 
