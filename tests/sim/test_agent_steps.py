@@ -30,10 +30,11 @@ def late(waits):
 
 def test_calls_are_read_between_the_steps_of_long_work(full):
     """While containers start, the cards are read and pages are written, each of which takes milliseconds. A few of some
-    thousand steps may take long: caches are cold on a busy machine."""
+    thousand steps may take long: caches are cold on a busy machine. A kind of work without a step in it is late each time:
+    with every container, or with every round."""
     begun = len(full.fill(health="interval: 100ms"))
     started = full.waits()
-    assert late(started) <= begun / 10, started
+    assert late(started) < begun / 2, started
     polls = Polls(full.node)
     for _ in range(ROUNDS):
         for page in PAGES:
@@ -43,4 +44,4 @@ def test_calls_are_read_between_the_steps_of_long_work(full):
         polls.wait(1)
     now = full.waits()
     assert now[float("inf")] - started[float("inf")] > ROUNDS * len(PAGES), "the agent does not measure it"
-    assert late(now) - late(started) <= ROUNDS / 10, now
+    assert late(now) - late(started) < ROUNDS / 2, now
