@@ -23,7 +23,6 @@ typedef struct nvmlEventSet_st *nvmlEventSet_t;
 typedef struct nvmlUnit_st *nvmlUnit_t;
 typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
 typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
-typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
 typedef unsigned int nvmlVgpuInstance_t;
 
 /* Stands for a number that NVML does not have (pid memory on some platforms, instance ids without
@@ -337,10 +336,7 @@ typedef struct {
     } utilization[NVML_MAX_GPU_UTILIZATIONS];
 } nvmlGpuDynamicPstatesInfo_t;
 
-typedef struct {
-    unsigned int version;
-    unsigned int isSupportedDevice;
-} nvmlGpmSupport_t;
+#include "abi/nvml-gpm.h"
 
 typedef struct {
     unsigned long long referenceTime;

@@ -305,14 +305,3 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
     }
     return NVML_SUCCESS;
 }
-
-/* Hopper has it; the metrics themselves are not simulated. */
-nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpm_support) {
-    NVML_TRY(nvml_enter(device));
-    if (!gpm_support)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (gpm_support->version != 1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    gpm_support->isSupportedDevice = 0;
-    return NVML_SUCCESS;
-}

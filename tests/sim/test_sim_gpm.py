@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVML's profiling metrics (GPM) by NVIDIA's own binding."""
+
+import ctypes
+import time
+
+import pytest
+from sim_kit import parts, wait_until
+
+HOPPER = "[gpu 0]\nmodel = H100\n"
+DIVIDED = HOPPER + "mig = 3g.40gb,1g.10gb\n"
+SPIN = 60_000_000_000
+
+
+@pytest.fixture
+def hopper(machine_of):
+    return machine_of(HOPPER)
+
+
+def spinning(node, **env):
+    """A process that computes from now on."""
+    p = node.start("spin", SPIN, 1, **env)
+    p.stdout.readline()
+    p.stdin.write("\n")
+    p.stdin.flush()
+    wait_until(lambda: any(one.get("queued", "0") != "0" for one in node.show()), what="it computes")
+    return p
+
+
+def request(nvml, samples, *ids):
+    get = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(ids),
+                                     sample1=samples[0], sample2=samples[1])
+    for i, metric in enumerate(ids):
+        get.metrics[i].metricId = metric
+    return get
+
+
+def measure(nvml, take):
+    """(graphics, tensor, dram, sent, received) over 0.3 s; None: not supported."""
+    samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    take(samples[0])
+    time.sleep(0.3)
+    take(samples[1])
+    get = request(nvml, samples, nvml.NVML_GPM_METRIC_GRAPHICS_UTIL, nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+                  nvml.NVML_GPM_METRIC_DRAM_BW_UTIL, nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
+                  nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC)
+    nvml.nvmlGpmMetricsGet(get)
+    for sample in samples:
+        nvml.nvmlGpmSampleFree(sample)
+    return [m.value if m.nvmlReturn == 0 else None for m in get.metrics[:get.numMetrics]]
+
+
+def test_a_card_that_computes(hopper):
+    node, nvml = hopper
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice == 1
+    assert measure(nvml, lambda sample: nvml.nvmlGpmSampleGet(gpu, sample)) == [0, 0, 0, 0, 0]
+    p = spinning(node)
+    busy = measure(nvml, lambda sample: nvml.nvmlGpmSampleGet(gpu, sample))
+    assert 95 < busy[0] <= 100 and busy[1:] == [0, busy[0] / 2, 0, 0]
+    p.kill()
+
+
+def test_before_hopper(node, nvml):
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice == 0
+    sample = nvml.nvmlGpmSampleAlloc()
+    with pytest.raises(nvml.NVMLError_NotSupported):
+        nvml.nvmlGpmSampleGet(gpu, sample)
+    nvml.nvmlGpmSampleFree(sample)
+
+
+def test_what_is_refused(hopper):
+    _, nvml = hopper
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    taken, later, empty = (nvml.nvmlGpmSampleAlloc() for _ in range(3))
+    for sample in (taken, later):
+        nvml.nvmlGpmSampleGet(gpu, sample)
+    for samples in ((taken, empty), (empty, taken), (taken, taken), (later, taken), (taken, None)):
+        with pytest.raises(nvml.NVMLError_InvalidArgument):
+            nvml.nvmlGpmMetricsGet(request(nvml, samples, nvml.NVML_GPM_METRIC_GRAPHICS_UTIL))
+    get = request(nvml, (taken, later), nvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 99)
+    nvml.nvmlGpmMetricsGet(get)
+    assert [m.nvmlReturn for m in get.metrics[:2]] == [0, nvml.NVML_ERROR_NOT_SUPPORTED]
+    get.version = 2
+    mismatch = nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+    with pytest.raises(nvml.NVMLError) as refused:
+        nvml.nvmlGpmMetricsGet(get)
+    assert refused.value.value == mismatch
+    support = nvml.c_nvmlGpmSupport_t(version=2)
+    call = ctypes.CDLL("libnvidia-ml.so.1").nvmlGpmQueryDeviceSupport
+    assert call(gpu, ctypes.byref(support)) == mismatch
+    with pytest.raises(nvml.NVMLError_InvalidArgument):
+        nvml.nvmlGpmMigSampleGet(gpu, 1, taken)     # the card is not divided
+
+
+def test_instances(machine_of):
+    """Each by itself; of the card only what does not belong to an instance."""
+    node, nvml = machine_of(DIVIDED)
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    busy, idle = parts(nvml, gpu)
+    p = spinning(node, CUDA_VISIBLE_DEVICES=nvml.nvmlDeviceGetUUID(busy))
+
+    def of(instance):
+        gi = nvml.nvmlDeviceGetGpuInstanceId(instance)
+        return measure(nvml, lambda sample: nvml.nvmlGpmMigSampleGet(gpu, gi, sample))
+    assert 95 < of(busy)[0] <= 100
+    assert of(idle)[0] == 0
+    assert measure(nvml, lambda sample: nvml.nvmlGpmSampleGet(gpu, sample)) == [None, None, None, 0, 0]
+    p.kill()
