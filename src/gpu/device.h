@@ -52,7 +52,12 @@ struct gpu_sample {
     uint32_t decoder_percent;
     uint32_t memory_temperature; /* degrees Celsius */
     uint32_t pcie_replays;       /* since the driver was loaded */
-    uint64_t energy_mj;          /* likewise; all bits set: not reported */
+    /* Parts of the time between two readings, in parts per million: something computed, the tensor
+     * cores did, the memory interface moved data. */
+    uint32_t graphics_ppm, tensor_ppm, dram_ppm;
+    uint64_t energy_mj;        /* as pcie_replays; this and all below: or all bits set */
+    uint64_t pcie_tx, pcie_rx; /* bytes a second */
+    uint64_t nvlink;           /* bytes a second in both directions, of all links */
 };
 
 #define GPU_LEVEL_UNKNOWN 255

@@ -56,7 +56,9 @@ struct metric_field {
     UNIT(CELSIUS, "degrees Celsius", 1, WHOLE)                                                     \
     UNIT(WATTS, "watts", 1000, WHOLE)                                                              \
     UNIT(MILLIJOULES, "millijoules", 1, WHOLE)                                                     \
-    UNIT(MHZ, "MHz", 1, WHOLE)
+    UNIT(MHZ, "MHz", 1, WHOLE)                                                                     \
+    UNIT(BYTES_A_SECOND, "bytes a second", 1, WHOLE)                                               \
+    UNIT(DCGM_MB_A_SECOND, "MB a second, of 1024000 bytes", 1024000, WHOLE)
 
 enum metric_unit {
 #define METRIC_UNIT_ID(id, text, divisor, rounding) METRIC_##id,

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML's profiling metrics (GPM) by NVIDIA's own binding."""
+"""NVML's profiling metrics (GPM) by NVIDIA's own binding, and what the agent makes of them."""
 
 import ctypes
+import pathlib
+import tempfile
 import time
 
 import pytest
 from sim_kit import parts, wait_until
+from test_sim_agent import Agent
 
 HOPPER = "[gpu 0]\nmodel = H100\n"
 DIVIDED = HOPPER + "mig = 3g.40gb,1g.10gb\n"
 SPIN = 60_000_000_000
+# The metrics that NVIDIA's dashboard 12239 asks for, each by the labels `instance` and `gpu`.
+DASHBOARD = ["DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL",
+             "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"]
 
 
 @pytest.fixture
@@ -108,3 +114,52 @@ def test_instances(machine_of):
     assert of(idle)[0] == 0
     assert measure(nvml, lambda sample: nvml.nvmlGpmSampleGet(gpu, sample)) == [None, None, None, 0, 0]
     p.kill()
+
+
+# -- the agent -------------------------------------------------------------------------------
+
+@pytest.fixture
+def agent_of(machine_of):
+    agents = []
+
+    with tempfile.TemporaryDirectory() as path:     # a short name, for sockets
+        def start(machine):
+            node, nvml = machine_of(machine)
+            agents.append(Agent(node, pathlib.Path(path)))
+            return node, nvml, agents[-1]
+        yield start
+        for agent in agents:
+            agent.close()
+
+
+def test_the_agent_shows_them(agent_of):
+    node, _, agent = agent_of(HOPPER)
+    active = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    wait_until(lambda: [value for _, value in agent.samples(active)] == [0], what="two readings")
+    p = spinning(node)
+    wait_until(lambda: agent.samples(active)[0][1] > 0.9, what="a second of work")
+    p.kill()
+    names = {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES",
+             "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", *DASHBOARD}
+    for name in names:
+        ((labels, _),) = agent.samples(name)
+        assert labels["gpu"] == "0", name
+
+
+def test_the_agent_shows_instances(agent_of):
+    node, nvml, agent = agent_of(DIVIDED)
+    (busy, _) = parts(nvml, nvml.nvmlDeviceGetHandleByIndex(0))
+    p = spinning(node, CUDA_VISIBLE_DEVICES=nvml.nvmlDeviceGetUUID(busy))
+
+    def active():
+        return {labels["GPU_I_PROFILE"]: round(value) for labels, value in agent.samples("DCGM_FI_PROF_GR_ENGINE_ACTIVE")}
+    wait_until(lambda: active() == {"3g.40gb": 1, "1g.10gb": 0}, what="one of two instances works")
+    p.kill()
+    ((labels, _),) = agent.samples("DCGM_FI_PROF_PCIE_TX_BYTES")
+    assert not labels.get("GPU_I_ID")
+
+
+def test_no_figure_before_hopper(agent_of):
+    _, _, agent = agent_of("[gpu 0]\nmodel = A100\n")
+    wait_until(lambda: agent.samples("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), what="two readings")
+    assert "\nDCGM_FI_PROF" not in agent.page()

@@ -450,6 +450,16 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
+/* Of all links: so many KiB each second, of which one passes between two calls. */
+static void count_links(nvmlFieldValue_t *value) {
+    static unsigned int calls;
+    unsigned int seconds = 1 + calls++ / 4; /* of two cards, in two directions */
+
+    value->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+    value->value.ullVal = 69500ULL * seconds;
+    value->timestamp = 1000000LL * seconds;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count,
                                              nvmlFieldValue_t *values);
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
@@ -460,10 +470,54 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
         values[i].nvmlReturn = fault("silent") ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
         values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
         values[i].value.uiVal = id;
+        if (values[i].scopeId == UINT32_MAX)
+            count_links(&values[i]);
         if (id == NVML_FI_DEV_ECC_DBE_VOL_TOTAL || id == NVML_FI_DEV_REMAPPED_FAILURE)
             values[i].value.uiVal = 0; /* the card is in order */
         if (id == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
             values[i].value.uiVal = fault("recovery") ? 1 : 0;
+    }
+    return NVML_SUCCESS;
+}
+
+/* ---- profiling metrics ---- */
+
+EXPORT nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support);
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support) {
+    (void) device;
+    support->isSupportedDevice = !fault("silent-load");
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample);
+nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample) {
+    static char room[2 * 2];
+    static unsigned int used;
+
+    if (used == sizeof(room))
+        return NVML_ERROR_MEMORY;
+    *sample = (nvmlGpmSample_t) (uintptr_t) &room[used++];
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample);
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) {
+    return device && sample ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi,
+                                        nvmlGpmSample_t sample);
+nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi, nvmlGpmSample_t sample) {
+    (void) gi;
+    return nvmlGpmSampleGet(device, sample);
+}
+
+/* The value of a metric follows from its number. */
+EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get);
+nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
+    for (unsigned int i = 0; i < get->numMetrics; i++) {
+        get->metrics[i].nvmlReturn = NVML_SUCCESS;
+        get->metrics[i].value = get->metrics[i].metricId * 3.125;
     }
     return NVML_SUCCESS;
 }

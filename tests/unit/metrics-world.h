@@ -248,8 +248,16 @@ static void on_timeout(uv_timer_t *timer) {
     *(bool *) timer->data = true;
 }
 
-/* Runs the loop until the monitor has the cards of tests/unit/fake-nvml.c. */
-static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor) {
+/* Whether the monitor has the cards of tests/unit/fake-nvml.c, and with `rates` also figures that
+ * need two readings. */
+static bool has_cards(const struct gpu_monitor *monitor, bool rates) {
+    const struct gpu_snapshot *s = __real_gpu_monitor_snapshot(monitor);
+
+    return s->ndevices >= 2 && (!rates || (s->devices[0].sample.nvlink != METRIC_UNKNOWN_64 &&
+                                           s->devices[1].sample.nvlink != METRIC_UNKNOWN_64));
+}
+
+static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor, bool rates) {
     struct gpu_monitor_status status;
     bool timed_out = false;
     uv_timer_t timer;
@@ -257,7 +265,7 @@ static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor) {
     (void) uv_timer_init(loop, &timer);
     timer.data = &timed_out;
     (void) uv_timer_start(&timer, on_timeout, TIMEOUT_MS, 0);
-    while (__real_gpu_monitor_snapshot(monitor)->ndevices < 2 && !timed_out)
+    while (!has_cards(monitor, rates) && !timed_out)
         (void) uv_run(loop, UV_RUN_ONCE);
     if (timed_out) {
         __real_gpu_monitor_status(monitor, &status);
@@ -268,7 +276,7 @@ static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor) {
 }
 
 /* Leaves in `snapshot` what the monitor makes of tests/unit/fake-nvml.c with that fault. */
-static void read_nvml(const char *fault) {
+static void read_nvml_until(const char *fault, bool rates) {
     char path[600], dir[] = "/tmp/aliquot-metrics-XXXXXX";
     struct gpu_monitor_options options = {.program = "/proc/self/exe",
                                           .library = library,
@@ -286,7 +294,7 @@ static void read_nvml(const char *fault) {
     (void) snprintf(path, sizeof(path), "%s/libfake-nvml.so", own_dir);
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(gpu_monitor_start(&loop, &options, NULL, &monitor, NULL), 0);
-    wait_for_cards(&loop, monitor);
+    wait_for_cards(&loop, monitor, rates);
     snapshot = *__real_gpu_monitor_snapshot(monitor);
     for (uint32_t i = 0; i < snapshot.ndevices; i++) {
         snapshot.devices[i].processes = NULL; /* the monitor's */
@@ -299,6 +307,11 @@ static void read_nvml(const char *fault) {
     assert_int_equal(uv_loop_close(&loop), 0);
     (void) dir_remove(dir, NULL);
 }
+
+static void read_nvml(const char *fault) {
+    read_nvml_until(fault, false);
+}
+
 static void fill_instance(void) {
     struct gpu_device *d = &snapshot.devices[snapshot.ndevices++];
 

@@ -117,6 +117,12 @@ static const struct expected full[] = {
     {"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", "655"},
     {"DCGM_FI_DEV_THRESHOLD_SRM", "1"},
     {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", "1"},
+    {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "139"},
+    {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "0.03125"},
+    {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0.15625"},
+    {"DCGM_FI_PROF_DRAM_ACTIVE", "0.3125"},
+    {"DCGM_FI_PROF_PCIE_TX_BYTES", "65536000"},
+    {"DCGM_FI_PROF_PCIE_RX_BYTES", "68812800"},
     {"hami_host_gpu_memory_used_bytes", "1073741824"},
     {"hami_host_gpu_utilization_ratio", "37"},
     {"hami_host_gpu_memory_controller_utilization_ratio", "23"},
@@ -259,7 +265,7 @@ static void test_each_figure_under_its_name(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
 
     (void) state;
-    read_nvml("vgpu");
+    read_nvml_until("vgpu", true);
     fill_card();
     fill_instance();
     fill_container();

@@ -23,6 +23,7 @@
 #include "gpu/nvml/instance.h"
 #include "gpu/nvml/links.h"
 #include "gpu/nvml/nvml.h"
+#include "gpu/nvml/rates.h"
 #include "gpu/nvml/traits.h"
 #include "gpu/nvml/worker_protocol.h"
 
@@ -42,7 +43,8 @@ struct utilization {
 };
 
 #define LINKS_AGE_MS 60000
-#define LIMITS_MAX 256 /* requests; the channel holds fewer */
+#define INSTANCES_MAX 16 /* ids of GPU instances of one card whose rates are read are below */
+#define LIMITS_MAX 256   /* requests; the channel holds fewer */
 
 struct worker {
     struct nvml nvml;
@@ -52,6 +54,8 @@ struct worker {
     struct gpu_links links;
     uint64_t links_ms; /* when they were read; 0: never */
     struct utilization utilization[GPU_CARDS_MAX];
+    struct gpu_rates rates[GPU_CARDS_MAX];
+    struct gpu_rates instance_rates[GPU_CARDS_MAX][INSTANCES_MAX]; /* by card and id */
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationInfo_v1_t samples[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t older[GPU_PROCESSES_MAX];
@@ -379,9 +383,17 @@ static bool is_divided(struct worker *w, nvmlDevice_t device) {
            w->nvml.nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS && current != 0;
 }
 
+/* The driver knows them of GPU instances: they are the device's if it is all of one. */
+static void read_instance_rates(struct worker *w, nvmlDevice_t card, uint32_t index,
+                                struct gpu_message_device *d) {
+    if (d->mig.gi < INSTANCES_MAX && d->mig.gi_slices > 0 && d->mig.ci_slices == d->mig.gi_slices)
+        gpu_rates_read(&w->nvml, card, d->mig.gi, d->uuid, &w->instance_rates[index][d->mig.gi],
+                       &d->sample);
+}
+
 /* What takes out the card takes out its instances. The driver reports no utilisation of a process
  * on an instance. */
-static bool put_instance(struct worker *w, nvmlDevice_t card, unsigned int n,
+static bool put_instance(struct worker *w, nvmlDevice_t card, uint32_t index, unsigned int n,
                          const struct gpu_message_device *of) {
     union gpu_message msg = {0};
     struct gpu_message_device *d = &msg.device;
@@ -399,6 +411,7 @@ static bool put_instance(struct worker *w, nvmlDevice_t card, unsigned int n,
         memcpy(d->error, of->error, sizeof(d->error));
     }
     if (healthy) {
+        read_instance_rates(w, card, index, d);
         list_processes(w, instance);
         read_memory_again(w, instance, d);
     }
@@ -406,12 +419,12 @@ static bool put_instance(struct worker *w, nvmlDevice_t card, unsigned int n,
            (!healthy || put_processes(w, n));
 }
 
-static bool put_instances(struct worker *w, nvmlDevice_t card,
+static bool put_instances(struct worker *w, nvmlDevice_t card, uint32_t index,
                           const struct gpu_message_device *of) {
     unsigned int count = of->divided && of->uuid[0] ? instance_count(&w->nvml, card) : 0;
 
     for (unsigned int n = 0; n < count; n++)
-        if (!put_instance(w, card, n, of))
+        if (!put_instance(w, card, index, n, of))
             return false;
     return true;
 }
@@ -438,13 +451,14 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     *ret_answers = healthy || d->uuid[0];
     if (healthy) {
         read_load(w, device, &d->sample);
+        gpu_rates_read(&w->nvml, device, NVML_NO_INSTANCE, d->uuid, &w->rates[index], &d->sample);
         list_processes(w, device);
         add_utilization(w, device, index, &d->sample);
         read_memory_again(w, device, d);
     }
     return send_message(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
            (!healthy || (put_links(w, index) && put_processes(w, index))) &&
-           put_instances(w, device, d);
+           put_instances(w, device, index, d);
 }
 
 /* ---- control groups ---- */
