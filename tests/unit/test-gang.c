@@ -614,7 +614,7 @@ static void test_gang_and_quota(void **state) {
     assert_string_equal(ask(w, "d", "1", HALF, THREE),
                         "-quota exceeded: namespace d uses 100 of 100 elasticgpu.io/gpu-core, and "
                         "this pod asks 50");
-    assert_int_equal(state_space_find(w->state, "d")->used.of[QUOTA_CORE], 0);
+    assert_int_equal(state_space_find(w->state, "d")->used.all.of[QUOTA_CORE], 0);
     show_quota(&g, "d", "q", "\"max\":{" CORES(150) "}");
     w->now += 1000;
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");

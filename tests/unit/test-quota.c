@@ -14,16 +14,16 @@ static void test_use_of_a_namespace(void **state) {
     hold(w, "b", "3", HALF);
     const struct state_space *a = state_space_find(w->state, "a");
     assert_int_equal(a->pods, 2);
-    assert_int_equal(a->used.of[QUOTA_CORE], 250);
-    assert_int_equal(a->used.of[QUOTA_MEMORY], 200 * GIB);
-    assert_int_equal(a->used.of[QUOTA_CARDS], 3);
+    assert_int_equal(a->used.all.of[QUOTA_CORE], 250);
+    assert_int_equal(a->used.all.of[QUOTA_MEMORY], 200 * GIB);
+    assert_int_equal(a->used.all.of[QUOTA_CARDS], 3);
     state_release(w->state, state_pod_find(w->state, "2"));
-    assert_int_equal(a->used.of[QUOTA_CORE], 50);
+    assert_int_equal(a->used.all.of[QUOTA_CORE], 50);
     state_pod_gone(w->state, "1");
-    assert_int_equal(a->used.of[QUOTA_CORE], 0);
+    assert_int_equal(a->used.all.of[QUOTA_CORE], 0);
     state_pod_gone(w->state, "2");
     assert_null(state_space_find(w->state, "a"));
-    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_CORE], 50);
+    assert_int_equal(state_space_find(w->state, "b")->used.all.of[QUOTA_CORE], 50);
 }
 
 /* Init containers run one after the other, and beside no app container. */
@@ -37,7 +37,7 @@ static void test_use_of_init_containers(void **state) {
         {.container = "other", .phase = CONTAINER_APP, .device = {.core = 30, .memory = 5}},
     };
     const struct state_pod pod = {.nallocations = 5, .allocations = holds};
-    const struct quota_use use = state_pod_use(&pod);
+    const struct quota_use use = state_pod_use(&pod, NULL);
     assert_int_equal(use.of[QUOTA_CORE], 80);
     assert_int_equal(use.of[QUOTA_MEMORY], 18);
     assert_int_equal(use.of[QUOTA_CARDS], 2);
@@ -80,7 +80,7 @@ static void test_quota_without_memory(void **state) {
     size_t failures = 0;
     for (bool failed = true; failed; failures += failed) {
         fail_malloc_at(failures + 1);
-        bool admitted = quotas_admit(&g.quotas, "a", &more, NULL, &why);
+        bool admitted = quotas_admit(&g.quotas, "a", &more, NULL, QUOTA_POD, &why);
         failed = fail_malloc_end();
         assert_int_equal(admitted, !failed);
         assert_string_equal(buf_str(&why), failed ? "out of memory" : "");
@@ -148,8 +148,8 @@ static void test_tflops(void **state) {
                         "-quota exceeded: namespace a uses 0 of 32 elasticgpu.io/gpu-core, and "
                         "this pod asks 33");
     assert_string_equal(hold(w, "b", "2", tflops), "fits"); /* on n */
-    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_CORE], 80);
-    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_MEMORY], 32 * GIB);
+    assert_int_equal(state_space_find(w->state, "b")->used.all.of[QUOTA_CORE], 80);
+    assert_int_equal(state_space_find(w->state, "b")->used.all.of[QUOTA_MEMORY], 32 * GIB);
     assert_string_equal(hold(w, "b", "3", tflops),
                         "-quota exceeded: namespace b uses 80 of 112 elasticgpu.io/gpu-core, and "
                         "this pod asks 33");
@@ -171,11 +171,11 @@ static void test_tflops(void **state) {
     assert_non_null(
         strstr(w->bind_answer, "uses 0 of 50 elasticgpu.io/gpu-core, and this pod asks 80"));
     assert_int_equal(w->nasked, 0);
-    assert_int_equal(state_space_find(w->state, "d")->used.of[QUOTA_CORE], 0);
+    assert_int_equal(state_space_find(w->state, "d")->used.all.of[QUOTA_CORE], 0);
     bind_pod(w, "4", "m");
     respond(w, 0, 201, false, NULL);
     assert_string_equal(w->bind_answer, "");
-    assert_int_equal(state_space_find(w->state, "d")->used.of[QUOTA_CORE], 33);
+    assert_int_equal(state_space_find(w->state, "d")->used.all.of[QUOTA_CORE], 33);
     ungovern(&g);
 }
 
@@ -258,8 +258,8 @@ static void test_foreign_names_and_resource_quota(void **state) {
     const char *hami = "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"10240\","
                        "\"nvidia.com/gpucores\":\"20\",\"elasticgpu.io/slot\":\"1\"";
     assert_string_equal(hold(w, "a", "1", hami), "fits");
-    assert_int_equal(state_space_find(w->state, "a")->used.of[QUOTA_MEMORY], 20 * GIB);
-    assert_int_equal(state_space_find(w->state, "a")->used.of[QUOTA_CORE], 40);
+    assert_int_equal(state_space_find(w->state, "a")->used.all.of[QUOTA_MEMORY], 20 * GIB);
+    assert_int_equal(state_space_find(w->state, "a")->used.all.of[QUOTA_CORE], 40);
     assert_string_equal(hold(w, "a", "2", hami),
                         "-quota exceeded: namespace a uses 40 of 60 elasticgpu.io/gpu-core, and "
                         "this pod asks 40");
@@ -330,12 +330,12 @@ static void test_quota_arithmetic(void **state) {
         struct quotas q = {.state = w->state};
         uint64_t used[3], part[3], most[3], pool = 0, all = 0;
         static const char *const names[] = {"a", "b", "c"};
+        struct state_pod pods[3] = {0};
         for (int i = 0; i < 3; i++) {
             struct quota_object o = {.cohort = "lab", .counted = {true, false, false}};
-            struct state_pod pod = {.uid = {(char) ('1' + i)}};
             memcpy(o.namespace, names[i], 2);
             memcpy(o.name, "q", 2);
-            memcpy(pod.namespace, names[i], 2);
+            memcpy(pods[i].namespace, names[i], 2);
             o.guaranteed[0] = part[i] = rnd(&seed) % 8;
             most[i] = part[i] + rnd(&seed) % 4;
             o.max[0] = rnd(&seed) % 4 ? most[i] : (most[i] = UINT64_MAX);
@@ -343,22 +343,20 @@ static void test_quota_arithmetic(void **state) {
             pool += part[i];
             all += used[i];
             assert_int_equal(quotas_seen(&q, QUOTA_OF_OURS, &o), 0);
-            assert_int_equal(space_join(w->state, &pod), 0);
-            state_space_find(w->state, names[i])->used.of[0] = used[i];
+            assert_int_equal(space_join(w->state, &pods[i]), 0);
+            state_space_find(w->state, names[i])->used.all.of[0] = used[i];
         }
         for (uint64_t more = 1; more < 6; more++) {
             _cleanup_buf_ struct buf why = BUF_INIT(512);
             const struct quota_use ask_for = {{more}};
             bool fits =
                 used[0] + more <= most[0] && (used[0] + more <= part[0] || all + more <= pool);
-            assert_int_equal(quotas_admit(&q, "a", &ask_for, NULL, &why), fits);
+            assert_int_equal(quotas_admit(&q, "a", &ask_for, NULL, QUOTA_POD, &why), fits);
             assert_int_equal(why.len == 0, fits);
         }
         quotas_done(&q);
-        for (int i = 0; i < 3; i++) {
-            struct state_pod pod = {.space = state_space_find(w->state, names[i])};
-            space_leave(w->state, &pod);
-        }
+        for (int i = 0; i < 3; i++)
+            space_leave(w->state, &pods[i]);
     }
 }
 
@@ -393,11 +391,11 @@ static void test_cohort_that_changes(void **state) {
     ungovern(&g);
 }
 
-static void count_patch(const struct quota_object *object, const struct quota_use *used,
+static void count_patch(const struct quota_object *object, const struct quota_usage *used,
                         void *userdata) {
     char *out = userdata;
     size_t len = strlen(out);
-    snprintf(out + len, 256 - len, "%s=%" PRIu64 " ", object->namespace, used->of[QUOTA_CORE]);
+    snprintf(out + len, 256 - len, "%s=%" PRIu64 " ", object->namespace, used->all.of[QUOTA_CORE]);
 }
 
 static void test_status_of_quotas(void **state) {

@@ -118,6 +118,7 @@ static const struct expected full[] = {
     {"aliquot_scheduler_shares_compute_percent", "70"},
     {"aliquot_scheduler_shares_memory_bytes", "7000"},
     {"aliquot_scheduler_quota_used", "91"},
+    {"aliquot_scheduler_quota_used_by_claims", "37"},
     {"aliquot_scheduler_quota_guaranteed", "51"},
     {"aliquot_scheduler_quota_max", "123"},
     {"aliquot_scheduler_quota_borrowed", "40"},
@@ -126,7 +127,8 @@ static const struct expected full[] = {
 static struct state_node nodes[3];
 static struct state_head heads[3];
 static struct state_card cards[5], whole;
-static struct state_space space = {.name = "team", .used.of = {91, 7777, 3}};
+static struct state_space space = {.name = "team",
+                                   .used = {.all.of = {91, 7777, 3}, .claims.of = {37, 5555, 2}}};
 static struct state_pod pods[11];
 static struct container_request by_core = {.container = "main", .cards = 1, .core = 50},
                                 with_init[] = {{.container = "first", .cards = 3},

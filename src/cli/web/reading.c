@@ -297,7 +297,7 @@ static void put_quota(struct json_writer *w, const char *key, const struct quota
     if (q->max[r] != UINT64_MAX)
         json_put_u64(w, "max", q->max[r]);
     if (q->has_used)
-        json_put_u64(w, "used", q->used[r]);
+        json_put_u64(w, "used", q->used.all.of[r]);
     json_object_end(w);
 }
 

@@ -17,18 +17,21 @@ static const char *const names[QUOTA_RESOURCES] = {
     [QUOTA_CARDS] = "elasticgpu.io/gpu",
 };
 
-/* Kubernetes counts `requests.NAME` of extended resources by itself, and keeps `limits.NAME`
- * without counting it. */
+/* Kubernetes counts `requests.NAME` of extended resources by itself, in pods only, and keeps
+ * `limits.NAME` without counting it. */
 static const struct {
     const char *key;
     enum quota_resource resource;
     uint64_t unit;
+    bool of_requests;
 } entries[] = {
-    {"limits." RESOURCE_CORE, QUOTA_CORE, 1},
-    {"limits." RESOURCE_MEMORY, QUOTA_MEMORY, 1},
-    {"limits.elasticgpu.io/gpu", QUOTA_CARDS, 1},
-    {"limits.nvidia.com/gpucores", QUOTA_CORE, 1},
-    {"limits.nvidia.com/gpumem", QUOTA_MEMORY, UINT64_C(1) << 20},
+    {"limits." RESOURCE_CORE, QUOTA_CORE, 1, false},
+    {"limits." RESOURCE_MEMORY, QUOTA_MEMORY, 1, false},
+    {"limits.elasticgpu.io/gpu", QUOTA_CARDS, 1, false},
+    {"limits.nvidia.com/gpucores", QUOTA_CORE, 1, false},
+    {"limits.nvidia.com/gpumem", QUOTA_MEMORY, UINT64_C(1) << 20, false},
+    {"requests." RESOURCE_CORE, QUOTA_CORE, 1, true},
+    {"requests." RESOURCE_MEMORY, QUOTA_MEMORY, 1, true},
 };
 #define ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
@@ -48,12 +51,13 @@ static int read_names(struct json object, struct quota_object *q) {
         field_copy(json_get(meta, "namespace"), q->namespace, sizeof(q->namespace)) < 0)
         return -EINVAL;
     for (int r = 0; r < QUOTA_RESOURCES; r++)
-        q->max[r] = UINT64_MAX;
+        q->max[r] = q->requests[r] = UINT64_MAX;
     return 0;
 }
 
 int quota_object_parse(struct json object, struct quota_object *ret, struct err *err) {
-    struct json spec = json_get(object, "spec"), used = JSON_PATH(object, "status", "used");
+    struct json spec = json_get(object, "spec"), status = json_get(object, "status");
+    struct json used = json_get(status, "used"), claims = json_get(status, "usedByClaims");
     struct quota_object q = {0};
     if (read_names(object, &q) < 0 ||
         field_copy_optional(json_get(spec, "cohort"), q.cohort, sizeof(q.cohort)) < 0)
@@ -65,7 +69,8 @@ int quota_object_parse(struct json object, struct quota_object *ret, struct err 
         q.counted[r] = has_part || has_max;
         if (!has_max && has_part && q.cohort[0] == '\0')
             q.max[r] = q.guaranteed[r]; /* there is no quota to borrow from */
-        (void) read_quantity(json_get(used, names[r]), &q.used[r]);
+        (void) read_quantity(json_get(used, names[r]), &q.used.all.of[r]);
+        (void) read_quantity(json_get(claims, names[r]), &q.used.claims.of[r]);
     }
     *ret = q;
     return 0;
@@ -80,28 +85,34 @@ int resource_quota_parse(struct json object, struct quota_object *ret, struct er
                   json_type(json_get(spec, "scopeSelector")) == JSON_OBJECT;
     for (size_t i = 0; i < ENTRIES && !scoped; i++) {
         enum quota_resource r = entries[i].resource;
+        uint64_t *limit = entries[i].of_requests ? &q.requests[r] : &q.max[r];
         uint64_t value;
         if (!read_quantity(JSON_PATH(spec, "hard", entries[i].key), &value))
             continue;
         if (__builtin_mul_overflow(value, entries[i].unit, &value))
             value = UINT64_MAX;
-        q.max[r] = value < q.max[r] ? value : q.max[r];
-        q.counted[r] = true;
+        *limit = value < *limit ? value : *limit;
+        *(entries[i].of_requests ? &q.has_requests[r] : &q.counted[r]) = true;
     }
     *ret = q;
     return 0;
 }
 
-void quota_object_encode_status(const struct quota_use *used, struct buf *out) {
-    struct json_writer w = {.out = out};
+static void put_use(struct json_writer *w, const char *key, const struct quota_use *use) {
     char text[24];
+    json_object_begin(w, key);
+    json_put_stringf(w, names[QUOTA_CORE], "%" PRIu64, use->of[QUOTA_CORE]);
+    json_put_string(w, names[QUOTA_MEMORY], quantity_format_bytes(use->of[QUOTA_MEMORY], text));
+    json_put_stringf(w, names[QUOTA_CARDS], "%" PRIu64, use->of[QUOTA_CARDS]);
+    json_object_end(w);
+}
+
+void quota_object_encode_status(const struct quota_usage *used, struct buf *out) {
+    struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
-    json_object_begin(&w, "used");
-    json_put_stringf(&w, names[QUOTA_CORE], "%" PRIu64, used->of[QUOTA_CORE]);
-    json_put_string(&w, names[QUOTA_MEMORY], quantity_format_bytes(used->of[QUOTA_MEMORY], text));
-    json_put_stringf(&w, names[QUOTA_CARDS], "%" PRIu64, used->of[QUOTA_CARDS]);
-    json_object_end(&w);
+    put_use(&w, "used", &used->all);
+    put_use(&w, "usedByClaims", &used->claims);
     json_object_end(&w);
     json_object_end(&w);
 }

@@ -30,6 +30,12 @@ struct quota_use {
     uint64_t of[QUOTA_RESOURCES];
 };
 
+/* What a namespace has of them. */
+struct quota_usage {
+    struct quota_use all;
+    struct quota_use claims; /* the part that its claims have, whether pods use them or not */
+};
+
 /* Resource name under which it is written: "elasticgpu.io/gpu-core". */
 const char *quota_resource_name(enum quota_resource resource);
 
@@ -40,16 +46,21 @@ struct quota_object {
     bool counted[QUOTA_RESOURCES];        /* whether it limits that resource */
     uint64_t guaranteed[QUOTA_RESOURCES]; /* 0 where not given */
     uint64_t max[QUOTA_RESOURCES];        /* UINT64_MAX: no limit of its own */
-    bool has_used;                        /* there is a status */
-    uint64_t used[QUOTA_RESOURCES];       /* of the status */
+    /* Limits that Kubernetes counts, by the requests of pods: where there are claims, they are for
+     * claims and pods together. */
+    bool has_requests[QUOTA_RESOURCES];
+    uint64_t requests[QUOTA_RESOURCES];
+    bool has_used;           /* there is a status */
+    struct quota_usage used; /* of the status */
 };
 
 /* Reads an ElasticGPUQuota; -EINVAL when it is none. */
 int quota_object_parse(struct json object, struct quota_object *ret, struct err *err);
 
 /* Reads a ResourceQuota: its entries limits.NAME for the names above and HAMi's gpumem and
- * gpucores. One without such entries, or with scopes, counts nothing. */
+ * gpucores, and requests.NAME for compute and memory. One without such entries, or with scopes,
+ * counts nothing. */
 int resource_quota_parse(struct json object, struct quota_object *ret, struct err *err);
 
 /* Appends the patch of its status. */
-void quota_object_encode_status(const struct quota_use *used, struct buf *out);
+void quota_object_encode_status(const struct quota_usage *used, struct buf *out);

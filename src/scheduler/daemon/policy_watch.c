@@ -98,7 +98,7 @@ static void patch_status(struct scheduler *s, const char *path, const struct buf
     s->govern.in_flight++;
 }
 
-static void patch_quota(const struct quota_object *object, const struct quota_use *used,
+static void patch_quota(const struct quota_object *object, const struct quota_usage *used,
                         void *userdata) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     char path[512];

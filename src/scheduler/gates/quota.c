@@ -123,7 +123,7 @@ void quotas_sync_end(struct quotas *q, enum quota_kind kind) {
 static bool counts_anything(const struct quota_object *object) {
     bool counts = false;
     for (int r = 0; r < QUOTA_RESOURCES; r++)
-        counts |= object->counted[r];
+        counts |= object->counted[r] || object->has_requests[r];
     return counts;
 }
 
@@ -163,9 +163,9 @@ int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_objec
 
 /* ---- arithmetic ---- */
 
-static uint64_t used_by(const struct quotas *q, const char *namespace, int r) {
+static struct quota_usage usage_of(const struct quotas *q, const char *namespace) {
     const struct state_space *space = state_space_find(q->state, namespace);
-    return space ? space->used.of[r] : 0;
+    return space ? space->used : (struct quota_usage){0};
 }
 
 static bool is_of_cohort(const struct quota *quota, const char *cohort, int r) {
@@ -194,7 +194,7 @@ static void sum_cohort(const struct quotas *q, struct quota_group *cohort) {
             if (__builtin_add_overflow(*pool, quota->object.guaranteed[r], pool))
                 *pool = UINT64_MAX;
             if (!was_counted(quota, r))
-                cohort->used[r] += used_by(q, quota->object.namespace, r);
+                cohort->used[r] += usage_of(q, quota->object.namespace).all.of[r];
         }
     cohort->summed = true;
     cohort->uses = q->state->uses;
@@ -207,20 +207,46 @@ static const char *format(int r, uint64_t value, char out[static 24]) {
     return out;
 }
 
-static void put_excess(struct buf *why, int r, const char *who, const char *name, uint64_t used,
-                       uint64_t limit, uint64_t more) {
+/* Who asks for how much of which resource. */
+struct asked {
+    enum quota_asker asker;
+    int r;
+    uint64_t more, own;
+};
+
+static void put_excess(struct buf *why, const struct asked *asked, const char *whose,
+                       const char *name, uint64_t used, uint64_t limit) {
     char a[24], b[24], c[24];
-    buf_printf(why, "%s %s uses %s of %s %s, and this pod asks %s", who, name, format(r, used, a),
+    const int r = asked->r;
+    buf_printf(why, "%s %s uses %s of %s %s, and this %s asks %s", whose, name, format(r, used, a),
                format(r, limit, b), quota_resource_name((enum quota_resource) r),
-               format(r, more, c));
+               asked->asker == QUOTA_CLAIM ? "claim" : "pod", format(r, asked->more, c));
 }
 
-static bool admits(const struct quotas *q, const struct quota_object *o, int r, uint64_t more,
-                   uint64_t own, struct buf *why) {
-    uint64_t used = used_by(q, o->namespace, r);
-    used -= own < used ? own : used;
-    if (more > o->max[r] || used > o->max[r] - more) {
-        put_excess(why, r, QUOTA_EXCEEDED, o->namespace, used, o->max[r], more);
+static uint64_t without(uint64_t used, uint64_t own) {
+    return used - (own < used ? own : used);
+}
+
+/* What Kubernetes counts of pods without claims is left to it. */
+static uint64_t limit_of(const struct quota_object *o, const struct asked *asked,
+                         const struct quota_usage *usage) {
+    const int r = asked->r;
+    const uint64_t max = o->counted[r] ? o->max[r] : UINT64_MAX;
+    bool together = o->has_requests[r] && (asked->asker == QUOTA_CLAIM || usage->claims.of[r] > 0);
+    return together && o->requests[r] < max ? o->requests[r] : max;
+}
+
+static bool admits(const struct quotas *q, const struct quota_object *o, const struct asked *asked,
+                   struct buf *why) {
+    const struct quota_usage usage = usage_of(q, o->namespace);
+    const int r = asked->r;
+    const uint64_t more = asked->more, limit = limit_of(o, asked, &usage);
+    uint64_t used = without(usage.all.of[r], asked->own);
+    if (more > limit || used > limit - more) {
+        char text[24];
+        put_excess(why, asked, QUOTA_EXCEEDED, o->namespace, used, limit);
+        if (usage.claims.of[r] > 0)
+            buf_printf(why, "; its claims have %s", format(r, usage.claims.of[r], text));
         return false;
     }
     bool borrows = more > o->guaranteed[r] || used > o->guaranteed[r] - more;
@@ -229,16 +255,15 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
         return true;
     sum_cohort(q, cohort);
     const uint64_t pool = cohort->pool[r];
-    used = cohort->used[r];
-    used -= own < used ? own : used;
+    used = without(cohort->used[r], asked->own);
     if (more <= pool && used <= pool - more)
         return true;
-    put_excess(why, r, QUOTA_NOTHING_LEFT, o->cohort, used, pool, more);
+    put_excess(why, asked, QUOTA_NOTHING_LEFT, o->cohort, used, pool);
     return false;
 }
 
 bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
-                  const struct quota_use *own, struct buf *why) {
+                  const struct quota_use *own, enum quota_asker asker, struct buf *why) {
     if (!regroup(q)) {
         buf_puts(why, "out of memory");
         return false;
@@ -246,10 +271,12 @@ bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_us
     const struct quota_group *space = find_group(q->spaces, namespace);
     for (const struct quota *quota = space ? space->first : NULL; quota;
          quota = quota->next_of_space)
-        for (int r = 0; r < QUOTA_RESOURCES; r++)
-            if (quota->object.counted[r] && more->of[r] > 0 &&
-                !admits(q, &quota->object, r, more->of[r], own ? own->of[r] : 0, why))
+        for (int r = 0; r < QUOTA_RESOURCES; r++) {
+            const struct asked asked = {asker, r, more->of[r], own ? own->of[r] : 0};
+            if ((quota->object.counted[r] || quota->object.has_requests[r]) && more->of[r] > 0 &&
+                !admits(q, &quota->object, &asked, why))
                 return false;
+        }
     return true;
 }
 
@@ -275,20 +302,32 @@ static const struct place_card *least_card(struct quotas *q, uint64_t now_ms) {
     return least;
 }
 
+static void add_request(const struct container_request *req, const struct place_card *card,
+                        struct place_sum *sum) {
+    const uint32_t cards = req->cards;
+    struct place_amount amount = place_share(req, card);
+    /* What no card can give is held by that, not by a quota. */
+    amount.core = (amount.core < CORE_PER_CARD ? amount.core : CORE_PER_CARD) * cards;
+    amount.memory *= cards;
+    amount.slots = cards;
+    place_sum_add(sum, req->phase, &amount);
+}
+
+struct quota_use quotas_least_use(struct quotas *q, const struct container_request *req,
+                                  uint64_t now_ms) {
+    struct place_sum sum = {0};
+    add_request(req, least_card(q, now_ms), &sum);
+    return quota_use_of(&sum);
+}
+
 /* The pod's usage: its allocation, or else its request on such a card. */
 static struct quota_use use_of_pod(const struct state_pod *pod, const struct place_card *card) {
     struct place_sum sum = {0};
     if (pod->nallocations > 0)
-        return state_pod_use(pod);
-    for (uint32_t i = 0; i < pod->ncontainers; i++) {
-        const uint32_t cards = pod->containers[i].cards;
-        struct place_amount amount = place_share(&pod->containers[i], card);
-        /* What no card can give is held by that, not by a quota. */
-        amount.core = (amount.core < CORE_PER_CARD ? amount.core : CORE_PER_CARD) * cards;
-        amount.memory *= cards;
-        amount.slots = cards;
-        place_sum_add(&sum, pod->containers[i].phase, &amount);
-    }
+        return state_pod_use(pod, NULL);
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (!state_is_charged(pod, pod->containers[i].container))
+            add_request(&pod->containers[i], card, &sum);
     return quota_use_of(&sum);
 }
 
@@ -300,22 +339,16 @@ bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf 
     struct quotas *q = self;
     if (!q->all)
         return true;
-    struct quota_use own = state_pod_use(pod);
     struct quota_use more = quotas_use_of(q, pod, now_ms);
-    return quotas_admit(q, pod->namespace, &more, &own, why);
-}
-
-static struct quota_use use_of_space(const struct quotas *q, const char *namespace) {
-    const struct state_space *space = state_space_find(q->state, namespace);
-    return space ? space->used : (struct quota_use){0};
+    return quotas_admit(q, pod->namespace, &more, &pod->used, QUOTA_POD, why);
 }
 
 void quotas_each(const struct quotas *q,
                  void (*each)(const struct quota_object *object, enum quota_kind kind,
-                              const struct quota_use *used, void *userdata),
+                              const struct quota_usage *used, void *userdata),
                  void *userdata) {
     for (const struct quota *quota = q->all; quota; quota = quota->hh.next) {
-        const struct quota_use used = use_of_space(q, quota->object.namespace);
+        const struct quota_usage used = usage_of(q, quota->object.namespace);
         each(&quota->object, quota->kind, &used, userdata);
     }
 }
@@ -323,14 +356,14 @@ void quotas_each(const struct quotas *q,
 /* ---- status ---- */
 
 void quotas_project(struct quotas *q, unsigned max,
-                    void (*patch)(const struct quota_object *object, const struct quota_use *used,
+                    void (*patch)(const struct quota_object *object, const struct quota_usage *used,
                                   void *userdata),
                     void *userdata) {
     for (struct quota *quota = q->all; quota && max > 0; quota = quota->hh.next) {
         const struct quota_object *o = &quota->object;
-        const struct quota_use used = use_of_space(q, o->namespace);
+        const struct quota_usage used = usage_of(q, o->namespace);
         if (quota->kind != QUOTA_OF_OURS || quota->had_turn ||
-            (o->has_used && memcmp(o->used, used.of, sizeof(o->used)) == 0))
+            (o->has_used && memcmp(&o->used, &used, sizeof(used)) == 0))
             continue;
         patch(o, &used, userdata);
         quota->had_turn = true;

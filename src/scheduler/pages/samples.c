@@ -200,7 +200,7 @@ struct quota_list {
 };
 
 static void add_quota(const struct quota_object *object, enum quota_kind kind,
-                      const struct quota_use *used, void *userdata) {
+                      const struct quota_usage *used, void *userdata) {
     static const char *const kinds[QUOTA_KINDS] = {"ElasticGPUQuota", "ResourceQuota"};
     struct quota_list *list = userdata;
     int r =
@@ -208,7 +208,7 @@ static void add_quota(const struct quota_object *object, enum quota_kind kind,
     if (r < 0)
         list->error = r;
     for (int i = 0; i < QUOTA_RESOURCES && r == 0; i++) {
-        const uint64_t use = used->of[i], guaranteed = object->guaranteed[i];
+        const uint64_t use = used->all.of[i], guaranteed = object->guaranteed[i];
         if (!object->counted[i])
             continue;
         struct quota_sample *sample = &list->first[list->n++];
@@ -216,6 +216,7 @@ static void add_quota(const struct quota_object *object, enum quota_kind kind,
             .kind = kinds[kind],
             .resource = quota_resource_name((enum quota_resource) i),
             .used = use,
+            .claims = used->claims.of[i],
             .guaranteed = guaranteed,
             .max = object->max[i], /* "no limit" is METRIC_UNKNOWN_64 */
             .borrowed = METRIC_UNKNOWN_64,

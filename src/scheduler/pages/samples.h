@@ -68,7 +68,7 @@ struct tally_sample {
 struct quota_sample {
     char namespace[KUBE_LABEL_MAX], name[KUBE_NAME_MAX];
     const char *kind, *resource;
-    uint64_t used, guaranteed, max, borrowed;
+    uint64_t used, claims, guaranteed, max, borrowed;
 };
 
 struct scheduler_sample {

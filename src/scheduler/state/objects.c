@@ -52,6 +52,8 @@ struct state *state_free(struct state *s) {
     struct state_pod *pod, *next_pod;
     struct state_card *card, *next_card;
     struct state_node *node, *next_node;
+    while (s->charges)
+        state_uncharge(s, s->charges->id);
     while (s->reserved)
         state_unreserve(s, s->reserved->id);
     while (s->loads)

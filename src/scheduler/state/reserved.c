@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "model/scaling.h"
+#include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 
 /* ---- what a pod draws on ---- */
@@ -27,16 +28,8 @@ void state_draws_drop(struct state_pod *pod) {
         drop_draw(pod, pod->draws);
 }
 
-int state_draw(struct state_pod *pod, const char *container, const char *id) {
-    struct state_draw *draw = find_draw(pod, container);
-    if (draw ? id && strcmp(draw->id, id) == 0 : !id)
-        return 0;
-    if (draw)
-        drop_draw(pod, draw);
-    if (pod->node)
-        state_node_changed(pod->node);
-    if (!id)
-        return 0;
+static int add_draw(struct state_pod *pod, const char *container, const char *id) {
+    struct state_draw *draw;
     size_t len = strlen(id) + 1, name = container ? strlen(container) + 1 : 1;
     if (name > sizeof(draw->container) || !(draw = calloc(1, sizeof(*draw) + len)))
         return -ENOMEM;
@@ -46,16 +39,33 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
     return 0;
 }
 
+int state_draw(struct state_pod *pod, const char *container, const char *id) {
+    struct state_draw *draw = find_draw(pod, container);
+    if (draw ? id && strcmp(draw->id, id) == 0 : !id)
+        return 0;
+    if (draw)
+        drop_draw(pod, draw);
+    int r = id ? add_draw(pod, container, id) : 0;
+    if (pod->node)
+        state_node_changed(pod->node);
+    space_recount(pod);
+    return r;
+}
+
 /* The reserved capacity for containers without a row of their own. */
 static const char *id_of_pod(const struct state_pod *pod) {
     const struct state_draw *draw = find_draw(pod, NULL);
     return draw ? draw->id : pod->uid;
 }
 
+const char *state_draw_id(const struct state_pod *pod, const char *container) {
+    const struct state_draw *draw = find_draw(pod, container);
+    return draw ? draw->id : id_of_pod(pod);
+}
+
 /* Whether the container's allocation is part of that reserved capacity. */
 static bool draws_on(const struct state_pod *pod, const char *container, const char *id) {
-    const struct state_draw *draw = find_draw(pod, container);
-    return strcmp(draw ? draw->id : id_of_pod(pod), id) == 0;
+    return strcmp(state_draw_id(pod, container), id) == 0;
 }
 
 /* ---- reserved capacity ---- */

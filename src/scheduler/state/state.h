@@ -21,6 +21,7 @@
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/node.h"
 #include "kube/objects/pod.h"
+#include "kube/objects/quota_object.h"
 #include "model/selection.h"
 #include "place/place.h"
 
@@ -106,13 +107,15 @@ struct state_pod {
     struct dialect_pair mixed; /* of REQUEST_MIXED_DIALECTS */
     uint32_t ncontainers;
     struct container_request *containers;
-    struct cpu_memory room;          /* its requests of CPU and memory */
-    bool counted;                    /* by the model, as one that holds cards */
-    struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
-    struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
-    struct pod_gang *gang;           /* NULL: none */
-    struct state_space *space;       /* of its namespace */
-    uint64_t keep_until_ms;          /* its assumed allocation expires no earlier; 0: as usual */
+    struct cpu_memory room;                    /* its requests of CPU and memory */
+    bool counted;                              /* by the model, as one that holds cards */
+    struct state_draw *draws;                  /* NULL: what it takes is taken of what is free */
+    struct gpu_selection *selection;           /* NULL: any card will do, placed as usual */
+    struct pod_gang *gang;                     /* NULL: none */
+    struct state_space *space;                 /* of its namespace */
+    struct state_pod *space_prev, *space_next; /* among the pods of that */
+    struct quota_use used;                     /* what it adds to the usage of its namespace */
+    uint64_t keep_until_ms; /* its assumed allocation expires no earlier; 0: as usual */
     /* Of the class of its claims; NULL: none. */
     const struct place_policy *class_policy;
     size_t annotation_bytes;
@@ -321,8 +324,9 @@ struct state {
     /* Generation of the set of pods: changes when a pod is added, removed, marked for deletion or
      * changes its gang. */
     uint64_t pods_generation;
-    struct state_space *spaces; /* uthash by namespace */
-    uint64_t uses;              /* counts the changes of what they hold */
+    struct state_space *spaces;   /* uthash by namespace */
+    struct state_charge *charges; /* uthash by id */
+    uint64_t uses;                /* counts the changes of what they hold */
     state_verify verify;
     void *userdata;
     const struct place_policy *policy; /* of pods that name none */

@@ -78,6 +78,9 @@ uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *
                           bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]);
 void state_draws_drop(struct state_pod *pod);
 
+/* The id that the container draws on: the pod's UID, where it was given none. */
+const char *state_draw_id(const struct state_pod *pod, const char *container);
+
 /* allocation.c: the pod gives up its holds and leaves its node. */
 void state_pod_detach(struct state_pod *pod);
 
