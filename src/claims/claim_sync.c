@@ -71,13 +71,24 @@ static struct claim_amount grown_to(const struct claim_amount *have,
     return all;
 }
 
+static void grow(struct claims *c, struct claim_item *item, struct egpu_item *e,
+                 const struct claim_amount *want) {
+    struct err why;
+    int r = c->world.grow(c->world.self, &e->o, want, &why);
+    if (r == -EDQUOT && claims_may_tell(c, &item->hand, item->o.resize.reason))
+        write_claim_resize(c, item, OVER_QUOTA, why.text);
+    else if (r < 0 && r != -EDQUOT)
+        write_claim_resize(c, item, "NoRoom", why.text);
+    else if (r == 0 && claims_is_still(c, &e->hand, &e->o.meta))
+        write_egpu_capacity(c, e, want);
+}
+
 /* Conditions and status of a claim that has both halves; also where it wants to grow. */
 static void sync_pair(struct claims *c, struct claim_item *item, struct egpu_item *e) {
     const struct egpu_claim *claim = &item->o;
     const struct egpu_class *class = claims_class_of(c, claim);
     const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
     char text[CLAIM_MESSAGE_MAX];
-    struct err why;
     bool bound = claim->phase == CLAIM_BOUND; /* with its capacity before the expansion */
     if (bound && !claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
         if (!class || !class->expansion)
@@ -87,10 +98,8 @@ static void sync_pair(struct claims *c, struct claim_item *item, struct egpu_ite
             write_claim_resize(c, item, "NotAllowed",
                                "the capacity of its ElasticGPU has other names than "
                                "elasticgpu.io/gpu-core and elasticgpu.io/gpu-memory");
-        else if (c->world.grow(c->world.self, &e->o, &want, &why) < 0)
-            write_claim_resize(c, item, "NoRoom", why.text);
-        else if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
-            write_egpu_capacity(c, e, &want);
+        else
+            grow(c, item, e, &want);
         return;
     }
     bool grown =
@@ -108,14 +117,26 @@ static void pending(struct claims *c, struct claim_item *item, const char *reaso
     write_claim_status(c, item, CLAIM_PENDING, NULL, reason, message);
 }
 
+/* It is tried again in every pass, as usage is read from memory. */
+static void wait_for_quota(struct claims *c, struct claim_item *item, const char *why) {
+    if (claims_may_tell(c, &item->hand, item->o.word.reason))
+        pending(c, item, OVER_QUOTA, why);
+}
+
 static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e) {
     char text[CLAIM_MESSAGE_MAX];
+    struct err why;
     if (!egpu_holds(&e->o)) {
         snprintf(text, sizeof(text), "ElasticGPU %.120s is not available: %.200s", e->o.meta.name,
                  e->o.word.message);
         pending(c, item, "NoMatch", text);
     } else if (!egpu_is_of(&e->o, &item->o)) {
-        if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
+        if (!claims_is_still(c, &e->hand, &e->o.meta))
+            return;
+        int r = c->world.take(c->world.self, &e->o, &item->o, &why);
+        if (r == -EDQUOT)
+            wait_for_quota(c, item, why.text);
+        else if (r == 0)
             write_egpu_ref(c, e, &item->o);
     } else if (!item->o.bind_completed || strcmp(item->o.egpu, e->o.meta.name) != 0)
         write_claim_egpu(c, item, e->o.meta.name);
@@ -126,16 +147,29 @@ static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e)
 /* ---- a claim that has none yet ---- */
 
 /* The selected node is unsuitable: the pod must be scheduled again. */
-static void give_up(struct claims *c, struct claim_item *item, const char *why) {
+static void give_up(struct claims *c, struct claim_item *item, const char *reason,
+                    const char *why) {
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
     if (item->o.selected_node[0]) {
-        note_claim(c, &item->o, true, "ProvisioningFailed", why);
+        note_claim(c, &item->o, true, reason, why);
         write_claim_unselect(c, item);
         return;
     }
     item->make_ms = c->now_ms + ((uint64_t) MAKE_RETRY_MS << item->tries);
     item->tries += item->tries < MAKE_RETRIES_MAX;
-    pending(c, item, "ProvisioningFailed", why);
+    pending(c, item, reason, why);
+}
+
+/* A pod whose node was selected is scheduled again. */
+static bool is_admitted(struct claims *c, struct claim_item *item) {
+    struct err why;
+    if (c->world.admit(c->world.self, &item->o, &item->o.request, &why) == 0)
+        return true;
+    if (item->o.selected_node[0])
+        give_up(c, item, OVER_QUOTA, why.text);
+    else
+        wait_for_quota(c, item, why.text);
+    return false;
 }
 
 static void make(struct claims *c, struct claim_item *item, const struct egpu_class *class,
@@ -150,7 +184,7 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
     if (r == -EALREADY)
         return;
     if (r < 0) {
-        give_up(c, item, why.text);
+        give_up(c, item, r == -EDQUOT ? OVER_QUOTA : "ProvisioningFailed", why.text);
         return;
     }
     write_egpu_new(c, item, class, p);
@@ -186,9 +220,11 @@ static void provision(struct claims *c, struct claim_item *item) {
     else if (c->now_ms < item->make_ms)
         return;
     else if (claims_may_make(class, claim, &why) < 0)
-        give_up(c, item, why.text);
+        give_up(c, item, "ProvisioningFailed", why.text);
     else if (class->wait_consumer && claim->selected_node[0] == '\0')
         pending(c, item, "WaitForFirstConsumer", "waiting for the first pod that uses the claim");
+    else if (!is_admitted(c, item))
+        return;
     else if (!provisioner_find(class->provisioner))
         name_external_provisioner(c, item, class);
     else

@@ -15,6 +15,7 @@
 #define ALL_MS 600000  /* between two evaluations of all objects, in case one was missed */
 #define TEMPLATE_RETRY_MS 2000
 #define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
+#define TELL_MS 30000
 
 struct claims *claims_new(const struct claims_world *world) {
     struct claims *c = calloc(1, sizeof(*c));
@@ -183,7 +184,7 @@ static int claim_seen(struct claims *c, struct json object, struct err *err) {
         return err_errno(err, ENOMEM, "cannot keep a claim");
     }
     if (strcmp(item->o.meta.uid, o.meta.uid) != 0)
-        item->make_ms = item->tries = 0;
+        item->make_ms = item->hand.told_ms = item->tries = 0;
     stir_by_claim(c, &item->o);
     stir_by_claim(c, &o);
     egpu_claim_done(&item->o);
@@ -247,6 +248,13 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
 
 /* ---- one pass ---- */
 
+bool claims_may_tell(const struct claims *c, struct claims_hand *hand, const char *told) {
+    if (strcmp(told, OVER_QUOTA) == 0 && c->now_ms < hand->told_ms)
+        return false;
+    hand->told_ms = c->now_ms + TELL_MS;
+    return true;
+}
+
 /* A template becomes a claim, once. One of that name that is not the pod's own may go without
  * stirring the pod. */
 static void sync_pod(struct claims *c, struct pod_item *pod) {
@@ -262,19 +270,13 @@ static void sync_pod(struct claims *c, struct pod_item *pod) {
     }
 }
 
-/* Whether no write of it is under way. */
-static bool is_still(const struct claims *c, const struct claims_hand *hand,
-                     const struct claim_meta *m) {
-    return strcmp(hand->version, m->version) != 0 || c->now_ms >= hand->until_ms;
-}
-
 /* Bound in both halves, and neither is being written: only an event of one of the two changes that,
  * and each finds the other by the half that it has. */
 static bool claim_is_calm(const struct claims *c, const struct claim_item *item) {
     const struct egpu_claim *o = &item->o;
     const struct egpu_item *e = o->egpu[0] ? claims_egpu_find(c, o->egpu) : NULL;
-    return e && egpu_is_of(&e->o, o) && is_still(c, &e->hand, &e->o.meta) &&
-           is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->bind_completed &&
+    return e && egpu_is_of(&e->o, o) && claims_is_still(c, &e->hand, &e->o.meta) &&
+           claims_is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->bind_completed &&
            o->phase == CLAIM_BOUND && !o->resize.reason[0];
 }
 
@@ -282,7 +284,7 @@ static bool egpu_is_calm(const struct claims *c, const struct egpu_item *item) {
     const struct egpu *o = &item->o;
     bool bound = o->phase == EGPU_BOUND && claims_has(c, o);
     bool unclaimed = !o->reserved || !o->claim_uid[0];
-    return is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->has_phase &&
+    return claims_is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->has_phase &&
            (bound || (o->phase == EGPU_AVAILABLE && unclaimed));
 }
 

@@ -45,6 +45,14 @@ struct claims_world {
     int (*check)(void *self, const struct egpu *e, struct err *why);
     /* The same for making it that large, the rest of it being held already. */
     int (*grow)(void *self, const struct egpu *e, const struct claim_amount *want, struct err *why);
+    /* Whether the quotas of the namespace let the claim have `want` beside what is used there.
+     * -EDQUOT and a sentence: not now. `find`, `check` and `grow` answer the same, where what they
+     * found is more than that. */
+    int (*admit)(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                 struct err *why);
+    /* The same for all of an ElasticGPU, which counts for the namespace from then on: the write
+     * that gives it to the claim follows. */
+    int (*take)(void *self, const struct egpu *e, const struct egpu_claim *claim, struct err *why);
     /* Brings the pods that use it to its capacity; whether they are. */
     bool (*settle)(void *self, const struct egpu *e);
     /* Whether a pod may be on a node by now, though no watch has shown it there. */

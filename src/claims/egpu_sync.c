@@ -25,9 +25,12 @@ static void sync_free(struct claims *c, struct egpu_item *item) {
                           "GPUs as the capacity has cards");
         return;
     }
-    if (!egpu_holds(e) && c->world.check(c->world.self, e, &why) < 0)
+    int r = egpu_holds(e) ? 0 : c->world.check(c->world.self, e, &why);
+    if (r == -EDQUOT && claims_may_tell(c, &item->hand, e->word.reason))
+        write_egpu_status(c, item, EGPU_PENDING, OVER_QUOTA, why.text);
+    else if (r < 0 && r != -EDQUOT)
         write_egpu_status(c, item, EGPU_PENDING, "NoRoom", why.text);
-    else
+    else if (r == 0)
         write_egpu_status(c, item, EGPU_AVAILABLE, "",
                           e->reserved ? "kept for the claim that claimRef names" : "");
 }

@@ -6,19 +6,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/hash.h"
 #include "claims/claims.h"
 
 #define CLAIMS_KEY_MAX 384
+#define OVER_QUOTA "QuotaExceeded" /* the reason */
 
 /* An object is left alone from a write until the watch shows another version of it, or until the
  * write has failed or seems to have changed nothing. */
 struct claims_hand {
     char version[32]; /* that was acted on */
     uint64_t until_ms;
+    uint64_t told_ms; /* that it waits for quota is not described anew before */
 };
+
+/* The amounts in that description change with every pod of the namespace: each change would be a
+ * write and an Event. `told` is the reason as the API server has it. */
+bool claims_may_tell(const struct claims *c, struct claims_hand *hand, const char *told);
 
 struct egpu_item {
     UT_hash_handle hh;
@@ -78,6 +85,12 @@ struct claims {
     bool wrote;      /* since that was last set to false */
     uint64_t all_ms; /* the next pass over everything, calm or not */
 };
+
+/* Whether no write of it is under way. */
+static inline bool claims_is_still(const struct claims *c, const struct claims_hand *hand,
+                                   const struct claim_meta *m) {
+    return strcmp(hand->version, m->version) != 0 || c->now_ms >= hand->until_ms;
+}
 
 /* The object of that key; NULL: none. */
 #define CLAIMS_FIND(kind, table)                                                                   \

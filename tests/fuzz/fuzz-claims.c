@@ -38,6 +38,16 @@ static int grow(void *self, const struct egpu *e, const struct claim_amount *wan
     return want->core % 2 ? err_set(why, EAGAIN, "no room") : 0;
 }
 
+static int admit(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                 struct err *why) {
+    (void) self, (void) claim;
+    return want->core % 5 == 4 ? err_set(why, EDQUOT, "quota") : 0;
+}
+
+static int take(void *self, const struct egpu *e, const struct egpu_claim *claim, struct err *why) {
+    return admit(self, claim, &e->capacity, why);
+}
+
 static bool settle(void *self, const struct egpu *e) {
     (void) self;
     return e->capacity.core % 3 != 0;
@@ -94,8 +104,8 @@ static void show(struct claims *c, char kind, struct json root) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const struct claims_world world = {NULL,  find, node, check,     grow, settle,
-                                              begun, hold, drop, write_out, note};
+    static const struct claims_world world = {NULL,   find,  node, check, grow,      admit, take,
+                                              settle, begun, hold, drop,  write_out, note};
     static struct json_parser *parser;
     struct claims *c = claims_new(&world);
     uint64_t now = 10000;

@@ -332,6 +332,17 @@ static inline int fake_grow(void *self, const struct egpu *e, const struct claim
                : err_set(why, EAGAIN, "its card has no room for more");
 }
 
+static inline int fake_admit(void *self, const struct egpu_claim *claim,
+                             const struct claim_amount *want, struct err *why) {
+    (void) self, (void) claim, (void) want, (void) why;
+    return 0;
+}
+
+static inline int fake_take(void *self, const struct egpu *e, const struct egpu_claim *claim,
+                            struct err *why) {
+    return fake_admit(self, claim, &e->capacity, why);
+}
+
 static inline bool fake_settle(void *self, const struct egpu *e) {
     (void) e;
     return ((struct controller *) self)->server->settled;
@@ -398,9 +409,9 @@ static inline void show(struct controller *c, const struct change *change) {
 /* Begins anew: lists everything as it is. */
 static inline void start_controller(struct server *s, size_t i) {
     struct controller *c = &s->controllers[i];
-    const struct claims_world world = {c,         fake_find,   fake_node,  fake_check,
-                                       fake_grow, fake_settle, fake_begun, fake_hold,
-                                       fake_drop, fake_write,  fake_note};
+    const struct claims_world world = {c,          fake_find,  fake_node,   fake_check, fake_grow,
+                                       fake_admit, fake_take,  fake_settle, fake_begun, fake_hold,
+                                       fake_drop,  fake_write, fake_note};
     claims_free(c->claims);
     c->server = s;
     c->claims = claims_new(&world);

@@ -27,12 +27,13 @@
 
 struct world {
     struct claims *claims;
-    bool full;         /* no card has room */
-    bool unsettled;    /* pods do not have what their claim has been given */
-    unsigned searches; /* for room */
-    uint32_t cards;    /* on so many cards of "node-a" there is room; 0: on none */
-    const char *begun; /* the UID of a pod whose Binding is on its way */
-    char events[256];  /* "TYPE KIND NAME REASON;" of each Event */
+    bool full;           /* no card has room */
+    unsigned over_quota; /* no quota lets anything pass, with this number in the sentence */
+    bool unsettled;      /* pods do not have what their claim has been given */
+    unsigned searches;   /* for room */
+    uint32_t cards;      /* on so many cards of "node-a" there is room; 0: on none */
+    const char *begun;   /* the UID of a pod whose Binding is on its way */
+    char events[256];    /* "TYPE KIND NAME REASON;" of each Event */
     size_t n;
     struct {
         char method[8], path[256], key[256], body[1024];
@@ -59,14 +60,28 @@ static inline const char *node_of(void *self, const struct egpu *e) {
 }
 
 static inline int check_room(void *self, const struct egpu *e, struct err *why) {
-    (void) e;
-    return ((struct world *) self)->full ? err_set(why, EAGAIN, "no room") : 0;
+    const struct world *w = self;
+    if (w->over_quota && e->claim_uid[0])
+        return err_set(why, EDQUOT, "quota: %u used", w->over_quota);
+    return w->full ? err_set(why, EAGAIN, "no room") : 0;
 }
 
 static inline int grow(void *self, const struct egpu *e, const struct claim_amount *want,
                        struct err *why) {
     (void) want;
     return check_room(self, e, why);
+}
+
+static inline int admit(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                        struct err *why) {
+    const struct world *w = self;
+    (void) claim, (void) want;
+    return w->over_quota ? err_set(why, EDQUOT, "quota: %u used", w->over_quota) : 0;
+}
+
+static inline int take(void *self, const struct egpu *e, const struct egpu_claim *claim,
+                       struct err *why) {
+    return admit(self, claim, &e->capacity, why);
 }
 
 static inline bool settle(void *self, const struct egpu *e) {
@@ -107,8 +122,8 @@ static inline void record(void *self, const struct claims_write *write) {
 
 static inline int setup(void **state) {
     static struct world w;
-    const struct claims_world calls = {&w,    find_room, node_of, check_room, grow, settle,
-                                       begun, hold,      drop,    record,     note};
+    const struct claims_world calls = {&w,     find_room, node_of, check_room, grow,   admit, take,
+                                       settle, begun,     hold,    drop,       record, note};
     w = (struct world){.claims = claims_new(&calls)};
     *state = &w;
     return w.claims ? 0 : -1;

@@ -62,6 +62,7 @@ int elastic_start(struct scheduler *s) {
                                   .api = s->binder.api,
                                   .binder = &s->binder,
                                   .events = s->events,
+                                  .quotas = &s->govern.quotas,
                                   .now = now,
                                   .changed = changed,
                                   .want_instance = want_instance,

@@ -14,6 +14,7 @@
 #include "scheduler/cluster/api.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/gate.h"
+#include "scheduler/gates/quota.h"
 #include "scheduler/state/state.h"
 
 struct elastic_making;
@@ -26,6 +27,7 @@ struct elastic {
     struct api api;
     struct binder *binder;
     struct event_writer *events; /* NULL: none are written */
+    struct quotas *quotas;       /* NULL: claims are held by none */
     uint64_t (*now)(void *userdata);
     void (*changed)(void *userdata); /* elastic_run() is to be called soon */
     /* A claim waits for a MIG instance, and none is free; NULL: none is made on demand. */

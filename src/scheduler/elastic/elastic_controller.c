@@ -14,6 +14,7 @@
 #include "kube/api/event_writer.h"
 #include "kube/api/object_write.h"
 #include "scheduler/elastic/elastic_internal.h"
+#include "scheduler/state/namespace_usage.h"
 
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
@@ -29,6 +30,7 @@ struct elastic_making {
     char egpu[KUBE_NAME_MAX];
     char version[32]; /* "": it is being made */
     struct claim_amount amount;
+    char namespace[KUBE_LABEL_MAX]; /* of the claim that it is being given to; "": as it says */
     uint64_t since_ms;
     bool refused;
 };
@@ -95,6 +97,22 @@ static void name_hold(struct state *s, const char *id, const struct egpu *e) {
     state_reserved_name(s, id, text);
 }
 
+static void unreserve(void *self, const char *name) {
+    struct elastic *e = self;
+    char id[ELASTIC_ID_MAX];
+    elastic_id(name, id);
+    state_unreserve(e->state, id);
+    state_uncharge(e->state, id);
+}
+
+/* The namespace whose quotas count it; "": none. A released one counts for the namespace that had
+ * it, as no other claim can have it. */
+static const char *namespace_of(const struct egpu *e, const struct elastic_making *making) {
+    if (making && making->namespace[0])
+        return making->namespace;
+    return e->claim_uid[0] ? e->claim_namespace : "";
+}
+
 static void reserve(void *self, const struct egpu *e) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     struct elastic *elastic = self;
@@ -103,7 +121,7 @@ static void reserve(void *self, const struct egpu *e) {
     char id[ELASTIC_ID_MAX];
     elastic_id(e->meta.name, id);
     if (!making && !egpu_holds(e)) {
-        state_unreserve(s, id);
+        unreserve(self, e->meta.name);
         return;
     }
     /* A missing card is searched again in the next pass. */
@@ -112,6 +130,8 @@ static void reserve(void *self, const struct egpu *e) {
     if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
         log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
     name_hold(s, id, e);
+    const struct quota_use use = elastic_use_of(devices, node ? e->ncards : 0);
+    elastic_charge(elastic, e, namespace_of(e, making), node ? &use : NULL);
 }
 
 /* Every ElasticGPU in its turn, or all of them. */
@@ -126,13 +146,6 @@ static void hold_again(const struct egpu *e, void *userdata) {
     if (holding->all || holding->at == holding->elastic->hold_turn)
         reserve(holding->elastic, e);
     holding->at = (holding->at + 1) % HOLD_TURNS;
-}
-
-static void unreserve(void *self, const char *name) {
-    struct elastic *e = self;
-    char id[ELASTIC_ID_MAX];
-    elastic_id(name, id);
-    state_unreserve(e->state, id);
 }
 
 /* ---- room ---- */
@@ -168,7 +181,7 @@ static bool is_allocated(const struct state_pod *pod, const char *container,
 
 /* The claim gets the assumed allocation of its first consumer. */
 static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
-                        const struct container_request *req, const char *node, const char *id,
+                        const struct container_request *req, const char *node,
                         struct claims_room *ret) {
     struct state_pod *pod = elastic_waiting_pod(e, claim, node);
     const char *container = pod ? elastic_container_of(e, pod, claim) : NULL;
@@ -183,7 +196,7 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
         if (is_allocated(pod, container, card))
             add_card(card, &grant, ret);
     }
-    return ret->ncards > 0 && state_draw(pod, container, id) == 0;
+    return ret->ncards > 0;
 }
 
 /* As for a pod with that one container. */
@@ -222,22 +235,35 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
     return found;
 }
 
-static int keep_room(struct elastic *e, const char *egpu, const char *id,
-                     const struct claims_room *room) {
+static int keep_room(struct elastic *e, const struct egpu_claim *claim, const char *egpu,
+                     const char *id, const struct claims_room *room, struct err *why) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
-    struct elastic_making *making = calloc(1, sizeof(*making));
-    if (!making)
-        return -ENOMEM;
     for (uint32_t i = 0; i < room->ncards; i++)
         devices[i] = device_of(find_card(e->state, room->cards[i]), &room->amount);
-    if (state_reserve(e->state, id, room->node, devices, room->ncards) < 0) {
+    const struct quota_use use = elastic_use_of(devices, room->ncards);
+    int r = elastic_may_use(e, claim->meta.namespace, id, claim, &use, why);
+    if (r < 0)
+        return r;
+    struct elastic_making *making = calloc(1, sizeof(*making));
+    if (!making || state_reserve(e->state, id, room->node, devices, room->ncards) < 0 ||
+        state_charge(e->state, id, claim->meta.namespace, &use) < 0) {
+        state_unreserve(e->state, id);
         free(making);
-        return -ENOMEM;
+        return err_errno(why, ENOMEM, "cannot keep room");
     }
     memcpy(making->egpu, egpu, strlen(egpu) + 1);
     making->since_ms = e->now(e->userdata);
     LL_PREPEND(e->makings, making);
     return 0;
+}
+
+/* Without memory the pod counts for itself until it is shown again. */
+static void draw_first(struct elastic *e, const struct egpu_claim *claim, const char *node,
+                       const char *id) {
+    struct state_pod *pod = elastic_waiting_pod(e, claim, node);
+    const char *container = pod ? elastic_container_of(e, pod, claim) : NULL;
+    if (container)
+        (void) state_draw(pod, container, id);
 }
 
 static int find_room(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
@@ -255,14 +281,15 @@ static int find_room(void *self, const struct egpu_claim *claim, const struct cl
                        "no MIG instance %s is free now among those that the scheduler gives out "
                        "(mode: share); one is made where a card is divided on demand and has room",
                        want->profile);
-    if (!want->profile[0] && !(node[0] && room_of_pod(e, claim, &req, node, id, ret)) &&
-        !room_by_placement(e, claim, &req, node, ret))
+    const bool of_pod = !want->profile[0] && node[0] && room_of_pod(e, claim, &req, node, ret);
+    if (!want->profile[0] && !of_pod && !room_by_placement(e, claim, &req, node, ret))
         return err_set(why, EAGAIN, "no %s%s%shas room for it now",
                        elastic_is_under_mps(e, claim) ? "GPU under MPS " : "GPU ",
                        node[0] ? "of node " : "", node);
-    if (keep_room(e, egpu, id, ret) < 0)
-        return err_errno(why, ENOMEM, "cannot keep room");
-    return 0;
+    int r = keep_room(e, claim, egpu, id, ret, why);
+    if (r == 0 && of_pod)
+        draw_first(e, claim, node, id);
+    return r;
 }
 
 static struct place_amount amount_on(const struct state_card *card,
@@ -294,14 +321,27 @@ static int check_free(struct elastic *e, const struct egpu *egpu, const struct c
     return 0;
 }
 
+/* Whether the quotas of its namespace let it have the amount. */
+static int check_quota(struct elastic *e, const struct egpu *egpu, const char *namespace,
+                       const struct claim_amount *amount, struct err *why) {
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    char id[ELASTIC_ID_MAX];
+    elastic_id(egpu->meta.name, id);
+    const struct quota_use use = resolve(e->state, egpu, amount, devices)
+                                     ? elastic_use_of(devices, egpu->ncards)
+                                     : elastic_use_of_amount(amount);
+    return elastic_may_use(e, namespace, id, NULL, &use, why);
+}
+
 /* Keeps what was found to be free until the watch shows what has become of the write. */
 static int keep_more(struct elastic *e, const struct egpu *egpu, const struct claim_amount *amount,
-                     struct err *why) {
+                     const char *namespace, struct err *why) {
     struct elastic_making *making = calloc(1, sizeof(*making));
     if (!making)
         return err_errno(why, ENOMEM, "cannot keep room");
     memcpy(making->egpu, egpu->meta.name, sizeof(making->egpu));
     memcpy(making->version, egpu->meta.version, sizeof(making->version));
+    memcpy(making->namespace, namespace, strlen(namespace) + 1);
     making->amount = *amount;
     making->since_ms = e->now(e->userdata);
     LL_PREPEND(e->makings, making);
@@ -332,7 +372,23 @@ static int check_room(void *self, const struct egpu *egpu, struct err *why) {
         return err_set(why, ENODEV,
                        "its GPUs are not all there, on one node, and one that nodeAffinity allows");
     int r = check_free(e, egpu, &egpu->capacity, NULL, why);
-    return r < 0 ? r : keep_more(e, egpu, &egpu->capacity, why);
+    if (r == 0 && egpu->claim_uid[0])
+        r = check_quota(e, egpu, egpu->claim_namespace, &egpu->capacity, why);
+    return r < 0 ? r : keep_more(e, egpu, &egpu->capacity, "", why);
+}
+
+static int take(void *self, const struct egpu *egpu, const struct egpu_claim *claim,
+                struct err *why) {
+    struct elastic *e = self;
+    struct elastic_making *making = making_for(e, egpu);
+    int r = check_quota(e, egpu, claim->meta.namespace, &egpu->capacity, why);
+    if (r < 0)
+        return r;
+    if (!making)
+        return keep_more(e, egpu, &egpu->capacity, claim->meta.namespace, why);
+    memcpy(making->namespace, claim->meta.namespace, sizeof(making->namespace));
+    reserve(e, egpu);
+    return 0;
 }
 
 static int grow(void *self, const struct egpu *egpu, const struct claim_amount *want,
@@ -348,7 +404,9 @@ static int grow(void *self, const struct egpu *egpu, const struct claim_amount *
     if (is_kept(e, egpu, want))
         return 0;
     int r = check_free(e, egpu, want, have, why);
-    return r < 0 ? r : keep_more(e, egpu, want, why);
+    if (r == 0)
+        r = check_quota(e, egpu, egpu->claim_namespace, want, why);
+    return r < 0 ? r : keep_more(e, egpu, want, "", why);
 }
 
 /* ---- writes and Events ---- */
@@ -419,9 +477,19 @@ static void put_event(void *self, const struct claims_note *note) {
 /* ---- life ---- */
 
 int elastic_init(struct elastic *e) {
-    const struct claims_world world = {e,         find_room,      node_of,       check_room,
-                                       grow,      elastic_settle, elastic_begun, reserve,
-                                       unreserve, write_out,      put_event};
+    const struct claims_world world = {.self = e,
+                                       .find = find_room,
+                                       .node = node_of,
+                                       .check = check_room,
+                                       .grow = grow,
+                                       .admit = elastic_admit,
+                                       .take = take,
+                                       .settle = elastic_settle,
+                                       .begun = elastic_begun,
+                                       .hold = reserve,
+                                       .drop = unreserve,
+                                       .write = write_out,
+                                       .note = put_event};
     e->claims = claims_new(&world);
     return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
 }

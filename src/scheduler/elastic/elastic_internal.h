@@ -2,8 +2,9 @@
 #pragma once
 
 /* Inside the directory, each file using those before it: elastic_nodes.c (labels of nodes),
- * elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims), elastic_grow.c (pods
- * whose claim has grown), elastic_controller.c (the controller's world). */
+ * elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims), elastic_quota.c (what
+ * claims count in quotas), elastic_grow.c (pods whose claim has grown), elastic_controller.c (the
+ * controller's world). */
 
 #include "scheduler/elastic/elastic.h"
 
@@ -60,6 +61,30 @@ uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state
  * them (ret_name may be NULL). */
 uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim,
                        const struct state_pod *except, char ret_name[KUBE_NAME_MAX]);
+
+/* The id of the reserved capacity behind the ElasticGPU that is made for the claim. */
+void elastic_id_of_claim(const struct egpu_claim *claim, char ret[static ELASTIC_ID_MAX]);
+
+/* What these devices count in a quota. */
+struct quota_use elastic_use_of(const struct assigned_device *devices, uint32_t n);
+
+/* The same without the cards: memory that the amount does not name is not known then. */
+struct quota_use elastic_use_of_amount(const struct claim_amount *amount);
+
+/* Whether quotas of the namespace let `claim` or, if that is NULL, what is reserved under `id` come
+ * to use that much: what the claim's first consumer has for it, and what is charged under `id`, is
+ * a part of it. 0, or -EDQUOT with a sentence. */
+int elastic_may_use(struct elastic *e, const char *namespace, const char *id,
+                    const struct egpu_claim *claim, const struct quota_use *use, struct err *why);
+
+/* Charges what is reserved for the ElasticGPU to the namespace ("": to none); `use` NULL: its cards
+ * are not all there, and it counts as before or, if it did not, as the object says. */
+void elastic_charge(struct elastic *e, const struct egpu *egpu, const char *namespace,
+                    const struct quota_use *use);
+
+/* struct claims_world: admit. */
+int elastic_admit(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                  struct err *why);
 
 /* struct claims_world: settle, begun. */
 bool elastic_settle(void *self, const struct egpu *egpu);

@@ -12,6 +12,12 @@ void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]) {
     snprintf(ret, ELASTIC_ID_MAX, "elasticgpu/%s", egpu);
 }
 
+void elastic_id_of_claim(const struct egpu_claim *claim, char ret[static ELASTIC_ID_MAX]) {
+    char name[KUBE_NAME_MAX];
+    snprintf(name, sizeof(name), "egpu-%s", claim->meta.uid);
+    elastic_id(name, ret);
+}
+
 struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card) {
     const struct place_card place = state_place_card(card);
     struct container_request req = {.phase = CONTAINER_APP};
