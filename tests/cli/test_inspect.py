@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,13 +14,17 @@ import pytest
 
 GiB = 1 << 30
 
-# What it is asked, joined by blanks, is looked up in $ANSWERS/answers.json; a port is forwarded for ever.
-KUBECTL = f"""#!{sys.executable}
-import json, os, signal, sys
+# What it is asked, joined by blanks, is looked up in $ANSWERS; a port is forwarded for ever. `aliquot doctor` alone calls it twenty
+# times: so a shell answers, and Python, which takes fifty times as long to start, only where a proxy is asked for.
+KUBECTL = f"""#!/bin/sh
+case " $* " in *" proxy "*) exec {sys.executable} -S "$0-proxy" "$@" ;; esac
+printf '%s\\n' "$*" >> "$ANSWERS/asked"
+. "$ANSWERS/answers.sh"
+"""
+PROXY = f"""import json, os, sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
 import proxied
 where = os.environ["ANSWERS"]
-asked = " ".join(sys.argv[1:])
 answers = json.load(open(where + "/answers.json"))
 def note(asked):
     with open(where + "/asked", "a") as log:
@@ -29,16 +34,16 @@ def get(words):
     note(options + words)
     return answers.get(options + words)
 proxied.serve(sys.argv[1:], get)
-note(asked)
-if sys.argv[1] == "port-forward" and asked in answers:
-    print("Forwarding from 127.0.0.1:40404 -> 9401", flush=True)
-    signal.pause()
-if asked not in answers:
-    sys.exit("Error from server (NotFound): nothing is known of: " + asked)
-if str(answers[asked]).startswith("error: "):
-    sys.exit(answers[asked])
-print(answers[asked] if isinstance(answers[asked], str) else json.dumps(answers[asked]))
 """
+
+
+def told(asked, answer):
+    """How the shell answers that."""
+    if " port-forward " in f" {asked} ":
+        return "echo 'Forwarding from 127.0.0.1:40404 -> 9401'; exec sleep infinity"
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    said = f"printf '%s\\n' {shlex.quote(text)}"
+    return f"{said} >&2; exit 1" if text.startswith("error: ") else said
 
 
 def uuid(node, index):
@@ -75,15 +80,23 @@ class Cluster:
     def __init__(self, aliquot, where):
         self.aliquot, self.where = aliquot, where
         self.answers = {"get gpus.elasticgpu.io -o json": GPUS, "get nodes -o json": NODES}
-        self.kubectl = where / "kubectl"
+        self.kubectl, self.proxy = where / "kubectl", where / "kubectl-proxy"
         self.kubectl.write_text(KUBECTL)
         self.kubectl.chmod(0o755)
+        self.proxy.write_text(PROXY)
 
     def refuse(self, asked, text="error: forbidden"):
         self.answers[asked] = text
 
-    def run(self, *arguments, program=None):
+    def say(self):
+        """Its answers are these from now on."""
         (self.where / "answers.json").write_text(json.dumps(self.answers))
+        cases = "".join(f"{shlex.quote(asked)}) {told(asked, answer)} ;;\n" for asked, answer in self.answers.items())
+        (self.where / "answers.sh").write_text(
+            f'case "$*" in\n{cases}*) echo "Error from server (NotFound): nothing is known of: $*" >&2; exit 1 ;;\nesac\n')
+
+    def run(self, *arguments, program=None):
+        self.say()
         env = dict(os.environ, KUBECTL=str(self.kubectl), ANSWERS=str(self.where))
         return subprocess.run([program or self.aliquot, *arguments], env=env, text=True, capture_output=True,
                               timeout=60)

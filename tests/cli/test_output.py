@@ -183,8 +183,8 @@ def test_watch(cluster):
     (cluster.where / "answers.json").write_text(json.dumps(cluster.answers))
     env = dict(os.environ, KUBECTL=str(cluster.kubectl), ANSWERS=str(cluster.where))
     # A fake that reads its answers anew for each request.
-    text = cluster.kubectl.read_text().replace("return answers.get(", "return json.load(open(where + '/answers.json')).get(")
-    cluster.kubectl.write_text(text)
+    text = cluster.proxy.read_text().replace("return answers.get(", "return json.load(open(where + '/answers.json')).get(")
+    cluster.proxy.write_text(text)
 
     def change(answers):
         (cluster.where / "new").write_text(json.dumps(answers))

@@ -40,7 +40,7 @@ def cluster(aliquot, tmp_path):
         WAITING: {"items": [waits, pod("plain", core=None)]},
         "get pod large -n team -o json": waits})
     # A fake that reads its answers anew for each request.
-    made.kubectl.write_text(made.kubectl.read_text().replace(
+    made.proxy.write_text(made.proxy.read_text().replace(
         "return answers.get(", "return json.load(open(where + '/answers.json')).get("))
     return made
 
@@ -243,7 +243,7 @@ def test_enter_explains(cluster):
 def slow(cluster, words):
     """Such requests are not answered while the file `slow` is there; they are noted as "slow"."""
     line = f"    if words.startswith({words!r}) and os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
-    cluster.kubectl.write_text(cluster.kubectl.read_text().replace("def get(words):\n", "def get(words):\n" + line))
+    cluster.proxy.write_text(cluster.proxy.read_text().replace("def get(words):\n", "def get(words):\n" + line))
 
 
 def children(pid):
@@ -278,7 +278,7 @@ def test_more_that_takes_long(cluster):
 def test_what_kubectl_says_on_the_screen(cluster):
     """A login during a reading is shown in the last line, and nothing is written across the screen."""
     slow(cluster, "get gpus")
-    cluster.kubectl.write_text(cluster.kubectl.read_text().replace(
+    cluster.proxy.write_text(cluster.proxy.read_text().replace(
         "note('slow');", "note('slow'); sys.stderr.write('first line\\nOpen https://login and enter 1234\\n'); sys.stderr.flush();"))
     with top(cluster) as t:
         t.shows("? help")
@@ -351,7 +351,7 @@ def test_the_marked_row_stays(cluster):
 def test_an_end_in_the_middle_of_a_reading(cluster):
     """It is not waited for, and no kubectl is left."""
     slow = "    if os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
-    cluster.kubectl.write_text(cluster.kubectl.read_text().replace("def get(words):\n", "def get(words):\n" + slow))
+    cluster.proxy.write_text(cluster.proxy.read_text().replace("def get(words):\n", "def get(words):\n" + slow))
     with top(cluster) as t:
         t.shows("? help")
         (cluster.where / "slow").touch()
