@@ -328,7 +328,7 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
 static void on_beat(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     struct err err;
-    webhook_tick(&s->webhook, scheduler_now(s));
+    authority_tick(&s->endpoints.authority, scheduler_now(s));
     if (listen_if_free(s, &err) < 0) {
         log_error("%s", err.text);
         s->failed = true;
@@ -538,9 +538,9 @@ static int connect_api(struct scheduler *s, struct err *err) {
 /* All that the API server calls. */
 static int start_called(struct scheduler *s, struct err *err) {
     const struct api api = {request, s};
-    struct webhook_options options = {
+    struct endpoints_options options = {
         .name_space = s->options.name_space,
-        .listen = s->options.webhook_listen,
+        .webhook_listen = s->options.webhook_listen,
         .scheduler = s->profiles.n > 0 ? s->profiles.names[0] : NULL,
         .api_listen = s->options.metrics_api_listen,
         .routes = metrics_api_routes,
@@ -551,9 +551,9 @@ static int start_called(struct scheduler *s, struct err *err) {
             return r;
         options.userdata = metrics_apis_userdata(s->metrics_apis);
     }
-    if ((options.listen || options.api_listen) &&
-        webhook_start(&s->webhook, s->loop, &api, &options) < 0)
-        return err_errno(err, ENOMEM, "cannot start the admission webhook");
+    if ((options.webhook_listen || options.api_listen) &&
+        endpoints_start(&s->endpoints, s->loop, &api, &options) < 0)
+        return err_errno(err, ENOMEM, "cannot serve the API server");
     return 0;
 }
 
@@ -587,7 +587,7 @@ void scheduler_done(struct scheduler *s) {
     metrics_apis_stop(s->metrics_apis);
     http_server_close(s->http);
     http_server_close(s->metrics_http);
-    webhook_stop(&s->webhook);
+    endpoints_stop(&s->endpoints);
     if (s->client)
         kube_client_close(s->client, NULL, NULL);
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
@@ -599,7 +599,7 @@ void scheduler_done(struct scheduler *s) {
         if (own[i]->loop)
             close_handle(own[i], NULL);
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
-    webhook_done(&s->webhook);
+    endpoints_done(&s->endpoints);
     metrics_apis_done(take_ptr(s->metrics_apis));
     extender_done(&s->extender);
     binder_done(&s->binder);

@@ -9,12 +9,12 @@
 
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
+#include "scheduler/cluster/endpoints.h"
 #include "scheduler/cluster/gpu_status.h"
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/cluster/profiles.h"
 #include "scheduler/cluster/version_skew.h"
-#include "scheduler/cluster/webhook.h"
 #include "scheduler/cluster/workload_store.h"
 #include "scheduler/daemon/policy_watch.h"
 #include "scheduler/daemon/requeue.h"
@@ -79,7 +79,7 @@ struct scheduler {
     struct gpu_status gpu_status;
     struct requeue requeue;
     struct workload_store workload;
-    struct webhook webhook; /* all zero where neither it nor the metrics APIs are wanted */
+    struct endpoints endpoints; /* all zero where neither it nor the metrics APIs are wanted */
     struct metrics_apis *metrics_apis; /* NULL: not wanted */
     struct lease lease;
     struct profiles profiles; /* of the kube-scheduler in this pod; n == 0: there is none */

@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "scheduler/cluster/webhook.h"
+#include "scheduler/cluster/endpoints.h"
 #include "wire/http.h"
 #include "wire/json.h"
 
@@ -30,7 +30,7 @@ static int64_t test_clock(void) {
 /* What the API server keeps: the Secret's parts, and the caBundle of each configuration. */
 struct server {
     uv_loop_t loop;
-    struct webhook webhook;
+    struct endpoints endpoints;
     bool exists, refuse;
     unsigned version, conflicts;
     struct buf parts[4]; /* base64 */
@@ -156,19 +156,19 @@ static int serve(void *context, const char *method, const char *path, const char
     return 0;
 }
 
-static int begin(void **state, const struct webhook_options *options) {
+static int begin(void **state, const struct endpoints_options *options) {
     struct server *s = calloc(1, sizeof(*s));
     const struct api api = {serve, s};
     assert_int_equal(uv_loop_init(&s->loop), 0);
-    assert_int_equal(webhook_start(&s->webhook, &s->loop, &api, options), 0);
-    s->webhook.now = test_clock;
+    assert_int_equal(endpoints_start(&s->endpoints, &s->loop, &api, options), 0);
+    s->endpoints.authority.now = test_clock;
     *state = s;
     return 0;
 }
 
 static int setup(void **state) {
-    const struct webhook_options options = {.listen = "127.0.0.1:0",
-                                            .name_space = "aliquot-system"};
+    const struct endpoints_options options = {.webhook_listen = "127.0.0.1:0",
+                                              .name_space = "aliquot-system"};
     return begin(state, &options);
 }
 
@@ -176,16 +176,16 @@ static const struct http_route no_routes[] = {HTTP_ROUTE_END};
 
 /* Without a webhook. */
 static int setup_apis(void **state) {
-    const struct webhook_options options = {
+    const struct endpoints_options options = {
         .api_listen = "127.0.0.1:0", .routes = no_routes, .name_space = "aliquot-system"};
     return begin(state, &options);
 }
 
 static int teardown(void **state) {
     struct server *s = *state;
-    webhook_stop(&s->webhook);
+    endpoints_stop(&s->endpoints);
     (void) uv_run(&s->loop, UV_RUN_DEFAULT);
-    webhook_done(&s->webhook);
+    endpoints_done(&s->endpoints);
     assert_int_equal(uv_loop_close(&s->loop), 0);
     for (size_t i = 0; i < 4; i++)
         buf_done(&s->parts[i]);
@@ -198,13 +198,13 @@ static int teardown(void **state) {
 }
 
 static void look(struct server *s) {
-    webhook_tick(&s->webhook, UINT64_MAX - 1);
+    authority_tick(&s->endpoints.authority, UINT64_MAX - 1);
 }
 
 static void test_from_nothing(void **state) {
     struct server *s = *state;
     look(s);
-    assert_non_null(s->webhook.server);
+    assert_non_null(s->endpoints.webhook);
     assert_int_equal(s->writes, 1);
     assert_int_equal(s->patches, 2);
     assert_string_equal(s->bundles[0], s->bundles[1]);
@@ -237,13 +237,13 @@ static void test_another_replica_is_first(void **state) {
     look(other);
     s->conflicts = 1;
     look(s);
-    assert_null(s->webhook.server);
+    assert_null(s->endpoints.webhook);
     assert_int_equal(s->writes, 0);
     for (size_t i = 0; i < 4; i++)
         buf_puts(&s->parts[i], buf_str(&other->parts[i]));
     s->exists = true;
     look(s);
-    assert_non_null(s->webhook.server);
+    assert_non_null(s->endpoints.webhook);
     assert_int_equal(s->writes, 0);
     assert_string_equal(s->bundles[0], other->bundles[0]);
     assert_int_equal(teardown((void **) &other), 0);
@@ -253,11 +253,11 @@ static void test_the_api_server_is_away(void **state) {
     struct server *s = *state;
     s->refuse = true;
     look(s);
-    assert_null(s->webhook.server);
-    assert_true(s->webhook.next_ms != UINT64_MAX); /* tries again */
+    assert_null(s->endpoints.webhook);
+    assert_true(s->endpoints.authority.next_ms != UINT64_MAX); /* tries again */
     s->refuse = false;
     look(s);
-    assert_non_null(s->webhook.server);
+    assert_non_null(s->endpoints.webhook);
 }
 
 /* Over five years, looked at every five days and ten minutes later. */
@@ -284,18 +284,18 @@ static void test_api_services(void **state) {
     struct server *s = *state;
     s->services[1] = METRICS_API_SERVICE;
     look(s);
-    assert_null(s->webhook.server);
-    assert_non_null(s->webhook.api_server);
+    assert_null(s->endpoints.webhook);
+    assert_non_null(s->endpoints.api);
     assert_int_equal(s->patches, 0);
     assert_int_equal(s->api_patches, 1);
     s->services[0] = "keda-operator-metrics-apiserver";
     look(s);
     assert_int_equal(s->api_patches, 1);
-    assert_true(s->webhook.foreign[2]);
+    assert_true(s->endpoints.authority.foreign[2]);
     s->services[0] = METRICS_API_SERVICE; /* the other product has been removed */
     look(s);
     assert_int_equal(s->api_patches, 2);
-    assert_false(s->webhook.foreign[2]);
+    assert_false(s->endpoints.authority.foreign[2]);
     assert_string_equal(s->api_bundles[0], s->api_bundles[1]);
     look(s);
     assert_int_equal(s->api_patches, 2);
