@@ -23,6 +23,7 @@ struct tls_client {
     size_t in_used;
     struct buf out;
     char *host;
+    bool alpn; /* the server has to agree */
 };
 
 static size_t left_to_read(const struct tls_client *tls) {
@@ -80,18 +81,38 @@ static int gnutls_fail(struct err *err, int r, const char *what) {
                    gnutls_strerror(r));
 }
 
-static int load_ca(struct tls_client *tls, const char *ca_file, struct err *err) {
+static gnutls_datum_t datum(const char *text) {
+    return (gnutls_datum_t){(unsigned char *) (uintptr_t) text, (unsigned) strlen(text)};
+}
+
+static int load_ca(struct tls_client *tls, const struct tls_client_options *o, struct err *err) {
+    const char *name = o->ca_file ? o->ca_file : "the CA";
+    const gnutls_datum_t text = datum(o->ca_file ? "" : o->ca);
+    int r = o->ca_file ? gnutls_certificate_set_x509_trust_file(tls->credentials, o->ca_file,
+                                                                GNUTLS_X509_FMT_PEM)
+                       : gnutls_certificate_set_x509_trust_mem(tls->credentials, &text,
+                                                               GNUTLS_X509_FMT_PEM);
+    if (r == GNUTLS_E_FILE_ERROR)
+        return err_set(err, ENOENT, "cannot read the CA file %s", o->ca_file);
+    if (r < 0)
+        return gnutls_fail(err, r, name);
+    if (r == 0)
+        return err_set(err, EINVAL, "%s%s holds no certificate", o->ca_file ? "the CA file " : "",
+                       name);
+    return 0;
+}
+
+static int load_credentials(struct tls_client *tls, const struct tls_client_options *o,
+                            struct err *err) {
     int r = gnutls_certificate_allocate_credentials(&tls->credentials);
     if (r < 0)
         return gnutls_fail(err, r, "cannot set up TLS");
-    r = gnutls_certificate_set_x509_trust_file(tls->credentials, ca_file, GNUTLS_X509_FMT_PEM);
-    if (r == GNUTLS_E_FILE_ERROR)
-        return err_set(err, ENOENT, "cannot read the CA file %s", ca_file);
-    if (r < 0)
-        return gnutls_fail(err, r, ca_file);
-    if (r == 0)
-        return err_set(err, EINVAL, "the CA file %s holds no certificate", ca_file);
-    return 0;
+    r = load_ca(tls, o, err);
+    if (r < 0 || !o->cert)
+        return r;
+    const gnutls_datum_t cert = datum(o->cert), key = datum(o->key);
+    r = gnutls_certificate_set_x509_key_mem(tls->credentials, &cert, &key, GNUTLS_X509_FMT_PEM);
+    return r < 0 ? gnutls_fail(err, r, "the client's certificate") : 0;
 }
 
 static bool is_address(const char *host) {
@@ -106,9 +127,8 @@ static int set_up(struct tls_client *tls, const char *alpn, struct err *err) {
     r = gnutls_priority_set_direct(tls->session, TLS_PRIORITY, NULL);
     if (r >= 0)
         r = gnutls_credentials_set(tls->session, GNUTLS_CRD_CERTIFICATE, tls->credentials);
-    gnutls_datum_t protocol = {.data = (unsigned char *) (uintptr_t) alpn,
-                               .size = (unsigned) strlen(alpn)};
-    if (r >= 0)
+    const gnutls_datum_t protocol = datum(alpn ? alpn : "");
+    if (r >= 0 && alpn)
         r = gnutls_alpn_set_protocols(tls->session, &protocol, 1, 0);
     /* RFC 6066: no address in the server name extension. */
     if (r >= 0 && !is_address(tls->host))
@@ -156,7 +176,7 @@ static int tls_handshake(struct security *security, struct err *err) {
         return verify_fail(tls, r, err);
 
     gnutls_datum_t protocol;
-    if (gnutls_alpn_get_selected_protocol(tls->session, &protocol) < 0)
+    if (tls->alpn && gnutls_alpn_get_selected_protocol(tls->session, &protocol) < 0)
         return err_set(err, EPROTONOSUPPORT, "%s does not speak HTTP/2 (ALPN h2)", tls->host);
     return 1;
 }
@@ -210,7 +230,7 @@ static void tls_free(struct security *security) {
     tls_client_free((struct tls_client *) security);
 }
 
-int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct security **ret,
+int tls_client_new(const struct tls_client_options *options, struct security **ret,
                    struct err *err) {
     struct tls_client *tls = calloc(1, sizeof(*tls));
     if (!tls)
@@ -225,10 +245,12 @@ int tls_client_new(const char *ca_file, const char *host, const char *alpn, stru
     };
     tls->in.max = BUFFER_MAX;
     tls->out.max = BUFFER_MAX;
-    tls->host = strdup(host);
-    int r = tls->host ? load_ca(tls, ca_file, err) : err_errno(err, ENOMEM, "cannot set up TLS");
+    tls->host = strdup(options->host);
+    tls->alpn = options->alpn != NULL;
+    int r = tls->host ? load_credentials(tls, options, err)
+                      : err_errno(err, ENOMEM, "cannot set up TLS");
     if (r == 0)
-        r = set_up(tls, alpn, err);
+        r = set_up(tls, options->alpn, err);
     if (r < 0) {
         tls_client_free(tls);
         return r;

@@ -11,9 +11,14 @@
 /* GnuTLS' name for what we speak, as client and as server. */
 #define TLS_PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
-/*
- * ca_file: PEM, one or more certificates. host: DNS name or IP address as text; it is checked
- * against the certificate. alpn: the protocol both must speak ("h2"). End it with its free().
- */
-int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct security **ret,
+struct tls_client_options {
+    const char *ca_file; /* PEM, one or more certificates; or as text: */
+    const char *ca;
+    const char *cert, *key; /* PEM, shown to a server that asks; NULL: none */
+    const char *host; /* DNS name or IP address as text; it is checked against the certificate */
+    const char *alpn; /* the protocol both must speak ("h2"); NULL: none is negotiated */
+};
+
+/* Copies what it needs. End it with its free(). */
+int tls_client_new(const struct tls_client_options *options, struct security **ret,
                    struct err *err);

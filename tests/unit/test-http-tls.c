@@ -324,7 +324,8 @@ static void test_an_answer_in_one_piece_with_tickets(void **state) {
     char text[16] = "";
     struct err err = {0};
 
-    assert_int_equal(tls_client_new(f->cert, "127.0.0.1", "h2", &peer.client, &err), 0);
+    const struct tls_client_options tls = {.ca_file = f->cert, .host = "127.0.0.1", .alpn = "h2"};
+    assert_int_equal(tls_client_new(&tls, &peer.client, &err), 0);
     gnutls_certificate_allocate_credentials(&credentials);
     assert_int_equal(
         gnutls_certificate_set_x509_key_file(credentials, f->cert, f->key, GNUTLS_X509_FMT_PEM), 0);

@@ -396,8 +396,9 @@ static int open_connection(struct kube_transport *transport, const struct sockad
                                             .on_up = on_link_up,
                                             .on_lost = on_link_lost,
                                             .user = connection};
-    int r =
-        tls_client_new(transport->config.ca_file, transport->address.host, "h2", &security, err);
+    const struct tls_client_options tls = {
+        .ca_file = transport->config.ca_file, .host = transport->address.host, .alpn = "h2"};
+    int r = tls_client_new(&tls, &security, err);
     if (r == 0 && (r = h2_conn_new(&h2, &conn)) < 0) {
         (void) err_errno(err, -r, "cannot connect");
         security->free(security);
@@ -545,7 +546,9 @@ int kube_transport_new(uv_loop_t *loop, const struct kube_config *config,
     if (r < 0)
         return r;
     /* A CA that cannot be used should be an error now, not at the first request. */
-    r = tls_client_new(config->ca_file, address.host, "h2", &security, err);
+    const struct tls_client_options tls = {
+        .ca_file = config->ca_file, .host = address.host, .alpn = "h2"};
+    r = tls_client_new(&tls, &security, err);
     if (r < 0)
         return r;
     security->free(security);
