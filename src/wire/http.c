@@ -31,6 +31,7 @@
 #define REQUEST_SECONDS_DEFAULT 10
 #define CONNECTIONS_OWN 32u /* of this host, beyond those of all others */
 #define CHECK_MS 1000
+#define RUNS_AT_ONCE 8u
 #define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
@@ -68,21 +69,27 @@ struct http_server {
 static void on_timer(uv_timer_t *timer);
 
 /* libmicrohttpd wants to run at the latest after its own timeout, besides when its epoll fd is
- * ready. */
+ * ready. It says 0 where it has more to do, and also all the time that a client is silent within a
+ * TLS handshake: the loop is to go on meanwhile, and libuv runs a timer of 0 without an end. */
 static void server_run(struct http_server *s) {
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    enum MHD_Result has_timeout = MHD_NO;
     if (s->running) {
         s->again = true;
         return;
     }
     s->running = true;
-    do {
-        s->again = false;
-        (void) MHD_run(s->daemon);
-    } while (s->again);
+    for (unsigned n = 0; n < RUNS_AT_ONCE && (n == 0 || (has_timeout == MHD_YES && timeout == 0));
+         n++) {
+        do {
+            s->again = false;
+            (void) MHD_run(s->daemon);
+        } while (s->again);
+        has_timeout = MHD_get_timeout(s->daemon, &timeout);
+    }
     s->running = false;
-    MHD_UNSIGNED_LONG_LONG timeout;
-    if (MHD_get_timeout(s->daemon, &timeout) == MHD_YES)
-        uv_timer_start(&s->timer, on_timer, timeout, 0);
+    if (has_timeout == MHD_YES)
+        uv_timer_start(&s->timer, on_timer, timeout > 0 ? timeout : 1, 0);
     else
         uv_timer_stop(&s->timer);
 }

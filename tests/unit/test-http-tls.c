@@ -13,6 +13,7 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -28,7 +29,8 @@
 struct fixture {
     char dir[32], cert[64], key[64];
     uv_loop_t loop;
-    uv_async_t stop;
+    uv_async_t stop, ping;
+    sem_t pong;
     struct http_server *server;
     pthread_t thread;
 };
@@ -80,6 +82,12 @@ static void on_stop(uv_async_t *async) {
     struct fixture *f = async->data;
     http_server_close(f->server);
     uv_close((uv_handle_t *) &f->stop, NULL);
+    uv_close((uv_handle_t *) &f->ping, NULL);
+}
+
+static void on_ping(uv_async_t *async) {
+    struct fixture *f = async->data;
+    (void) sem_post(&f->pong);
 }
 
 static void *serve(void *userdata) {
@@ -100,7 +108,9 @@ static int setup(void **state) {
     struct err err;
     assert_int_equal(uv_loop_init(&f->loop), 0);
     assert_int_equal(uv_async_init(&f->loop, &f->stop, on_stop), 0);
-    f->stop.data = f;
+    assert_int_equal(uv_async_init(&f->loop, &f->ping, on_ping), 0);
+    assert_int_equal(sem_init(&f->pong, 0, 0), 0);
+    f->stop.data = f->ping.data = f;
     if (http_server_start(&f->loop, &options, &f->server, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
@@ -354,6 +364,33 @@ static void test_an_answer_in_one_piece_with_tickets(void **state) {
     buf_done(&peer.out);
 }
 
+/* A client that says hello and then nothing: the server's loop does all else meanwhile. */
+static void test_a_client_silent_in_its_handshake(void **state) {
+    struct fixture *f = *state;
+    const struct tls_client_options tls = {.ca_file = f->cert, .host = "127.0.0.1"};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t) http_server_port(f->server)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct security *client;
+    struct timespec end;
+    struct err err = {0};
+    char byte;
+    _cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *) &to, sizeof(to)), 0);
+    assert_int_equal(tls_client_new(&tls, &client, &err), 0);
+    assert_int_equal(client->handshake(client, &err), 0);
+    struct buf *hello = client->output(client);
+    assert_int_equal(send(fd, hello->data, hello->len, 0), hello->len);
+    assert_int_equal(recv(fd, &byte, 1, 0), 1); /* it has answered, and waits */
+    (void) clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 5;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(uv_async_send(&f->ping), 0);
+        assert_int_equal(sem_timedwait(&f->pong, &end), 0);
+    }
+    client->free(client);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_verified_client_gets_an_answer, setup, teardown),
@@ -363,6 +400,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_plain_text_is_turned_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_a_configuration_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_answer_in_one_piece_with_tickets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_client_silent_in_its_handshake, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
