@@ -4,6 +4,7 @@
 
 #include "preempt-world.h"
 
+#include "base/text.h"
 #include "scheduler/preemption/evict.h"
 
 /* A world in which victims can be evicted. */
@@ -226,6 +227,31 @@ static void test_makes_room(void **state) {
     assert_int_equal(evictor_waiting(&s->e), 0);
     assert_null(s->w->state->reserved);
     assert_int_equal(s->e.evicted, 1);
+}
+
+/* Who reads Events knows the pods of that namespace, and learns of no others. */
+static void test_events_name_no_pod_of_another_namespace(void **state) {
+    struct stage *s = *state;
+    _cleanup_buf_ struct buf said = BUF_INIT(0);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    run_low(s, "b", HALF, "n", 5);
+    struct state_pod *b = state_pod_find(s->w->state, "b");
+    text_copy(b->namespace, sizeof(b->namespace), "secret");
+    show(s, "p", WHOLE, 100, "", "", "");
+    nominate(s, "p", WHOLE, 100, "\"n\"", "n");
+    while (s->w->nasked > 0) {
+        const struct asked *asked = &s->w->asked[0];
+        if (strstr(asked->path, "/status") || strstr(asked->path, "/events"))
+            buf_append(&said, asked->body.data, asked->body.len);
+        respond(s->w, 0, 201, false, NULL);
+    }
+    const char *text = buf_str(&said);
+    assert_non_null(strstr(text, "Room is made on node n by evicting d/pod-a, 1 pod of other"));
+    assert_non_null(strstr(text, "Preempted by pod d/pod-p (p), of priority 100"));
+    assert_non_null(strstr(text, "Preempted by a pod of another namespace (p), of priority 100"));
+    assert_null(strstr(text, "secret/"));
+    assert_null(strstr(text, "pod-b, "));
 }
 
 /* The node's agent is replaced after the eviction: no pod of another node is evicted for that. */
@@ -700,6 +726,7 @@ static void test_follows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         STAGED(test_makes_room),
+        STAGED(test_events_name_no_pod_of_another_namespace),
         STAGED(test_agent_is_replaced),
         STAGED(test_agent_stays_away),
         STAGED(test_says_where_it_waits),

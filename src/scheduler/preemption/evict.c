@@ -324,9 +324,16 @@ static void evicted(struct evictor *e, const struct evict_case *c, struct state_
     victim->deleting = true; /* which the watch may show later */
     if (!pod)
         return;
-    snprintf(message, sizeof(message),
-             "Preempted by pod %s/%s (%s), of priority %d: its share of a GPU is needed",
-             pod->namespace, pod->name, pod->uid, pod->priority);
+    /* Who reads it may know the pods of the victim's namespace, and no others. */
+    if (strcmp(pod->namespace, victim->namespace) == 0)
+        snprintf(message, sizeof(message),
+                 "Preempted by pod %s/%s (%s), of priority %d: its share of a GPU is needed",
+                 pod->namespace, pod->name, pod->uid, pod->priority);
+    else
+        snprintf(message, sizeof(message),
+                 "Preempted by a pod of another namespace (%s), of priority %d: its share of a GPU "
+                 "is needed",
+                 pod->uid, pod->priority);
     mark_victim(e, c, victim, message);
     put_event(e, victim, "Preempted", message);
 }
@@ -400,27 +407,40 @@ static uint32_t put_next_first(const struct preempt *p, struct evict_plan *plan)
     return 1;
 }
 
+/* The pods of other namespaces are counted, not named. */
+static void tell_evictions(struct evictor *e, const struct evict_case *c,
+                           const struct state_pod *pod, struct state_pod *const *victims,
+                           uint32_t n) {
+    _cleanup_buf_ struct buf message = BUF_INIT(1 << 20);
+    const char *comma = "";
+    uint32_t others = 0;
+    buf_printf(&message, "Room is made on node %s by evicting", c->node);
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(victims[i]->namespace, pod->namespace) != 0) {
+            others++;
+            continue;
+        }
+        buf_printf(&message, "%s %s/%s", comma, victims[i]->namespace, victims[i]->name);
+        comma = ",";
+    }
+    if (others > 0)
+        buf_printf(&message, "%s %u %s of other namespaces", comma, others,
+                   others == 1 ? "pod" : "pods");
+    if (n > 0)
+        put_event(e, pod, "Preempting", buf_str(&message));
+}
+
 static void evict_next(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                        struct evict_plan *plan, uint64_t now_ms) {
-    char message[1024];
-    size_t len =
-        (size_t) snprintf(message, sizeof(message), "Room is made on node %s by evicting", c->node);
-    uint32_t n = put_next_first(e->preempt, plan);
-    bool any = false;
+    uint32_t n = put_next_first(e->preempt, plan), sent = 0;
     if (!may_evict(e, n, now_ms))
         return;
     e->in_window += n;
     for (uint32_t i = 0; i < n; i++) {
-        const struct state_pod *victim = plan->victims[i];
-        if (!evict(e, c, victim))
-            continue;
-        if (len < sizeof(message))
-            len += (size_t) snprintf(message + len, sizeof(message) - len, "%s %s/%s",
-                                     any ? "," : "", victim->namespace, victim->name);
-        any = true;
+        if (evict(e, c, plan->victims[i]))
+            plan->victims[sent++] = plan->victims[i];
     }
-    if (any)
-        put_event(e, pod, "Preempting", message);
+    tell_evictions(e, c, pod, plan->victims, sent);
 }
 
 /* ---- one case ---- */
