@@ -35,19 +35,13 @@ static bool find_driver(struct mps_driver *ret, char ret_why[static GPU_REASON_M
     return true;
 }
 
-static bool is_held(const char *uuid, char ret_by[static GPU_REASON_MAX], void *userdata) {
+static uint32_t count_holders(const char *uuid, void *userdata) {
     const struct agent *a = userdata;
+    uint32_t n = 0;
 
-    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
-        char by[GPU_REASON_MAX];
-
-        if (!slot_has_device(slot, uuid))
-            continue;
-        (void) snprintf(by, sizeof(by), "%.60s/%.90s", slot->grant.namespace, slot->grant.pod);
-        text_copy(ret_by, GPU_REASON_MAX, by);
-        return true;
-    }
-    return false;
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        n += slot_has_device(slot, uuid);
+    return n;
 }
 
 /* With the next snapshot the card is judged again. */
@@ -128,7 +122,7 @@ int card_mps_start(struct agent *a, struct err *err) {
                                                    .on_change = on_change,
                                                    .userdata = a},
                                         .dir = dir,
-                                        .is_held = is_held};
+                                        .holders = count_holders};
 
     (void) snprintf(dir, sizeof(dir), "%s/mps", a->shares.options.state_dir);
     return mps_start(a->loop, &options, &a->shares.mps, err);

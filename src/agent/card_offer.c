@@ -19,12 +19,17 @@ static enum way way_of(const struct slot *slot) {
     return slot->grant.nwhole > 0 ? WHOLE : IN_SHARES;
 }
 
-/* A container that has the card in another way; NULL: none has. */
-static const struct slot *other_holder(const struct agent *a, const char *uuid, enum way way) {
+/* How many containers have the card in another way, and one of them. */
+static uint32_t other_holders(const struct agent *a, const char *uuid, enum way way,
+                              const struct slot **ret) {
+    uint32_t n = 0;
+
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (slot_has_device(slot, uuid) && way_of(slot) != way)
-            return slot;
-    return NULL;
+        if (slot_has_device(slot, uuid) && way_of(slot) != way) {
+            *ret = slot;
+            n++;
+        }
+    return n;
 }
 
 static enum gpu_offer offer_of(const struct agent *a, bool by_kubelet, enum way way) {
@@ -40,24 +45,24 @@ static enum gpu_offer offer_to(const struct slot *slot) {
     return slot->grant.replica ? GPU_OFFER_PARTS : GPU_OFFER_SHARES;
 }
 
-/* It stays as it is while a container has it, and takes no others. */
-static bool wait_for(const struct slot *holder, enum way way, char ret_why[static GPU_REASON_MAX]) {
+/* It stays as it is while containers have it, and takes no others. Reasons are Events of all pods
+ * on the card: they name no pod. */
+static bool wait_for(uint32_t n, enum way present, enum way way,
+                     char ret_why[static GPU_REASON_MAX]) {
     (void) snprintf(ret_why, GPU_REASON_MAX,
-                    "it is given out %s when containers that have it %s have ended: "
-                    "%.35s/%.45s",
-                    ways[way], ways[way_of(holder)], holder->grant.namespace, holder->grant.pod);
+                    "it is given out %s when containers that have it %s have ended: %u left",
+                    ways[way], ways[present], n);
     return true;
 }
 
-/* The pod has all of it, without a limit. */
+/* A pod has all of it, without a limit. */
 static bool is_given_elsewhere(const struct agent *a, const char *uuid,
                                char ret_why[static GPU_REASON_MAX]) {
     const struct cross_check_other *o = cross_check_other(&a->cross_check, uuid);
 
     if (o)
         (void) snprintf(ret_why, GPU_REASON_MAX,
-                        "another device plugin has given it to pod %.35s/%.45s as %.30s",
-                        o->namespace, o->pod, o->resource);
+                        "another device plugin has given it to a pod as %.100s", o->resource);
     return o != NULL;
 }
 
@@ -68,24 +73,26 @@ static bool judge_instance(const struct agent *a, struct gpu_device *d,
     bool shared = config_card_mode(a->node_config, s, d) == CONFIG_MODE_SHARE;
     struct config_offer offer = {.replicas = 1};
     enum way way = IN_SHARES;
-    const struct slot *holder;
+    const struct slot *holder = NULL;
+    uint32_t n;
 
     d->offer = shared ? GPU_OFFER_SHARES : GPU_OFFER_DEFAULT;
     if (!shared)
         way = whole_offer_of(&a->whole_rows, s, d, &offer) && offer.replicas > 1 ? IN_REPLICAS
                                                                                  : WHOLE;
-    holder = other_holder(a, d->uuid, way);
+    n = other_holders(a, d->uuid, way, &holder);
     if (!holder)
         return is_given_elsewhere(a, d->uuid, ret_why);
     d->offer = way_of(holder) == IN_SHARES ? GPU_OFFER_SHARES : GPU_OFFER_DEFAULT;
-    return wait_for(holder, way, ret_why);
+    return wait_for(n, way_of(holder), way, ret_why);
 }
 
 bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static GPU_REASON_MAX]) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     struct config_offer offer = {.replicas = 1};
-    const struct slot *holder;
+    const struct slot *holder = NULL;
     bool by_kubelet;
+    uint32_t n;
     enum way way;
 
     if (d->kind == GPU_MIG_INSTANCE)
@@ -105,9 +112,9 @@ bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static
                   "it is given out in MIG instances (mode mig), and is not in MIG mode");
         return true;
     }
-    holder = other_holder(a, d->uuid, way);
+    n = other_holders(a, d->uuid, way, &holder);
     if (!holder)
         return is_given_elsewhere(a, d->uuid, ret_why);
     d->offer = offer_to(holder);
-    return wait_for(holder, way, ret_why);
+    return wait_for(n, way_of(holder), way, ret_why);
 }

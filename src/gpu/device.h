@@ -174,8 +174,7 @@ struct gpu_device {
     bool needs_reset;         /* they fail until it is reset */
     bool released;            /* the monitor has closed the card: nothing is known of it now */
     bool stale;               /* the driver has not answered for any device of late */
-    enum gpu_service service; /* this and the next six: written by the monitor's option `judge` */
-    bool waits_for_pods;      /* `reason` may name pods, and is not for every client */
+    enum gpu_service service; /* this and the next five: written by the monitor's option `judge` */
     enum gpu_offer offer;
     bool whole_only;               /* in shares: only as all of it */
     bool under_mps;                /* its containers are clients of MPS */

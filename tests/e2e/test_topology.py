@@ -267,8 +267,9 @@ def test_a_card_that_another_plugin_gives(machine, room):
         assert number() == 0                            # offered is not given
         room.start(pod("theirs", container(port=7001, resources={THEIRS: "1"})))
         assert room.exec("theirs", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip() == uuid
-        why = f"another device plugin has given it to pod {room.name}/theirs as {THEIRS}"
+        why = f"another device plugin has given it to a pod as {THEIRS}"
         wait_card("Unhealthy", why)
+        # All pods on the card get it, also those of other namespaces.
         assert why in room.event("before", "GPUNotHealthy")
         assert number() == 1
         kit.check_view(room, before)

@@ -117,8 +117,7 @@ def test_a_card_changes_its_way_when_it_is_free(machine, room):
     seen = room.start(pod("holder", one(SLICE)))
     configure(machine.cluster, PATTERNS + OURS)
     try:
-        machine.until(lambda: any("have ended: " in g["status"].get("reason", "") and "/holder" in g["status"]["reason"]
-                                  for g in machine.gpus()), 20, "the reason")
+        machine.until(lambda: any("have ended: 1 left" in g["status"].get("reason", "") for g in machine.gpus()), 20, "the reason")
         wait_offered(machine, {WHOLE: 1, SLICE: 0, CORE: 100})
         assert len(sees(room, seen)) == 1
         room.delete("holder")

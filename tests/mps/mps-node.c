@@ -7,7 +7,7 @@
  *
  *     run PERCENT MIB CLIENTS   the card is to be under MPS, with these limits
  *     stop                      it is not
- *     held NAME                 a container has the card; without a name: none has it
+ *     held NUMBER               so many containers have the card
  *     lost, back                the card is unhealthy, healthy again
  *     fault, reset              the verdict takes the card from new pods, gives it back
  *     pause, resume             the card is to be closed, for a reset; it may be opened again
@@ -32,7 +32,7 @@ static struct {
     struct gpu_snapshot snapshot;
     struct mps_card card;
     struct mps_driver driver;
-    char held[64];
+    uint32_t held;
     bool lost, paused;
     char line[256];
     size_t have;
@@ -47,11 +47,10 @@ static bool find_driver(struct mps_driver *ret, char ret_why[static GPU_REASON_M
     return ret->nvml[0] != 0;
 }
 
-static bool is_held(const char *uuid, char ret_by[static GPU_REASON_MAX], void *userdata) {
+static uint32_t count_holders(const char *uuid, void *userdata) {
     (void) uuid;
     (void) userdata;
-    text_copy(ret_by, GPU_REASON_MAX, node.held);
-    return node.held[0] != 0;
+    return node.held;
 }
 
 static void show(void *userdata) {
@@ -102,7 +101,7 @@ static void obey(const char *line) {
     } else if (strcmp(line, "stop") == 0) {
         mps_set_cards(node.mps, NULL, 0);
     } else if (strncmp(line, "held", 4) == 0) {
-        text_copy(node.held, sizeof(node.held), line[4] ? line + 5 : "");
+        node.held = (uint32_t) strtoul(line + 4, NULL, 10);
     } else if (strcmp(line, "close") == 0) {
         mps_close(take_ptr(node.mps), on_closed, NULL);
         return;
@@ -149,7 +148,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
 
 int main(int argc, char **argv) {
     struct mps_options options = {
-        .daemon = {.driver = find_driver, .bounded = true, .on_change = show}, .is_held = is_held};
+        .daemon = {.driver = find_driver, .bounded = true, .on_change = show},
+        .holders = count_holders};
     struct err err;
 
     if (argc != 10)

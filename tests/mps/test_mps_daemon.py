@@ -302,39 +302,39 @@ def test_too_many_replicas(world):
 
 
 def test_containers_delay_start_and_end(world):
-    agent = world.agent("held default/old", RUN)
-    assert "MPS begins when containers without it have ended: default/old" in agent.wait_for("not-ready")
+    agent = world.agent("held 1", RUN)
+    assert "MPS begins when containers without it have ended: 1 left" in agent.wait_for("not-ready")
     assert world.mode() == 0 and not world.daemon()
-    agent.tell("held")
+    agent.tell("held 0")
     agent.wait_for("ready")
     pid = world.daemon()
-    agent.tell("held default/new", "stop")
-    assert "MPS ends when its containers have ended: default/new" in agent.wait_for("not-ready")
+    agent.tell("held 1", "stop")
+    assert "MPS ends when its containers have ended: 1 left" in agent.wait_for("not-ready")
     assert world.daemon() == pid
     # An agent that ends leaves them their daemon, and the next one adopts it.
     agent.tell("close")
     assert agent.wait() == 0
     assert world.daemon() == pid and world.mode() == EXCLUSIVE
-    agent = world.agent("held default/new", RUN)
+    agent = world.agent("held 1", RUN)
     agent.wait_for("ready restarts=0")
     assert world.daemon() == pid
-    agent.tell("held", "stop")
+    agent.tell("held 0", "stop")
     agent.wait_for("none")
     world.assert_nothing_left()
 
 
 def test_a_container_restarts_with_what_it_has(world):
     """While the card waits for it to end, in both directions."""
-    agent = world.agent("held default/old", RUN)
+    agent = world.agent("held 1", RUN)
     agent.tell("start", "restart")
     assert "MPS begins when" in agent.wait_for("start")
     assert agent.wait_for("start") == "start: without MPS"
-    agent.tell("held")
+    agent.tell("held 0")
     agent.wait_for("ready")
-    agent.tell("held default/new", "stop", "start", "restart")
+    agent.tell("held 1", "stop", "start", "restart")
     assert "MPS ends when" in agent.wait_for("start")
     assert agent.wait_for("start") == f"start: {world.card}"
-    agent.tell("held")
+    agent.tell("held 0")
     agent.wait_for("none")
 
 

@@ -155,6 +155,10 @@ static void nothing_is_given_twice(void **state) {
     expect(f, &by_memory, VERDICT_WAIT,
            "still held by pod ns/p-u1, whose processes have not ended");
     expect(f, &by_core, VERDICT_WAIT, "still held by pod ns/p-u1");
+    /* The text becomes an Event of the pod that waits: its readers know their own namespace. */
+    text_copy(slot_find(&f->slots, N1)->grant.namespace,
+              sizeof(slot_find(&f->slots, N1)->grant.namespace), "other");
+    expect(f, &by_core, VERDICT_WAIT, "still held by a pod of another namespace, whose");
     expect(f, &beside, VERDICT_GRANT, NULL);
     expect(f, &elsewhere, VERDICT_GRANT, NULL);
     assert_int_equal(slot_remove(&f->slots, slot_find(&f->slots, N1), &err), 0);
@@ -326,6 +330,8 @@ static void a_whole_card_has_no_shares(void **state) {
     assert_int_equal(slot_grant_whole(&owner, "main", &card, 1, &g, NULL), 0);
     assert_int_equal(slot_fill(&f->slots, N1, &g, &slot, NULL), 0);
     expect(f, &w, VERDICT_WAIT, "GPU 0 (GPU-a) is whole with pod ns/owner");
+    text_copy(slot->grant.namespace, sizeof(slot->grant.namespace), "other");
+    expect(f, &w, VERDICT_WAIT, "GPU 0 (GPU-a) is whole with a pod of another namespace");
     assert_int_equal(slot_remove(&f->slots, slot, NULL), 0);
     expect(f, &w, VERDICT_GRANT, NULL);
 }

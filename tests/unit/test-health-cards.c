@@ -739,20 +739,6 @@ static void test_links_to_a_lost_card(void **state) {
     assert_int_equal(state_of("GPU-2"), HEALTH_UNHEALTHY);
 }
 
-/* The text of another cause names none. */
-static void test_a_reason_that_names_pods(void **state) {
-    struct gpu_device d = w.other;
-    (void) state;
-    health_cards_set_problem(&w.cards, d.uuid, HEALTH_OFFER, "it waits for team/trainer");
-    health_cards_judge(&w.cards, &d);
-    assert_string_equal(d.reason, "it waits for team/trainer");
-    assert_true(d.waits_for_pods);
-    health_cards_set_problem(&w.cards, d.uuid, HEALTH_OFFER, NULL);
-    assert_true(nvml_xid("GPU-2", 0, 0, 79));
-    health_cards_judge(&w.cards, &d);
-    assert_true(d.reason[0] && !d.waits_for_pods);
-}
-
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -777,7 +763,6 @@ int main(void) {
         T(test_pending_repair),
         T(test_licence),
         T(test_thresholds),
-        T(test_a_reason_that_names_pods),
         T(test_links_to_a_lost_card),
         T(test_before_the_first_poll),
         T(test_all_fields),

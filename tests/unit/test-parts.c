@@ -189,12 +189,6 @@ static void health(void **state) {
     get(*state, "/readyz", &out);
     assert_null(strstr(buf_str(&out), "is unhealthy"));
     assert_non_null(strstr(buf_str(&out), "is kubelet running?"));
-    buf_reset(&out);
-    (void) snprintf(snapshot.devices[2].reason, GPU_REASON_MAX, "it waits for team/trainer");
-    snapshot.devices[2].waits_for_pods = true;
-    get(*state, "/healthz", &out); /* is open to all clients */
-    assert_non_null(strstr(buf_str(&out), "(MIG-1) is unhealthy: its GPU object says"));
-    assert_null(strstr(buf_str(&out), "trainer"));
 }
 
 static void expect_in(struct world *w, const char *path, const char *text, bool there) {

@@ -287,6 +287,8 @@ static void a_device_has_one_pod(void **state) {
     assert_non_null(slot);
     slot->releasing = true;
     expect_wait(f, "u2", "MIG-1", "held by pod ns/p-u1, whose processes have not ended");
+    text_copy(slot->grant.namespace, sizeof(slot->grant.namespace), "other");
+    expect_wait(f, "u2", "MIG-1", "held by a pod of another namespace, whose processes");
     assert_int_equal(give(f, N2, "u2", "MIG-2", &why), VERDICT_GRANT);
     assert_int_equal(slot_remove(&f->shares.slots, slot, &why), 0);
     assert_int_equal(give(f, N1, "u2", "MIG-1", &why), VERDICT_GRANT);

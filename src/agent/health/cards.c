@@ -223,11 +223,6 @@ static void take_parent(struct health_cards *c, const struct health_card *card,
     *reason = parent->health.reason;
 }
 
-/* What the agent brings about itself is kept up by pods, which its text names. */
-static bool waits_for_pods(const struct health *h) {
-    return h->problems[HEALTH_OFFER].there || h->problems[HEALTH_MPS].there;
-}
-
 void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     struct health_card *card = card_of(c, d);
     const struct before before = begin_change(c, card);
@@ -256,7 +251,6 @@ void health_cards_judge(struct health_cards *c, struct gpu_device *d) {
     if (d->healthy)
         note_licence(c, card, d->traits.unlicensed != 0);
     d->service = service_of(&card->health);
-    d->waits_for_pods = waits_for_pods(&card->health);
     reason = !held        ? card->health.reason
              : d->healthy ? "its orders have not been read from the API server yet"
                           : d->reason;

@@ -198,6 +198,15 @@ static bool has_ended(const struct cross_check *c, const struct cross_check_othe
     return !e || e->pod.finished;
 }
 
+static const struct cross_check_other *find_other(const struct buf *others, const char *uuid) {
+    const struct cross_check_other *list = (const void *) others->data;
+
+    for (size_t i = 0; i < others->len / sizeof(*list); i++)
+        if (strcmp(list[i].uuid, uuid) == 0)
+            return &list[i];
+    return NULL;
+}
+
 /* A kubelet that has just started lists no pods at first. */
 static void keep_unlisted(struct cross_check *c, const pod_list *list, const struct buf *before) {
     const struct cross_check_other *others = (const void *) before->data;
@@ -207,6 +216,19 @@ static void keep_unlisted(struct cross_check *c, const pod_list *list, const str
 
         if (!has_ended(c, o) && !lists_pod(list, o))
             buf_append(&c->others, o, sizeof(*o));
+    }
+}
+
+/* Only the log names the pod: its card's reason is an Event of all pods on the card. */
+static void log_new_others(const struct cross_check *c, const struct buf *before) {
+    const struct cross_check_other *list = (const void *) c->others.data;
+
+    for (size_t i = 0; i < c->others.len / sizeof(*list); i++) {
+        const struct cross_check_other *o = &list[i], *old = find_other(before, o->uuid);
+
+        if (!old || strcmp(old->pod, o->pod) != 0 || strcmp(old->namespace, o->namespace) != 0)
+            log_info("another device plugin has given GPU %s to pod %s/%s as %s", o->uuid,
+                     o->namespace, o->pod, o->resource);
     }
 }
 
@@ -221,6 +243,7 @@ static void collect_others(struct cross_check *c, const pod_list *list) {
             note_others_of(c, pod, pod->containers[k]);
     }
     keep_unlisted(c, list, &before);
+    log_new_others(c, &before);
 }
 
 /* Without lists the API server says which pods have ended; while it is silent too, none has. */
@@ -242,12 +265,7 @@ static void drop_ended(struct cross_check *c) {
 }
 
 const struct cross_check_other *cross_check_other(const struct cross_check *c, const char *uuid) {
-    const struct cross_check_other *list = (const void *) c->others.data;
-
-    for (size_t i = 0; i < c->others.len / sizeof(*list); i++)
-        if (strcmp(list[i].uuid, uuid) == 0)
-            return &list[i];
-    return NULL;
+    return find_other(&c->others, uuid);
 }
 
 /* ---- CPUs ---- */

@@ -99,17 +99,26 @@ static bool has_begun(const struct card *c) {
     return c->running || mps_record_read(mps_daemon_directories(c->daemon), &mode, NULL) != -ENOENT;
 }
 
+static uint32_t holders(const struct mps *m, const struct card *c) {
+    return m->options.holders(c->card.uuid, m->options.daemon.userdata);
+}
+
+/* The text is an Event of all pods on the card, and names none. */
+static void wait_for_holders(struct mps *m, struct card *c, const char *what) {
+    char why[GPU_REASON_MAX];
+
+    (void) snprintf(why, sizeof(why), "%s have ended: %u left", what, holders(m, c));
+    set_why(m, c, why);
+}
+
 static void update_wanted(struct mps *m, struct card *c, const struct gpu_device *d) {
-    char by[GPU_REASON_MAX], why[GPU_REASON_MAX + 64];
 
     if (d && d->divided) {
         set_why(m, c, "a card in MIG mode takes no MPS");
     } else if (!d || (!c->healthy && !c->running)) {
         set_why(m, c, "");
-    } else if (!has_begun(c) && m->options.is_held(c->card.uuid, by, m->options.daemon.userdata)) {
-        (void) snprintf(why, sizeof(why), "MPS begins when containers without it have ended: %s",
-                        by);
-        set_why(m, c, why);
+    } else if (!has_begun(c) && holders(m, c) > 0) {
+        wait_for_holders(m, c, "MPS begins when containers without it");
     } else {
         set_why(m, c, "");
         /* A reset, or another driver, has the default compute mode. A reset between two polls shows
@@ -124,11 +133,8 @@ static void update_wanted(struct mps *m, struct card *c, const struct gpu_device
 
 /* Until its containers have ended the daemon is kept running. */
 static void update_unwanted(struct mps *m, struct card *c) {
-    char by[GPU_REASON_MAX], why[GPU_REASON_MAX + 64];
-
-    if (has_begun(c) && m->options.is_held(c->card.uuid, by, m->options.daemon.userdata)) {
-        (void) snprintf(why, sizeof(why), "MPS ends when its containers have ended: %s", by);
-        set_why(m, c, why);
+    if (has_begun(c) && holders(m, c) > 0) {
+        wait_for_holders(m, c, "MPS ends when its containers");
         return;
     }
     set_why(m, c, "");
@@ -289,17 +295,13 @@ static void close_ended(struct mps *m) {
 }
 
 void mps_close(struct mps *m, void (*on_closed)(void *userdata), void *userdata) {
-    char by[GPU_REASON_MAX];
-
     m->closing = true;
     m->on_closed = (struct on_closed){on_closed, userdata};
     m->open = (unsigned) m->ncards + 1;
     for (size_t i = 0; i < m->ncards; i++) {
         struct card *c = &m->cards[i];
 
-        c->ending =
-            mps_daemon_exists(c->daemon) &&
-            !(has_begun(c) && m->options.is_held(c->card.uuid, by, m->options.daemon.userdata));
+        c->ending = mps_daemon_exists(c->daemon) && !(has_begun(c) && holders(m, c) > 0);
     }
     for (size_t i = 0; i < m->ncards; i++)
         if (m->cards[i].ending)

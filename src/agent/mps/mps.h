@@ -28,8 +28,7 @@ struct mps_card {
 struct mps_options {
     struct mps_daemon_options daemon; /* on_change: of any card; userdata is also of the others */
     const char *dir;                  /* of all cards' directories */
-    /* Whether containers have the card; ret_by names one of them, for a person. */
-    bool (*is_held)(const char *uuid, char ret_by[static GPU_REASON_MAX], void *userdata);
+    uint32_t (*holders)(const char *uuid, void *userdata); /* containers that have the card */
 };
 
 /* Finds what former agents have left; changes nothing yet. Texts are kept. */

@@ -163,9 +163,7 @@ static void put_troubles(struct report *report, struct buf *out) {
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!gpu_takes_pods(&s->devices[i]))
             buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
-                       s->devices[i].index, s->devices[i].uuid,
-                       s->devices[i].waits_for_pods ? "its GPU object says what it waits for"
-                                                    : s->devices[i].reason);
+                       s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
     if (whole_rows_trouble(report->whole_rows)[0])
         buf_printf(out, "%s\n", whole_rows_trouble(report->whole_rows));
     if (report->mig_trouble[0])

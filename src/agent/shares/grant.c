@@ -52,7 +52,7 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
     const struct gpu_device *card = gpu_find_card(w->snapshot, d->uuid);
     const struct slot *holder;
     struct slot_total others;
-    char size[24];
+    char size[24], by[SLOT_POD_TEXT];
 
     if (!card)
         return WAIT("GPU %s is not on this node", d->uuid);
@@ -63,16 +63,17 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
         return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
     holder = slot_whole_holder(w->slots, d->uuid, g->pod_uid);
-    if (holder)
-        return WAIT("GPU %u (%s) is whole with pod %s/%s", card->index, d->uuid,
-                    holder->grant.namespace, holder->grant.pod);
+    if (holder) {
+        slot_pod_text(&holder->grant, g->namespace, by);
+        return WAIT("GPU %u (%s) is whole with %s", card->index, d->uuid, by);
+    }
     slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
     /* Limits may exceed the card under oversubscription; physical parts may not. */
     if (!holder || (others.physical + d->pod_physical <= card->memory &&
                     others.core + d->pod_core <= gpu_core(card)))
         return VERDICT_GRANT;
-    return WAIT("GPU %u (%s) is still held by pod %s/%s%s", card->index, d->uuid,
-                holder->grant.namespace, holder->grant.pod,
+    slot_pod_text(&holder->grant, g->namespace, by);
+    return WAIT("GPU %u (%s) is still held by %s%s", card->index, d->uuid, by,
                 holder->releasing ? ", whose processes have not ended" : "");
 }
 

@@ -306,12 +306,13 @@ static const struct slot *find_holder(const struct shares *s, const char *pod_ui
 }
 
 /* Is the device there, does it work, and has every process of its former pod ended? */
-static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, bool replica,
+static int judge_whole(struct shares *s, const struct pod *pod, const char *uuid, bool replica,
                        struct err *why) {
     const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), uuid);
-    const struct slot *holder = find_holder(s, pod_uid, uuid, replica);
+    const struct slot *holder = find_holder(s, pod->uid, uuid, replica);
     const struct gpu_device *card =
         d && gpu_is_part(d) ? gpu_find(gpu_monitor_snapshot(s->monitor), d->parent) : NULL;
+    char by[SLOT_POD_TEXT];
 
     if (!d)
         return err_set(why, ENODEV, "device %s is not on this node", uuid);
@@ -323,8 +324,8 @@ static int judge_whole(struct shares *s, const char *pod_uid, const char *uuid, 
                        d->reason);
     if (!holder)
         return 0;
-    return err_set(why, EAGAIN, "%s %s is still held by pod %s/%s%s", gpu_kind_name(d->kind), uuid,
-                   holder->grant.namespace, holder->grant.pod,
+    slot_pod_text(&holder->grant, pod->namespace, by);
+    return err_set(why, EAGAIN, "%s %s is still held by %s%s", gpu_kind_name(d->kind), uuid, by,
                    holder->releasing ? ", whose processes have not ended" : "");
 }
 
@@ -339,7 +340,7 @@ static int judge_devices(struct shares *s, const struct provision *p, const char
     if (e->pod.finished)
         return err_set(why, EPERM, "pod %s/%s has already finished", e->pod.namespace, e->pod.name);
     for (size_t i = 0; i < n && r == 0; i++)
-        r = judge_whole(s, p->pod_uid, uuids[i], replica, why);
+        r = judge_whole(s, &e->pod, uuids[i], replica, why);
     return r;
 }
 
@@ -379,14 +380,17 @@ static int judge_room(const struct shares *s, const struct slot_grant *g, struct
         const struct gpu_device *card = gpu_find(snapshot, d->uuid);
         const struct slot *holder;
         struct slot_total others;
+        char by[SLOT_POD_TEXT];
 
         slot_card_use(&s->slots, d->uuid, g->pod_uid, &others, &holder);
-        if (holder && (others.physical + d->pod_physical > card->memory ||
-                       others.core + d->pod_core > gpu_core(card)))
-            return err_set(why, EAGAIN,
-                           "GPU %u (%s) has no room for one of its present replicas while pod "
-                           "%s/%s holds an earlier one",
-                           card->index, d->uuid, holder->grant.namespace, holder->grant.pod);
+        if (!holder || (others.physical + d->pod_physical <= card->memory &&
+                        others.core + d->pod_core <= gpu_core(card)))
+            continue;
+        slot_pod_text(&holder->grant, g->namespace, by);
+        return err_set(why, EAGAIN,
+                       "GPU %u (%s) has no room for one of its present replicas while %s holds an "
+                       "earlier one",
+                       card->index, d->uuid, by);
     }
     return 0;
 }

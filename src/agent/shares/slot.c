@@ -572,6 +572,14 @@ bool slot_has_whole(const struct slot *slot, const char *uuid) {
     return false;
 }
 
+void slot_pod_text(const struct slot_grant *g, const char *namespace,
+                   char ret[static SLOT_POD_TEXT]) {
+    if (strcmp(g->namespace, namespace) == 0)
+        (void) snprintf(ret, SLOT_POD_TEXT, "pod %s/%s", g->namespace, g->pod);
+    else
+        (void) snprintf(ret, SLOT_POD_TEXT, "a pod of another namespace");
+}
+
 const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
                                      const char *pod_uid) {
     const struct slot *holder = NULL;

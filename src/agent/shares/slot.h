@@ -214,6 +214,13 @@ void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod
 
 bool slot_has_whole(const struct slot *slot, const char *uuid);
 
+#define SLOT_POD_TEXT 384
+
+/* The pod of a grant in a text that pods of `namespace` get to read: those of others have no name
+ * there. */
+void slot_pod_text(const struct slot_grant *g, const char *namespace,
+                   char ret[static SLOT_POD_TEXT]);
+
 /* A slot of another pod than `pod_uid` that has the device whole, preferring one that is being
  * released; NULL: there is none. */
 const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
