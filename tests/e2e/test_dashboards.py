@@ -231,6 +231,7 @@ def test_alert_of_a_driver_that_hangs(world, prometheus):
     with world.driver_hangs("nvmlDeviceGetMemoryInfo*") as wait:
         wait()
         prometheus.wait_firing("AliquotDriverHangs", node=world.cluster.node)
+        world.until(lambda: prometheus.query("aliquot_agent_driver_answering == 0"), 20, "no card is left that it answers for")
     prometheus.wait_quiet("AliquotDriverHangs")
 
 

@@ -384,11 +384,15 @@ static void all_cards_hang(void **state) {
         switch_fault(f, first, true);
         RUN_UNTIL(f, hangs(&snap(f)->devices[order & 1 ? 0 : 1]));
         switch_fault(f, last, true);
+        assert_true(status(f).answering);
         RUN_UNTIL(f, hangs(&snap(f)->devices[0]) && hangs(&snap(f)->devices[1]));
+        assert_false(status(f).answering);
+        assert_string_equal(status(f).text, "a call for each card has not returned");
         switch_fault(f, order & 2 ? first : last, false);
         RUN_UNTIL(f, snap(f)->devices[0].healthy || snap(f)->devices[1].healthy);
         switch_fault(f, order & 2 ? last : first, false);
         RUN_UNTIL(f, snap(f)->devices[0].healthy && snap(f)->devices[1].healthy);
+        assert_true(status(f).answering && !status(f).text[0]);
         RUN_UNTIL(f, !snap(f)->devices[0].late && !snap(f)->devices[1].late);
     }
     switch_fault(f, "xid-48", true);

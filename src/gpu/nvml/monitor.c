@@ -766,15 +766,28 @@ bool gpu_monitor_hangs(const struct gpu_monitor *m, uint32_t card) {
     return watcher && watcher->hangs;
 }
 
+/* A child whose poll leaves out every card answers, and knows nothing of any. */
+static bool all_hang(const struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices; i++) {
+        uint32_t card = gpu_card_index(&m->now, &m->now.devices[i]);
+
+        if (!gpu_monitor_hangs(m, card) && !is_released(m, card))
+            return false;
+    }
+    return !gpu_monitor_reads_none(m) && m->now.ndevices > 0;
+}
+
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
+    bool hangs = all_hang(m);
+
     *ret = (struct gpu_monitor_status){
-        .answering = (m->complete && !stale(m)) || gpu_monitor_reads_none(m),
+        .answering = (m->complete && !stale(m) && !hangs) || gpu_monitor_reads_none(m),
         .complete = m->complete,
         .pid = m->main ? gpu_child_pid(m->main->child) : 0,
         .polls = m->polls,
         .restarts = m->restarts,
         .hangs = m->hangs,
         .limit_generation = m->limit_generation,
-        .text = m->text,
+        .text = hangs && !m->text[0] ? "a call for each card has not returned" : m->text,
     };
 }

@@ -109,8 +109,8 @@ void gpu_monitor_set_deadline(struct gpu_monitor *m, unsigned deadline_ms);
 bool gpu_monitor_hangs(const struct gpu_monitor *m, uint32_t card);
 
 struct gpu_monitor_status {
-    /* The last poll was answered, and not too long ago (MONITOR_STALE_MS); or all cards are
-     * released, and there is none. */
+    /* The last poll was answered, and not too long ago (MONITOR_STALE_MS), and not for every card a
+     * call hangs; or all cards are released, and there is none. */
     bool answering;
     bool complete;     /* at least one poll of the real driver was answered since the start */
     int pid;           /* of the child that reads the cards, 0: none */
