@@ -588,22 +588,25 @@ def may_soon(cluster, *question):
 
 
 def test_roles_of_users(cluster):
-    """The right to view a namespace covers its claims; to make them, or to see the cards of all, takes a binding."""
+    """The right to edit a namespace covers its claims, never its quotas; to see the cards of all takes a binding."""
     def user():
         return {"kind": "User", "name": new("user"), "apiGroup": "rbac.authorization.k8s.io"}
 
-    editor, claimant, viewer = user(), user(), user()
-    grant(cluster, "edit", editor)
-    may_soon(cluster, editor["name"], "list", "elasticgpuclaims")
-    assert may(cluster, editor["name"], "get", "elasticgpuquotas")
-    assert not may(cluster, editor["name"], "create", "elasticgpuclaims")
-    assert not may(cluster, editor["name"], "list", "gpus")
-    grant(cluster, "aliquot-claims", claimant)
-    for verb in ("create", "patch", "delete"):
-        may_soon(cluster, claimant["name"], verb, "elasticgpuclaims")
-        assert not may(cluster, claimant["name"], verb, "elasticgpuclaims/status")
-        assert not may(cluster, claimant["name"], verb, "elasticgpuclaims", "kube-system")
-        assert not may(cluster, claimant["name"], verb, "elasticgpuquotas")
+    reader, viewer = user(), user()
+    grant(cluster, "view", reader)
+    may_soon(cluster, reader["name"], "list", "elasticgpuclaims")
+    assert may(cluster, reader["name"], "get", "elasticgpuquotas")
+    assert not may(cluster, reader["name"], "create", "elasticgpuclaims")
+    for role in ("edit", "admin", "aliquot-claims"):
+        claimant = user()
+        grant(cluster, role, claimant)
+        for verb in ("create", "patch", "delete"):
+            may_soon(cluster, claimant["name"], verb, "elasticgpuclaims")
+            assert not may(cluster, claimant["name"], verb, "elasticgpuclaims/status")
+            assert not may(cluster, claimant["name"], verb, "elasticgpuclaims", "kube-system")
+            assert not may(cluster, claimant["name"], verb, "elasticgpuquotas")
+            assert not may(cluster, claimant["name"], verb, "elasticgpuquotas/status")
+        assert not may(cluster, claimant["name"], "list", "gpus")
     cluster.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
         "metadata": {"name": new("viewers")}, "subjects": [viewer],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "aliquot-gpu-viewer"}})
