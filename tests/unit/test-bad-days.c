@@ -185,11 +185,67 @@ static void test_waits_while_a_list_is_read(void **state) {
     assert_null(state_pod_find(w->state, "b"));
 }
 
+/* The node goes while the Binding is under way: it stays in memory for the pod, and no longer. */
+static void test_node_goes_during_a_bind(void **state) {
+    static const char unbound[] = "{\"metadata\":{\"name\":\"pod-a\",\"namespace\":\"d\","
+                                  "\"uid\":\"a\"},\"spec\":{\"containers\":[]}}";
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    bind_pod(w, "a", "n");
+    assert_int_equal(w->nasked, 1);
+    drop_node(w, "n", 1);
+    respond(w, 0, 500, true, NULL);
+    const struct state_pod *a = state_pod_find(w->state, "a");
+    assert_true(a->stage == POD_IN_DOUBT && a->node);
+    respond(w, 0, 200, false, unbound);
+    assert_int_equal(a->stage, POD_IN_DOUBT); /* it can be carried out yet */
+    w->now += LONG_MS;
+    binder_audit(&w->binder);
+    respond(w, 0, 200, false, unbound);
+    assert_int_equal(a->stage, POD_PENDING);
+    binder_audit(&w->binder);
+    assert_null(state_node_find(w->state, "n"));
+    show_node(w, "m", 1);
+    assert_string_equal(filter(w, "a", HALF, "\"m\""), "m");
+}
+
+/* A list from a cache that is behind shows a pod again that was gone: the answer to a Binding of
+ * before says nothing about what is known of it since. */
+static void test_answer_to_a_bind_of_a_former_life(void **state) {
+    static const struct {
+        int status;
+        bool maybe;
+    } answers[] = {{201, false}, {500, true}, {403, false}};
+    struct world *w = *state;
+    show_node(w, "m", 1);
+    show_node(w, "n", 1);
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        show_pod(w, "a", HALF, NULL, "");
+        assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+        bind_pod(w, "a", "n");
+        assert_int_equal(w->nasked, 1);
+        state_pod_gone(w->state, "a");
+        show_pod(w, "a", HALF, NULL, "");
+        assert_string_equal(filter(w, "a", HALF, "\"m\""), "m");
+        respond(w, 0, answers[i].status, answers[i].maybe, NULL);
+        if (w->nasked > 0)
+            respond(w, 0, 0, false, NULL); /* nor can the pod be read */
+        const struct state_pod *a = state_pod_find(w->state, "a");
+        assert_int_equal(a->stage, POD_ASSUMED);
+        assert_string_equal(a->node->name, "m");
+        assert_int_equal(free_core(w, "m", 0), 50);
+        state_pod_gone(w->state, "a");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_restart_with_many_pods),         T(test_node_made_anew),
         T(test_other_machine_of_the_same_name), T(test_node_made_anew_between_filter_and_bind),
         T(test_asked_about_after_its_end),      T(test_waits_while_a_list_is_read),
+        T(test_node_goes_during_a_bind),        T(test_answer_to_a_bind_of_a_former_life),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,14 +58,22 @@ static void end_attempt_err(struct attempt *a, const char *what, const char *why
     end_attempt(a, err.text);
 }
 
-static void set_stage(struct attempt *a, enum pod_stage stage) {
+/* The pod as this attempt left it when it was sent; NULL: the watch has shown it bound or gone
+ * meanwhile, and what is known of it now, it may be anew, is not of this attempt. */
+static struct state_pod *pod_of(const struct attempt *a) {
     struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
-    if (pod && pod->stage != POD_BOUND)
+    return pod && pod->stage == POD_BINDING && strcmp(pod->node->name, a->to.node) == 0 ? pod
+                                                                                        : NULL;
+}
+
+static void set_stage(struct attempt *a, enum pod_stage stage) {
+    struct state_pod *pod = pod_of(a);
+    if (pod)
         state_pod_stage(pod, stage, a->binder->now(a->binder->userdata));
 }
 
 static void release(struct attempt *a) {
-    struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
+    struct state_pod *pod = pod_of(a);
     if (pod)
         state_release(a->binder->state, pod);
 }
@@ -121,7 +129,7 @@ static void settle_unbound(struct attempt *a) {
     struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
     if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
-        release(a);
+        state_release(a->binder->state, pod);
     end_attempt(a, a->definite ? "the API server refused the Binding; trying again"
                                : "the Binding got no answer and is not done yet; trying again");
 }

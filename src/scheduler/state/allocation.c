@@ -17,6 +17,7 @@ void state_pod_detach(struct state_pod *pod) {
         state_learn_end(pod->node->state, pod);
         pod->node->used = state_room_sub(pod->node->used, pod->room);
         DL_DELETE(pod->node->pods, pod);
+        pod->node->state->left_nodes |= !pod->node->exists;
         state_node_changed(pod->node);
     }
     space_give(pod);

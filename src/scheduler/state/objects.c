@@ -544,8 +544,8 @@ unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
         if (is_stray(pod, now_ms))
             state_pod_gone(s, pod->uid);
     }
-    if (s->holds_ended)
+    if (s->left_nodes)
         drop_unused_nodes(s);
-    s->holds_ended = false;
+    s->left_nodes = false;
     return n;
 }

@@ -84,7 +84,7 @@ static void reserved_free(struct state *s, struct state_reserved *reserved) {
     free(reserved->devices);
     free(reserved->keeper);
     free(reserved);
-    s->holds_ended = true; /* the node may be a candidate of the current pod */
+    s->left_nodes = true; /* the node may be a candidate of the current pod */
 }
 
 void state_unreserve(struct state *s, const char *id) {

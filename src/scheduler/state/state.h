@@ -344,8 +344,8 @@ struct state {
     struct state_name names[STATE_NAMES]; /* see state_node_find() */
     struct state_heads *heads;            /* those of all nodes, and unused ones */
     bool ranks_dirty;
-    bool holds_ended;                /* nodes that were there for them may be without use */
-    uint64_t version;                /* counts the changes of nodes */
+    bool left_nodes;  /* nodes that pods or reserved capacity have left may be without use */
+    uint64_t version; /* counts the changes of nodes */
     uint64_t ended[STATE_ENDED_MAX]; /* hashes of the UIDs that ended last, in a ring */
     uint32_t nended;                 /* ever */
     uint64_t forged;                 /* bound pods whose assignment did not verify, ever */
