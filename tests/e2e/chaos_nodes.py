@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes for the chaos test that are API objects only: Node, Lease and GPU objects, and a thread that does for their
-pods what a kubelet would do. One machine has room for the containers of some ten pods; its cluster so has for hundreds.
+"""Nodes that are API objects only: Node, Lease and GPU objects, and a thread that does for their pods what a kubelet would
+do. One machine has room for the containers of some ten pods; its cluster so has for hundreds.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ UNREACHABLE = (OSError, kube.ApiError, kube.Timeout, ClusterError, subprocess.Su
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 HEARTBEAT = 8       # seconds; kube-controller-manager takes a node for dead after 40
 END_MAX = 3         # seconds until a pod that is to end has ended
+NO_AGENT = "nvidia-device-enable"   # a label that keeps the agent away, which nothing would start on such a node
 
 
 def now():
@@ -57,15 +58,16 @@ class Nodes(threading.Thread):
         for seen in self.pods():
             self.end(seen)
         for name in self.names:
-            for index in range(self.gpus):
-                self.api.delete(kube.gpus(f"{name}-gpu-{index}"))
             self.api.delete(kube.core("nodes", name=name))
-            self.api.delete(f"{LEASES}/{name}")
+            self.strip(name)
 
     def make(self, name):
-        # The label keeps the agent away: nothing would start it here.
         self.api.create(kube.core("nodes"), {"metadata": {"name": name, "labels": {
-            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "nvidia-device-enable": "disable"}}})
+            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", NO_AGENT: "disable"}}})
+        self.equip(name)
+
+    def equip(self, name):
+        """Cards for a Node that there is; then it is ready."""
         self.api.create(LEASES, {"metadata": {"name": name}, "spec": {
             "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now()}})
         for index in range(self.gpus):
@@ -77,11 +79,16 @@ class Nodes(threading.Thread):
             self.api.patch(path + "/status", {"status": {"state": "Healthy", "capacity": amount, "allocatable": amount,
                                                          "allocated": {}, "overuse": []}})
         room = {"cpu": "64", "memory": "512Gi", "pods": "250", kit.CORE: str(100 * self.gpus),
-                kit.SLOT: str(100 * self.gpus), kit.MEMORY: str(self.gpus * CARD >> 28), "aliyun.com/gpu-count": str(self.gpus)}
+                kit.SLOT: str(164 * self.gpus), kit.MEMORY: str(self.gpus * CARD), "aliyun.com/gpu-count": str(self.gpus)}
         self.api.patch(kube.core("nodes", name=name) + "/status", {"status": {
             "capacity": room, "allocatable": room, "conditions": [{
                 "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
                 "lastHeartbeatTime": now()[:19] + "Z", "lastTransitionTime": now()[:19] + "Z"}]}})
+
+    def strip(self, name):
+        for index in range(self.gpus):
+            self.api.delete(kube.gpus(f"{name}-gpu-{index}"))
+        self.api.delete(f"{LEASES}/{name}")
 
     def pods(self):
         return [p for p in self.api.get(kube.core("pods"))["items"] if p["spec"].get("nodeName") in self.names]
