@@ -18,6 +18,7 @@ import yaml
 
 import kit
 from cluster import api as kube
+from cluster.node import API_PORT, BRIDGE_IP
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 MONITORING = TOP / "deploy/monitoring"
@@ -77,6 +78,12 @@ def monitors():
     return list(yaml.safe_load_all((MONITORING / "podmonitor.yaml").read_text()))
 
 
+def of_api_server(world):
+    """For alerts that need its own metrics, as a cluster's Prometheus has them."""
+    return {"job_name": "kube-apiserver", "scheme": "https", "authorization": {"credentials": world.api.token},
+            "tls_config": {"ca_file": world.cluster.ca_file}, "static_configs": [{"targets": [f"{BRIDGE_IP}:{API_PORT}"]}]}
+
+
 def rules_with_short_for():
     """rules.yaml, but that an alert fires a second after its condition is true."""
     text, n = re.subn(r"for: \w+", SHORT_FOR, (MONITORING / "rules.yaml").read_text())
@@ -123,7 +130,7 @@ class Prometheus:
                 assert not re.search("{{|<no value>|<error", text), text
         return [one["labels"] for one in found]
 
-    def wait_firing(self, name, timeout=40, **labels):
+    def wait_firing(self, name, /, timeout=40, **labels):
         def fires():
             return [one for one in self.firing(name) if labels.items() <= one.items()]
         return self.world.until(fires, timeout, f"{name} fires", pause=0.2)
@@ -133,14 +140,14 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def running(world):
-    """Scrapes and evaluates once a second."""
+def running(world, *more):
+    """Scrapes and evaluates once a second; `more` than the PodMonitors say."""
     programs = subprocess.run([TOP / "scripts/fetch-prometheus"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     state = pathlib.Path(world.cluster.state, "prometheus")
     state.mkdir(exist_ok=True)
     (state / "rules.yaml").write_text(rules_with_short_for())
     config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "rule_files": ["rules.yaml"],
-              "scrape_configs": [scrape_config(one) for one in monitors()]}
+              "scrape_configs": [*(scrape_config(one) for one in monitors()), *more]}
     (state / "prometheus.yaml").write_text(json.dumps(config))
     subprocess.run([f"{programs}/promtool", "check", "config", state / "prometheus.yaml"], check=True, stdout=subprocess.DEVNULL)
     prometheus = Prometheus(world, state)
@@ -149,8 +156,8 @@ def running(world):
         f"{programs}/prometheus", f"--config.file={state}/prometheus.yaml", f"--storage.tsdb.path={state}/data",
         f"--web.listen-address=127.0.0.1:{PORT}", "--log.level=warn"])
     try:
-        jobs = {"aliquot-agent", "aliquot-scheduler"}
-        world.until(lambda: {labels["job"] for labels, _ in prometheus.query("up == 1")} == jobs, 40, "Prometheus scrapes both")
+        jobs = {"aliquot-agent", "aliquot-scheduler", *(one["job_name"] for one in more)}
+        world.until(lambda: {labels["job"] for labels, _ in prometheus.query("up == 1")} == jobs, 40, "Prometheus scrapes all")
         yield prometheus
     finally:
         world.cluster.stop("prometheus")

@@ -7,6 +7,7 @@ import secrets
 import time
 
 import kit
+import monitoring
 import pytest
 from cluster import aliquot
 from cluster import api as kube
@@ -172,6 +173,23 @@ def test_namespaces_go_while_each_replica_ends(world, how):
         world.api.wait("/apis/apps/v1/namespaces/aliquot-system/deployments", "aliquot-scheduler",
                        lambda seen: seen["status"].get("readyReplicas") == 2, 90, "two replicas ready")
         assert all(condition(world.api.get(f"{API_SERVICES}/{name}"), "Available")["status"] == "True" for name in (CUSTOM, EXTERNAL))
+
+
+def test_alert_while_the_backend_is_away(world):
+    """It fires for both APIs, and goes out when a replica serves them again."""
+    alert, deployment = "AliquotMetricsApiDown", "/apis/apps/v1/namespaces/aliquot-system/deployments/aliquot-scheduler"
+    wait_available(world, 90)
+    replicas_wanted = world.api.get(deployment)["spec"]["replicas"]
+    with monitoring.running(world, monitoring.of_api_server(world)) as prometheus:
+        assert not prometheus.firing(alert)
+        world.api.patch(deployment, {"spec": {"replicas": 0}})
+        try:
+            for name in (CUSTOM, EXTERNAL):
+                prometheus.wait_firing(alert, 60, name=name, severity="critical")
+        finally:
+            world.api.patch(deployment, {"spec": {"replicas": replicas_wanted}})
+        prometheus.wait_quiet(alert)
+    wait_available(world)
 
 
 def test_an_api_of_another_product(world):
