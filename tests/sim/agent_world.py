@@ -115,13 +115,13 @@ class World:
 class FullNode(World):
     """All cards have all instances (FULL), and each instance has a container in each of its replicas."""
 
-    def fill(self, **what):
+    def fill(self, replicas=REPLICAS, **what):
         """Starts the agent, configured so, and the containers; the IDs of their devices."""
-        self.configure(**what, more=f"sharing: {{timeSlicing: {{resources: [{{name: mig-{PROFILE}, replicas: {REPLICAS}}}]}}}}")
+        self.configure(**what, more=f"sharing: {{timeSlicing: {{resources: [{{name: mig-{PROFILE}, replicas: {replicas}}}]}}}}")
         self.start()
         wait_until(lambda: len(self.api.find("gpus")) == CARDS * (1 + INSTANCES), what="all objects are there")
         parts = [gpu["spec"]["uuid"] for gpu in self.api.find("gpus").values() if gpu["spec"]["uuid"].startswith("MIG-")]
-        ids = [f"{uuid}::{replica}" for uuid in parts for replica in range(REPLICAS)]
+        ids = [f"{uuid}::{replica}" for uuid in parts for replica in range(replicas)]
         for number, device in enumerate(ids):
             self.pod(f"pod-{number}", f"mig-{PROFILE}", device)
             self.kubelet.start(f"pod-{number}")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent of a node of eight cards that is full, and read by many clients at once. Costs are in CPU time."""
+
+import gzip
+import json
+import os
+import pathlib
+import re
+import tempfile
+import threading
+import time
+import urllib.request
+
+import pytest
+from agent_world import CARDS, FULL, INSTANCES, FullNode
+from sim_kit import Polls
+
+CLIENTS, PERIOD, SECONDS = 10, 0.1, 3
+PAGE = 0.010    # seconds of CPU time to collect and write a page, and to compress it
+MORE = 4        # replicas of each instance: more than 200 containers
+
+
+@pytest.fixture
+def full(node_of, tmp_path):
+    machine = tmp_path / "m.machine"
+    machine.write_text(FULL)
+    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
+        world = FullNode(node_of("--machine", machine), pathlib.Path(name))
+        yield world
+        world.close()
+
+
+def read(world, page):
+    """The text of a page, and its length on the way."""
+    request = urllib.request.Request(f"http://{world.agent.address}{page}", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        content = answer.read()
+        packed = answer.headers["Content-Encoding"] == "gzip"
+    return (gzip.decompress(content) if packed else content).decode(), len(content)
+
+
+def cpu(world):
+    """Seconds of CPU time that the agent has taken, without its child."""
+    fields = pathlib.Path(f"/proc/{world.agent.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_whole(text, containers):
+    """Whether a page of metrics has all instances, and counts all containers."""
+    return (len(re.findall(r"^aliquot_gpu_instance_memory_used_bytes{", text, re.M)) == CARDS * INSTANCES and
+            f"\naliquot_agent_slots {containers}\n" in text)
+
+
+def test_ten_clients_every_tenth_of_a_second(full):
+    """Each gets all figures each time, within the budget of a page; those who ask at the same time share a poll."""
+    begun, failed, pages = len(full.fill()), [], []
+
+    def client():
+        for number in range(round(SECONDS / PERIOD)):
+            due = start + number * PERIOD
+            time.sleep(max(0, due - time.monotonic()))
+            text, _ = read(full, "/metrics")
+            pages.append(len(text))
+            if not is_whole(text, begun):
+                failed.append(text)
+    read(full, "/metrics")
+    polls, start, used = Polls(full.node), time.monotonic(), cpu(full)
+    before = polls()
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cost, took = (cpu(full) - used) / len(pages), time.monotonic() - start
+    print(f"{begun} containers: {1000 * cost:.1f} ms of CPU a page, {len(pages)} pages in {took:.1f} s")
+    assert not failed and len(pages) == CLIENTS * round(SECONDS / PERIOD)
+    assert cost <= PAGE, cost
+    assert polls() - before <= len(pages) / 2
+
+
+def test_two_hundred_containers(full):
+    """All of them are on each page, and the pages stay small."""
+    begun = len(full.fill(replicas=MORE))
+    assert begun == CARDS * INSTANCES * MORE > 200
+    text, size = read(full, "/metrics")
+    assert is_whole(text, begun) and size < 100 * 1024, size
+    usage, size = read(full, "/usage")
+    assert len(re.findall(r'"pod": ?"pod-\d+"', usage)) == begun and size < 100 * 1024, size
+    assert json.loads(usage)
