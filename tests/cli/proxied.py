@@ -74,14 +74,21 @@ def serve(arguments, get, patch=None):
                 self.send(200, found if isinstance(found, str) else json.dumps(found))
 
         def do_POST(self):
-            """A token for agents, for which `get` knows the text."""
+            """An object, in one line; or a token for agents, for which `get` knows the text."""
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Type"] == "application/json"
+            if asked["kind"] != "TokenRequest":
+                words = f"create {self.path} {json.dumps(asked)}"
+                self.answer(words, get(words))
+                return
             assert asked["kind"] == "TokenRequest" and asked["spec"]["audiences"] == ["aliquot-agent"], asked
             found = get("create token " + self.path.split("/")[-2])
             self.answer(self.path, found and (found if str(found).startswith("error: ") else {"status": {"token": found}}))
 
         def do_GET(self):
             words = words_of(self.path)
+            if self.headers["Accept"] != "application/json":
+                words += " as " + self.headers["Accept"]
             if "X-Aliquot-Token" in self.headers:
                 words += " with " + self.headers["X-Aliquot-Token"]
             self.answer(words, get(words))

@@ -2,37 +2,37 @@
 """`aliquot doctor` against a kubectl that answers from files: each line with what breaks it."""
 
 import copy
-import http.server
 import json
-import subprocess
-import threading
 import time
 
 import pytest
 
-from test_chart import programs   # noqa: F401  (fixture)
 from test_inspect import Cluster
 
-EVENTS = "get events -A --field-selector=type=Warning -o json"
-PODS = "get pods -n aliquot-system -o json"
+COORDINATION = "get --raw /apis/coordination.k8s.io/v1/namespaces/"
+OWN = "get --raw /api/v1/namespaces/aliquot-system/"
+VERSION = "get --raw /version"
+EVENTS = "get --raw /api/v1/events?fieldSelector=type%3DWarning"
+PODS = OWN + "pods"
 SCHEDULERS = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-scheduler -o json"
-LEASES = "get leases -n kube-node-lease -o json"
-OWN_LEASES = "get leases -n aliquot-system -o json"
-DAEMONSETS = "get daemonsets -A -o json"
+LEASES = COORDINATION + "kube-node-lease/leases"
+OWN_LEASES = COORDINATION + "aliquot-system/leases"
+DAEMONSETS = "get --raw /apis/apps/v1/daemonsets"
 GPUS = "get gpus.elasticgpu.io -o json"
 PENDING = "get pods -A --field-selector=status.phase=Pending -o json"
-SECRET = "get secrets aliquot-signing -n aliquot-system"
-PUBLIC_KEY = "get configmaps aliquot-signing -n aliquot-system -o json"
-WEBHOOK = "get services aliquot-webhook -n aliquot-system -o json"
+# In what the API server makes of it then there is no data.
+SECRET = OWN + "secrets/aliquot-signing as application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PUBLIC_KEY = OWN + "configmaps/aliquot-signing"
+WEBHOOK = OWN + "services/aliquot-webhook"
 NODES = "get nodes -o json"
-APIS = "get apiservices -o json"
+APIS = "get --raw /apis/apiregistration.k8s.io/v1/apiservices"
 FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s :9401"
 STATUS = "--kubeconfig=/dev/null --context= --server=http://127.0.0.1:40404 --request-timeout=15s get --raw /status"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 NOW = 1790000000
-SERVER = {"serverVersion": {"gitVersion": "v1.36.3"}}
+SERVER = {"gitVersion": "v1.36.3"}
 KEY = "-----BEGIN PUBLIC KEY-----\nours\n-----END PUBLIC KEY-----\n"
-MISSING = "error: Error from server (NotFound): it is not there"
+MISSING = None
 
 
 def stamp(seconds):
@@ -85,13 +85,14 @@ def share(age, node=None, by="elasticgpu.io/slot", **annotations):
 
 
 def tried(limits):
-    """The arguments by which a pod is tried."""
+    """The request by which a pod is tried."""
     security = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "doctor", "image": "doctor",
                  "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                  "resources": {"limits": limits}}
-    overrides = json.dumps({"spec": {"securityContext": security, "containers": [container]}}, separators=(",", ":"))
-    return ("run aliquot-doctor --image=doctor --restart=Never --dry-run=server -o json --overrides=" + overrides)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "aliquot-doctor"},
+           "spec": {"restartPolicy": "Never", "securityContext": security, "containers": [container]}}
+    return "create /api/v1/namespaces/default/pods?dryRun=All " + json.dumps(pod)
 
 
 SHARE, TOO_MUCH = tried({"elasticgpu.io/gpu-memory": "1Gi"}), tried({"elasticgpu.io/gpu-core": "150"})
@@ -112,13 +113,13 @@ def well(aliquot, tmp_path):
     cluster = Cluster(aliquot, tmp_path)
     version = cluster.run("version").stdout.split()[1]
     cluster.answers = {
-        "version -o json": SERVER,
+        VERSION: SERVER,
         NODES: {"items": [node("a"), node("b")]},
         PODS: {"items": [agent("a"), agent("b"), scheduler()]},
         DAEMONSETS: {"items": [daemonset(version)]},
         GPUS: {"items": [gpu("a", "u"), gpu("b")]},
         PENDING: {"items": []},
-        SECRET: "NAME              TYPE     DATA   AGE\naliquot-signing   Opaque   1      9d",
+        SECRET: {"kind": "PartialObjectMetadata", "metadata": {"name": "aliquot-signing"}},
         PUBLIC_KEY: {"data": {"public.pem": KEY + "another one"}},
         OWN_LEASES: {"items": [own_lease()]},
         EVENTS: {"items": []},
@@ -207,8 +208,8 @@ def lease(name, offset):
 
 # What is changed, the finding, words of its text
 BROKEN = [
-    ({"version -o json": "error: no route to host"}, ("API server", "wrong"), "the cluster does not answer"),
-    ({"version -o json": {"serverVersion": {"gitVersion": "v1.29.9-gke.1"}}}, ("API server", "wrong"), "older than 1.30"),
+    ({VERSION: "error: no route to host"}, ("API server", "wrong"), "the cluster does not answer"),
+    ({VERSION: {"gitVersion": "v1.29.9-gke.1"}}, ("API server", "wrong"), "older than 1.30"),
     ({SHARE: pod()}, ("admission", "wrong"), "is not changed"),
     ({SHARE: sent_to(pod(**{"elasticgpu.io/slot": "1"}), "aliquot-scheduler")}, ("admission", "wrong"), "has a kube-scheduler"),
     ({TOO_MUCH: pod(**{"elasticgpu.io/gpu-core": "150"})}, ("admission", "wrong"), "is not refused"),
@@ -351,33 +352,3 @@ def test_a_node_that_is_left_out(well):
     left = node("c", **{"nvidia.com_gpu.present": "true", "nvidia-device-enable": "disable"})
     well.answers[NODES]["items"].append(left)
     assert ("agents", "ok") in findings(well, 0)
-
-
-class Api(http.server.BaseHTTPRequestHandler):
-    """An API server that knows Secrets only, and of those nothing."""
-
-    def do_GET(self):
-        self.server.asked[self.path] = self.headers["Accept"]
-        secrets = {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
-        answers = {"/api": {"kind": "APIVersions", "versions": ["v1"]}, "/apis": {"kind": "APIGroupList", "groups": []},
-                   "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [secrets]}}
-        answer = answers.get(self.path.partition("?")[0], {"kind": "Status", "status": "Failure"})
-        self.send_response(404 if answer["kind"] == "Status" else 200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, *_):
-        pass
-
-
-def test_the_signing_key_is_not_read(programs, tmp_path):    # noqa: F811
-    """The real kubectl asks for the Secret's line of a table, in which API servers put no data."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
-        server.asked = {}
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        call = [programs["kubectl"], f"--server=http://127.0.0.1:{server.server_port}", "--kubeconfig=/dev/null", *SECRET.split()]
-        subprocess.run(call, env={"HOME": str(tmp_path)}, timeout=60)
-        server.shutdown()
-    accepted = server.asked["/api/v1/namespaces/aliquot-system/secrets/aliquot-signing"]
-    assert accepted.startswith("application/json;as=Table;v=v1;"), accepted

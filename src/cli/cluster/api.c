@@ -22,8 +22,8 @@
 
 struct request {
     const char *method, *path;
-    const char *type, *body; /* NULL: none */
-    const char *who, *token; /* as in struct api_get */
+    const char *type, *body;          /* NULL: none */
+    const char *who, *token, *accept; /* as in struct api_get */
     size_t max;
 };
 
@@ -142,9 +142,10 @@ static int send_request(int fd, const struct request *request) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
 
     buf_printf(&text,
-               "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+               "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n"
                "User-Agent: aliquot/" ALIQUOT_VERSION "\r\n",
-               request->method, request->path);
+               request->method, request->path,
+               request->accept ? request->accept : "application/json");
     if (request->token)
         buf_printf(&text, "X-Aliquot-Token: %s\r\n", request->token);
     if (request->body)
@@ -330,6 +331,7 @@ void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_
                                            .path = gets[i].path,
                                            .who = gets[i].who,
                                            .token = gets[i].token,
+                                           .accept = gets[i].accept,
                                            .max = gets[i].max},
                                .ret = &gets[i].text,
                                .err = &gets[i].err};

@@ -15,12 +15,13 @@
 
 /* One of many requests. */
 struct api_get {
-    char *path;        /* owned */
-    const char *who;   /* answers behind the API server, as "the agent"; NULL: that itself */
-    const char *token; /* for the one behind it; NULL: none */
-    size_t max;        /* bytes of its answer; 0: as a list of a large cluster */
-    struct buf text;   /* the answer */
-    int result;        /* 0 or a negative errno, and then the text of `err` */
+    char *path;         /* owned */
+    const char *who;    /* answers behind the API server, as "the agent"; NULL: that itself */
+    const char *token;  /* for the one behind it; NULL: none */
+    const char *accept; /* media types; NULL: JSON */
+    size_t max;         /* bytes of its answer; 0: as a list of a large cluster */
+    struct buf text;    /* the answer */
+    int result;         /* 0 or a negative errno, and then the text of `err` */
     struct err err;
 };
 

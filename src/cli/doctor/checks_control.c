@@ -11,7 +11,7 @@
 #define POLICIES_MINOR 36 /* MutatingAdmissionPolicy is GA */
 
 void doctor_check_api_server(struct doctor *d) {
-    struct json server = json_get(d->evidence.version.root, "serverVersion");
+    struct json server = d->evidence.version.root;
     const char *text = json_string_or(json_get(server, "gitVersion"), "");
     unsigned major = 0, minor = 0;
 
@@ -19,7 +19,7 @@ void doctor_check_api_server(struct doctor *d) {
         doctor_find(d, DOCTOR_WRONG, "choose the cluster by --context or --kubeconfig",
                     "the cluster does not answer: %s", d->evidence.version.err.text);
     else if (sscanf(text, "v%5u.%5u", &major, &minor) != 2)
-        doctor_find(d, DOCTOR_UNSURE, NULL, "kubectl names no version of the server");
+        doctor_find(d, DOCTOR_UNSURE, NULL, "the API server names no version");
     else if (major == 1 && minor < OLDEST_MINOR)
         doctor_find(d, DOCTOR_WRONG, "upgrade the cluster", "Kubernetes %s is older than 1.%d",
                     text, OLDEST_MINOR);

@@ -86,8 +86,7 @@ static void find_both_modes(struct doctor *d) {
 }
 
 static void find_skew(struct doctor *d) {
-    const char *server =
-        json_string_or(JSON_PATH(d->evidence.version.root, "serverVersion", "gitVersion"), "");
+    const char *server = json_string_or(json_get(d->evidence.version.root, "gitVersion"), "");
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
     struct json pod;
 
@@ -229,7 +228,7 @@ void doctor_check_key(struct doctor *d) {
         doctor_find(d, DOCTOR_WRONG, restart,
                     "ConfigMap aliquot-signing has no public key of aliquot-scheduler: agents "
                     "refuse what it signs");
-    else if (doctor_is_missing(&d->evidence.secret))
+    else if (doctor_is_missing(&d->evidence.secret.err))
         doctor_find(d, DOCTOR_WRONG, restart,
                     "Secret aliquot-signing is missing: the next scheduler signs by a new key");
     else

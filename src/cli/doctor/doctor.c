@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "cli/args.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/kubectl_options.h"
 #include "wire/json_write.h"
 
 static struct port_forward arg_source = {.name_space = "aliquot-system"};
@@ -62,9 +62,10 @@ static int print_json(const struct doctor *d, struct err *err) {
 static int examine(struct err *err) {
     _cleanup_(doctor_done) struct doctor d = {0};
     unsigned wrong = 0;
-    int r = 0;
+    int r = doctor_read(&d.evidence, &arg_source, err);
 
-    doctor_read(&d.evidence, &arg_source);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         d.check = checks[i].name;
         checks[i].run(&d);
@@ -99,7 +100,7 @@ static const struct opt_usage usage = {
         "key, its pods, agents, drivers, what agents report of their nodes, other device plugins, "
         "clocks.\n"
         "Prints a line for each finding, with what to do. Nothing is changed: pods are tried\n"
-        "with --dry-run=server.",
+        "by a dry run in namespace default.",
     .epilog = "Uses kubectl (or $KUBECTL) with your context. What its user may not read is\n"
               "\"unsure\". Exit status: 0; 1 when something is wrong; 2 for wrong arguments.",
 };

@@ -11,7 +11,7 @@
 #include "cli/cluster/port_forward.h"
 #include "wire/json.h"
 
-/* A document that kubectl printed; where it could not, `err` says why and `root` is invalid. */
+/* An answer of the API server; where there is none, `err` says why and `root` is invalid. */
 struct doctor_doc {
     struct json_parser *parser;
     struct json root;
@@ -23,7 +23,7 @@ struct doctor_evidence {
     struct doctor_doc version, nodes, pods, daemonsets, leases, events, gpus;
     struct doctor_doc own_leases; /* of Aliquot */
     struct doctor_doc pending;    /* pods of all namespaces of which no container has started */
-    struct err secret;            /* why kubectl has not found the signing key's Secret */
+    struct doctor_doc secret;     /* metadata of the signing key's */
     struct doctor_doc public_key;
     struct doctor_doc status;  /* of a scheduler */
     struct doctor_doc share;   /* a pod with a share, as admission would have it; nothing is made */
@@ -50,7 +50,7 @@ struct doctor {
 };
 
 /* Reads what can be read; what cannot is a matter of the checks. */
-void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler);
+int doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler, struct err *err);
 
 /* Whether the API server does not reach the webhook. */
 bool doctor_webhook_fails(const struct doctor_evidence *e);

@@ -1,21 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What is read of the cluster, by kubectl. */
+/* What is read of the cluster. */
 
-#include <stdio.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
 #include "cli/doctor/doctor.h"
 
-/* As a namespace that enforces the Pod Security Standard "restricted" takes it. Only --dry-run sees
- * it. */
+#define ANSWERS_MS 60000 /* lists of a large cluster */
+
+/* As a namespace that enforces the Pod Security Standard "restricted" takes it. */
 #define POD(limits)                                                                                \
-    "{\"spec\":{\"securityContext\":{\"runAsNonRoot\":true,\"runAsUser\":65534,"                   \
-    "\"seccompProfile\":{\"type\":\"RuntimeDefault\"}},\"containers\":[{\"name\":\"doctor\","      \
-    "\"image\":\"doctor\",\"securityContext\":{\"allowPrivilegeEscalation\":false,"                \
-    "\"capabilities\":{\"drop\":[\"ALL\"]}},\"resources\":{\"limits\":{" limits "}}}]}}"
+    "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"aliquot-doctor\"},"          \
+    "\"spec\":{\"restartPolicy\":\"Never\",\"securityContext\":{\"runAsNonRoot\":true,"            \
+    "\"runAsUser\":65534,\"seccompProfile\":{\"type\":\"RuntimeDefault\"}},\"containers\":["       \
+    "{\"name\":\"doctor\",\"image\":\"doctor\",\"securityContext\":"                               \
+    "{\"allowPrivilegeEscalation\":false,\"capabilities\":{\"drop\":[\"ALL\"]}},"                  \
+    "\"resources\":{\"limits\":{" limits "}}}]}}"
+
+#define MEMBER(name) offsetof(struct doctor_evidence, name)
+
+static const struct reading {
+    size_t doc;
+    const char *path;      /* up to the namespace of Aliquot, which is followed by: */
+    const char *in_system; /* NULL: the path is whole */
+    const char *accept;
+} readings[] = {
+    {MEMBER(nodes), "/api/v1/nodes", NULL, NULL},
+    {MEMBER(pods), "/api/v1/namespaces/", "/pods", NULL},
+    {MEMBER(daemonsets), "/apis/apps/v1/daemonsets", NULL, NULL},
+    {MEMBER(events), "/api/v1/events?fieldSelector=type%3DWarning", NULL, NULL},
+    {MEMBER(leases), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", NULL, NULL},
+    {MEMBER(own_leases), "/apis/coordination.k8s.io/v1/namespaces/", "/leases", NULL},
+    {MEMBER(gpus), API_GPUS, NULL, NULL},
+    {MEMBER(pending), "/api/v1/pods?fieldSelector=status.phase%3DPending", NULL, NULL},
+    {MEMBER(apis), "/apis/apiregistration.k8s.io/v1/apiservices", NULL, NULL},
+    /* Without what is secret. */
+    {MEMBER(secret), "/api/v1/namespaces/", "/secrets/aliquot-signing",
+     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"},
+    {MEMBER(public_key), "/api/v1/namespaces/", "/configmaps/aliquot-signing", NULL},
+};
+#define READINGS (sizeof(readings) / sizeof(readings[0]))
+
+static struct doctor_doc *doc_of(struct doctor_evidence *e, size_t i) {
+    return (struct doctor_doc *) ((char *) e + readings[i].doc);
+}
 
 static void open_doc(struct doctor_doc *doc, const struct buf *text, int r) {
     if (r == 0)
@@ -24,64 +55,90 @@ static void open_doc(struct doctor_doc *doc, const struct buf *text, int r) {
         doc->root = (struct json){0};
 }
 
-static void read_doc(struct doctor_doc *doc, const char *const *arguments) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
+static char *path_of(const struct doctor_evidence *e, const struct reading *reading) {
+    const char *rest = reading->in_system;
+    char *path;
 
-    open_doc(doc, &text, kubectl(&text, &doc->err, arguments));
+    if (asprintf(&path, "%s%s%s", reading->path, rest ? e->system : "", rest ? rest : "") < 0)
+        return NULL;
+    return path;
 }
 
-#define READ(doc, ...) read_doc((doc), (const char *const[]){__VA_ARGS__, NULL})
+static int read_all(struct doctor_evidence *e, struct err *err) {
+    struct api_get *gets = calloc(READINGS, sizeof(*gets));
+    bool whole = gets;
 
-/* Without -o kubectl asks for a table, in which the API server leaves out the key. */
-static void look_for_key(struct doctor_evidence *e) {
-    _cleanup_buf_ struct buf table = BUF_INIT(0);
-
-    (void) KUBECTL(&table, &e->secret, "get", "secrets", "aliquot-signing", "-n", e->system);
+    for (size_t i = 0; whole && i < READINGS; i++) {
+        gets[i].path = path_of(e, &readings[i]);
+        gets[i].accept = readings[i].accept;
+        whole = gets[i].path;
+    }
+    if (whole)
+        api_get_all(gets, READINGS, ANSWERS_MS, ANSWERS_MS);
+    for (size_t i = 0; whole && i < READINGS; i++) {
+        if (gets[i].result < 0)
+            doc_of(e, i)->err = gets[i].err;
+        open_doc(doc_of(e, i), &gets[i].text, gets[i].result);
+    }
+    if (gets)
+        api_gets_done(gets, READINGS);
+    return whole ? 0 : err_errno(err, ENOMEM, "cannot read the cluster");
 }
 
-static void try_pod(struct doctor_doc *doc, const char *overrides) {
-    char option[1024];
+static void read_doc(struct doctor_doc *doc, const char *path) {
+    if (api_read(path, &doc->parser, &doc->root, &doc->err) < 0)
+        doc->root = (struct json){0};
+}
 
-    (void) snprintf(option, sizeof(option), "--overrides=%s", overrides);
-    READ(doc, "run", "aliquot-doctor", "--image=doctor", "--restart=Never", "--dry-run=server",
-         "-o", "json", option);
+/* In a namespace like those of tenants, and not the privileged one of Aliquot. Nothing is made. */
+static void try_pod(struct doctor_doc *doc, const char *pod) {
+    if (api_create("/api/v1/namespaces/default/pods?dryRun=All", pod, &doc->parser, &doc->root,
+                   &doc->err) < 0)
+        doc->root = (struct json){0};
+}
+
+static int read_webhook(struct doctor_evidence *e, struct err *err) {
+    static const struct reading service = {0, "/api/v1/namespaces/", "/services/aliquot-webhook",
+                                           NULL};
+    _cleanup_free_ char *path = path_of(e, &service);
+
+    if (!path)
+        return err_errno(err, ENOMEM, "cannot read the webhook's Service");
+    read_doc(&e->webhook, path);
+    return 0;
 }
 
 bool doctor_webhook_fails(const struct doctor_evidence *e) {
     return strstr(e->share.err.text, "failed calling webhook");
 }
 
-void doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler) {
+int doctor_read(struct doctor_evidence *e, const struct port_forward *scheduler, struct err *err) {
     _cleanup_buf_ struct buf status = BUF_INIT(0);
+    int r;
 
     e->system = scheduler->name_space;
-    READ(&e->version, "version", "-o", "json");
+    if (!api_is_name(e->system))
+        return err_set(err, EINVAL, "'%s' is no name of a namespace", e->system);
+    read_doc(&e->version, "/version");
     if (!json_valid(e->version.root))
-        return; /* the cluster does not answer: all else would only say so again */
-    READ(&e->nodes, "get", "nodes", "-o", "json");
-    READ(&e->pods, "get", "pods", "-n", e->system, "-o", "json");
-    READ(&e->daemonsets, "get", "daemonsets", "-A", "-o", "json");
-    READ(&e->events, "get", "events", "-A", "--field-selector=type=Warning", "-o", "json");
-    READ(&e->leases, "get", "leases", "-n", "kube-node-lease", "-o", "json");
-    READ(&e->own_leases, "get", "leases", "-n", e->system, "-o", "json");
-    READ(&e->gpus, "get", "gpus.elasticgpu.io", "-o", "json");
-    READ(&e->pending, "get", "pods", "-A", "--field-selector=status.phase=Pending", "-o", "json");
-    READ(&e->apis, "get", "apiservices", "-o", "json");
-    look_for_key(e);
-    READ(&e->public_key, "get", "configmaps", "aliquot-signing", "-n", e->system, "-o", "json");
+        return 0; /* the cluster does not answer: all else would only say so again */
+    r = read_all(e, err);
+    if (r < 0)
+        return r;
     try_pod(&e->share, POD("\"elasticgpu.io/gpu-memory\":\"1Gi\""));
     try_pod(&e->refused, POD("\"elasticgpu.io/gpu-core\":\"150\""));
     if (doctor_webhook_fails(e))
-        READ(&e->webhook, "get", "services", "aliquot-webhook", "-n", e->system, "-o", "json");
+        r = read_webhook(e, err);
     open_doc(&e->status, &status, port_forward_get(scheduler, "/status", &status, &e->status.err));
+    return r;
 }
 
 void doctor_evidence_done(struct doctor_evidence *e) {
-    struct doctor_doc *const docs[] = {&e->version, &e->nodes,      &e->pods,  &e->daemonsets,
-                                       &e->leases,  &e->own_leases, &e->gpus,  &e->pending,
-                                       &e->events,  &e->public_key, &e->share, &e->refused,
-                                       &e->webhook, &e->apis,       &e->status};
+    struct doctor_doc *const others[] = {&e->version, &e->share, &e->refused, &e->webhook,
+                                         &e->status};
 
-    for (size_t i = 0; i < sizeof(docs) / sizeof(docs[0]); i++)
-        json_parser_free(docs[i]->parser);
+    for (size_t i = 0; i < READINGS; i++)
+        json_parser_free(doc_of(e, i)->parser);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        json_parser_free(others[i]->parser);
 }

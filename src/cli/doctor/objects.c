@@ -38,5 +38,5 @@ bool doctor_server_time(const struct doctor *d, time_t *ret) {
 }
 
 bool doctor_is_missing(const struct err *err) {
-    return strstr(err->text, "NotFound") || strstr(err->text, "not found");
+    return err->code == ENOENT;
 }

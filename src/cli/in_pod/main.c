@@ -3,7 +3,7 @@
 /*
  * aliquot-kubectl: what `aliquot doctor` and `aliquot uninstall` use of kubectl, by the
  * ServiceAccount of a pod, for the images, which have no room for kubectl. `aliquot` runs it in
- * kubectl's place where KUBECTL names it. Forwarding a port and a proxy are not among it.
+ * kubectl's place where KUBECTL names it. Forwarding a port is not among it.
  */
 
 #include <ctype.h>
@@ -17,6 +17,7 @@
 #include "cli/args.h"
 #include "cli/in_pod/deletion.h"
 #include "cli/in_pod/kinds.h"
+#include "cli/in_pod/relay.h"
 #include "cli/in_pod/request.h"
 #include "kube/api/client.h"
 #include "wire/json.h"
@@ -24,13 +25,11 @@
 #define PATH_LEN 2048
 #define WORDS_MAX 24
 #define FILE_MAX ((size_t) 1 << 20)
-#define TRIED_IN                                                                                   \
-    "default" /* a namespace like those of tenants, and not the privileged one of Aliquot */
 
 static const char *arg_namespace = "default", *arg_selector, *arg_fields, *arg_output;
-static const char *arg_address, *arg_image, *arg_restart, *arg_dry_run, *arg_overrides;
+static const char *arg_address, *arg_socket;
 static const char *arg_raw, *arg_file, *arg_type, *arg_patch, *arg_subresource, *arg_wait;
-static bool arg_everywhere, arg_all, arg_ignore, arg_managed;
+static bool arg_everywhere, arg_all, arg_ignore, arg_managed, arg_server_path;
 
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "the namespace", opt_string, &arg_namespace},
@@ -51,21 +50,18 @@ static const struct opt options[] = {
     {"wait", 0, "false", "taken: nothing is waited for", opt_string, &arg_wait},
     {"address", 0, "ADDRESS", "of port-forward, which only kubectl can do", opt_string,
      &arg_address},
-    {"unix-socket", 0, "FILE", "of proxy, which only kubectl can do", opt_string, &arg_address},
-    {"image", 0, "NAME", "taken, and that of --overrides counts", opt_string, &arg_image},
-    {"restart", 0, "Never", "taken, and that of --overrides counts", opt_string, &arg_restart},
-    {"dry-run", 0, "server", "nothing else is known", opt_string, &arg_dry_run},
-    {"overrides", 0, "JSON", "the pod, but for its name", opt_string, &arg_overrides},
+    {"unix-socket", 0, "FILE", "where `proxy` serves", opt_string, &arg_socket},
+    {"append-server-path", 0, NULL, "taken: in a pod the API server has no path", opt_flag,
+     &arg_server_path},
     OPT_END,
 };
 
 static const struct opt_word commands[] = {
-    {"version", NULL, "the API server's version", false},
+    {"proxy", NULL, "passes requests on to the API server, until a signal ends it", false},
     {"get", "KIND [NAME]", "a list of objects, an object, or what is at --raw", false},
     {"create", NULL, "an object, from -f", false},
     {"patch", "KIND NAME", "changes an object", false},
     {"delete", "KIND[,KIND ...] [NAME ...]", "objects by name, by -l, or --all", false},
-    {"run", "NAME", "what the API server would make of a pod, in namespace " TRIED_IN, false},
     {0},
 };
 
@@ -80,13 +76,6 @@ static const struct opt_usage usage = {
 
 static int ask(const char *path, struct buf *out, struct err *err) {
     return request_send(&(struct request){.method = "GET", .path = path}, out, err);
-}
-
-static int show_version(struct buf *out, struct err *err) {
-    buf_puts(out, "{\"serverVersion\":");
-    int r = ask("/version", out, err);
-    buf_puts(out, "}\n");
-    return r;
 }
 
 /* Of a list: NULL as its name. */
@@ -167,20 +156,29 @@ static int create(struct buf *out, struct err *err) {
         err);
 }
 
-static int run_pod(const char *name, struct buf *out, struct err *err) {
-    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+/* ---- the proxy ---- */
 
-    if (!arg_dry_run || strcmp(arg_dry_run, "server") != 0)
-        return err_set(err, EINVAL, "pods are only tried: --dry-run=server");
-    if (!arg_overrides || arg_overrides[0] != '{')
-        return err_set(err, EINVAL, "--overrides must have the pod, as a JSON object");
-    buf_printf(&pod, "{\"metadata\":{\"name\":\"%s\"},%s", name, arg_overrides + 1);
-    if (buf_error(&pod) < 0)
-        return err_errno(err, ENOMEM, "cannot write the pod");
-    return request_send(&(struct request){.method = "POST",
-                                          .path = "/api/v1/namespaces/" TRIED_IN "/pods?dryRun=All",
-                                          .body = buf_str(&pod)},
-                        out, err);
+/* Returns only where it cannot serve. */
+static int serve(struct err *err) {
+    struct kube_transport *transport = NULL;
+    struct kube_config config = {0};
+    struct relay *relay = NULL;
+    uv_loop_t loop;
+    int r = kube_config_load(NULL, NULL, NULL, &config, err);
+
+    if (r == 0 && !arg_socket)
+        r = err_set(err, EINVAL, "proxy: give --unix-socket");
+    if (r < 0)
+        return r;
+    (void) uv_loop_init(&loop);
+    r = kube_transport_new(&loop, &config, &transport, err);
+    if (r == 0)
+        r = relay_start(&loop, arg_socket, transport, &relay, err);
+    if (r < 0)
+        return r;
+    printf("Starting to serve on %s\n", arg_socket);
+    (void) fflush(stdout);
+    return uv_run(&loop, UV_RUN_DEFAULT);
 }
 
 /* ---- the command ---- */
@@ -189,14 +187,12 @@ static int obey(const char *const *words, int n, struct buf *out, struct err *er
     const char *verb = n > 0 ? words[0] : "";
     const struct kind *kind = NULL;
 
-    if (n == 1 && strcmp(verb, "version") == 0)
-        return show_version(out, err);
+    if (n == 1 && strcmp(verb, "proxy") == 0)
+        return serve(err);
     if (n == 1 && strcmp(verb, "get") == 0 && arg_raw)
         return ask(arg_raw, out, err);
     if (n == 1 && strcmp(verb, "create") == 0)
         return create(out, err);
-    if (n == 2 && strcmp(verb, "run") == 0)
-        return run_pod(words[1], out, err);
     if (n >= 2 && strcmp(verb, "delete") == 0)
         return delete_objects(words[1], words + 2, n - 2, out, err);
     if ((n == 2 || n == 3) && strcmp(verb, "get") == 0) {
@@ -208,8 +204,7 @@ static int obey(const char *const *words, int n, struct buf *out, struct err *er
         return r < 0 ? r : patch(kind, words[2], out, err);
     }
     return err_set(err, EINVAL,
-                   "inside a pod there is no kubectl %s, only version, get, create, patch, delete "
-                   "and run",
+                   "inside a pod there is no kubectl %s, only proxy, get, create, patch and delete",
                    verb);
 }
 

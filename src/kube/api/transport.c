@@ -62,7 +62,7 @@ struct kube_exchange {
     void *user;
     uv_timer_t timer;
     struct h2_stream *stream; /* NULL: waits for a connection */
-    char *method, *path, *content_type;
+    char *method, *path, *accept, *content_type;
     struct buf body;
     uint64_t epoch; /* of the transport when it was started */
     unsigned attempts;
@@ -93,6 +93,7 @@ static void on_exchange_closed(uv_handle_t *handle) {
     struct kube_transport *transport = exchange->transport;
     free(exchange->method);
     free(exchange->path);
+    free(exchange->accept);
     free(exchange->content_type);
     buf_done(&exchange->body);
     free(exchange);
@@ -203,7 +204,7 @@ static int submit(struct kube_exchange *exchange, struct h2_conn *conn, struct e
         {":scheme", "https"},
         {":authority", transport->address.authority},
         {":path", exchange->path},
-        {"accept", "application/json"},
+        {"accept", exchange->accept},
         {"user-agent", "aliquot/" ALIQUOT_VERSION},
     };
     size_t n = 6;
@@ -496,14 +497,16 @@ static struct kube_exchange *exchange_new(const struct kube_exchange_options *op
         return NULL;
     exchange->method = strdup(options->method);
     exchange->path = strdup(options->path);
+    exchange->accept = strdup(options->accept ? options->accept : "application/json");
     if (options->size > 0 && options->content_type)
         exchange->content_type = strdup(options->content_type);
     buf_append(&exchange->body, options->body, options->size);
-    if (exchange->method && exchange->path && !exchange->body.error &&
+    if (exchange->method && exchange->path && exchange->accept && !exchange->body.error &&
         (exchange->content_type || options->size == 0 || !options->content_type))
         return exchange;
     free(exchange->method);
     free(exchange->path);
+    free(exchange->accept);
     free(exchange->content_type);
     buf_done(&exchange->body);
     free(exchange);

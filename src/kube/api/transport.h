@@ -37,6 +37,7 @@ struct kube_exchange_handlers {
 struct kube_exchange_options {
     const char *method;
     const char *path;         /* with query */
+    const char *accept;       /* media types of the answer; NULL: JSON */
     const char *content_type; /* of the body */
     const void *body;         /* copied */
     size_t size;
