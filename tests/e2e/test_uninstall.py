@@ -36,7 +36,8 @@ def before(world):
 
 
 def test_nothing_is_left(world, before):
-    """Refused while a pod holds a share, by force beside it, and again when it has ended."""
+    """Refused while a pod holds a share, by force beside it, and again when it has ended. By the real kubectl."""
+    real = {"kubectl": "kubectl"}
     install(world)
     world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "reclaimPolicy": "Retain",
                                "metadata": {"name": "kept"}, "provisioner": "elasticgpu.io/qgpu"})
@@ -45,11 +46,11 @@ def test_nothing_is_left(world, before):
     world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)
     seen = space.start(pod("holder", container(core=30, memory=2 * GiB)))
     there = objects(world)
-    refused = uninstall(world, "--crds=delete", check=False)
+    refused = uninstall(world, "--crds=delete", check=False, **real)
     assert refused.returncode == 1 and f"{space.name}/holder on node" in refused.stdout and "--force" in refused.stderr, refused
     assert difference(there, objects(world))["gone"] == set()
 
-    told = uninstall(world, "--crds=delete", "--force").stdout
+    told = uninstall(world, "--crds=delete", "--force", **real).stdout
     assert f"{space.name}/holder" in told and "kubelet may show 3 resources" in told and "1 nodes cleaned" in told
     with space.tenant(seen) as tenant:      # its limits hold
         assert tenant.alloc(GiB) == 0 and tenant.alloc(2 * GiB) == kit.OUT_OF_MEMORY
@@ -57,7 +58,7 @@ def test_nothing_is_left(world, before):
     kit.clear_namespace(space)
     world.wait_cleared()
     forget_plugins(world)
-    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
+    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE, **real)
     before.is_again()
 
 
