@@ -26,9 +26,9 @@ TOP = Path(__file__).resolve().parent.parent
 # Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The two take
 # about as long: of the tests on clusters, most of which share one, a part runs in the lane of the others.
 FROM_RELEASE_TO_RELEASE = [f"tests/e2e/test_{name}.py" for name in
-                           ("change_of_mode", "uninstall", "uninstall_release", "upgrade")]
+                           ("change_of_mode", "install_bad_days", "uninstall", "uninstall_release", "upgrade")]
 OWN_CLUSTER = [f"tests/e2e/test_{name}.py" for name in
-               ("admission", "autoscaling", "driver_limits", "exclusive_cpus", "helm", "install_bad_days", "own_scheduler",
+               ("admission", "autoscaling", "driver_limits", "exclusive_cpus", "helm", "own_scheduler",
                 "shipped_intervals", "topology", "two_nodes")]
 OTHERS = ["tests/sim", "tests/mps", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster"]
 AT_ONCE = 6     # tests marked `waits`
