@@ -200,6 +200,24 @@ def test_shares_without_a_pod_and_cards_without_an_agent(cluster):
     assert shown["nodes"][1]["gpus"][0]["unavailable"] == "node's agent is not registered with kubelet"
 
 
+def test_claims_of_namespaces(cluster):
+    """What a claim has and no pod uses counts in the quota of its namespace, and is shown to no other one."""
+    kept = gpu("c", 0, (20, "20Gi"), [("u1", "team", "train", 30, "20Gi")])
+    kept["status"]["held"] = [
+        {"by": by, "resource": {"elasticgpu.io/gpu-core": core, "elasticgpu.io/gpu-memory": f"{core}Gi"}}
+        for by, core in (("claim team/data (ElasticGPU e1)", "10"), ("released claim team/old (ElasticGPU e2)", "5"),
+                         ("claim other/x (ElasticGPU e3)", "7"), ("reservation demo-day", "28"))]
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [kept]}
+    wide = ("-o", "wide")
+    team, other = "team 1 1 30 % 20 GiB 15 % 15 GiB".split(), "other 0 0 0 % 0 B 7 % 7 GiB".split()
+    assert cluster.rows("inspect", "namespace", *wide)[1:] == [other, team]
+    assert cluster.rows("inspect", "namespace", "team", *wide)[1:] == [team]
+    assert cluster.rows("inspect", "namespace", "-n", "other", *wide)[1:] == [other]
+    assert cluster.rows("inspect", "namespace")[1:] == [other[:7], team[:7]]
+    shown = cluster.run("inspect", "node", "-n", "team").stdout
+    assert "kept for claim team/data" in shown and "other" not in shown and "demo-day" not in shown
+
+
 def test_cards_in_mig_mode(cluster):
     """An instance is listed below its card and is no card of the node; neither has shares."""
     divided, instance = gpu("c", 0, (0, "0")), gpu("c", 0, (0, "0"))
@@ -270,7 +288,7 @@ def test_namespaces(cluster):
     rows = cluster.rows("inspect", "namespace")
     assert rows[1:] == ["other 1 1 20 % 20 GiB".split(), "team 2 2 60 % 60.5 GiB".split()]
     assert cluster.rows("inspect", "namespace", "team")[1:] == ["team 2 2 60 % 60.5 GiB".split()]
-    assert "no pod of namespace 'none' holds a share" in cluster.fails("inspect", "namespace", "none")
+    assert "no pod or claim of namespace 'none' holds a share" in cluster.fails("inspect", "namespace", "none")
 
 
 def test_node_and_card(cluster):

@@ -67,6 +67,16 @@ static int read_holders(struct card *card, struct json allocated) {
     return 0;
 }
 
+/* As aliquot-scheduler describes the claim. */
+static void read_namespace(struct kept *kept) {
+    static const char released[] = "released ";
+    const char *by = kept->by;
+    if (strncmp(by, released, strlen(released)) == 0)
+        by += strlen(released);
+    if (sscanf(by, "claim %63[^/]/", kept->namespace) != 1)
+        kept->namespace[0] = '\0';
+}
+
 static int read_kept(struct card *card, struct json held) {
     struct json_iter it = json_iter(held);
     struct json item;
@@ -75,11 +85,13 @@ static int read_kept(struct card *card, struct json held) {
         return -ENOMEM;
     while (json_next(&it, NULL, &item)) {
         struct json amount = json_get(item, "resource");
-        card->kept[card->nkept++] = (struct kept){
+        struct kept *kept = &card->kept[card->nkept++];
+        *kept = (struct kept){
             .by = json_string_or(json_get(item, "by"), ""),
             .core = resource(amount, RESOURCE_CORE),
             .memory = resource(amount, RESOURCE_MEMORY),
         };
+        read_namespace(kept);
     }
     return 0;
 }
@@ -228,20 +240,24 @@ void cards_done(struct cards *cards) {
     *cards = (struct cards){0};
 }
 
-static bool keep_holders(struct card *card, const char *namespace) {
-    size_t kept = 0;
+bool card_keep_namespace(struct card *card, const char *namespace) {
+    size_t holders = 0, claims = 0;
     for (size_t i = 0; i < card->nholders; i++)
-        if (strcmp(card->holders[i].namespace, namespace) == 0)
-            card->holders[kept++] = card->holders[i];
-    card->nholders = kept;
-    card->nkept = 0;
-    return kept > 0;
+        if (!namespace || strcmp(card->holders[i].namespace, namespace) == 0)
+            card->holders[holders++] = card->holders[i];
+    for (size_t i = 0; i < card->nkept; i++)
+        if (namespace ? strcmp(card->kept[i].namespace, namespace) == 0
+                      : card->kept[i].namespace[0] != '\0')
+            card->kept[claims++] = card->kept[i];
+    card->nholders = holders;
+    card->nkept = claims;
+    return holders > 0 || claims > 0;
 }
 
 void cards_keep_namespace(struct cards *cards, const char *namespace) {
     size_t kept = 0;
     for (size_t i = 0; namespace && i < cards->n; i++) {
-        if (keep_holders(&cards->list[i], namespace))
+        if (card_keep_namespace(&cards->list[i], namespace))
             cards->list[kept++] = cards->list[i];
         else
             card_done(&cards->list[i]);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "kube/objects/pod.h"
 #include "wire/json.h"
 
 /* Texts are borrowed from the document, and never NULL. */
@@ -18,6 +19,7 @@ struct holder {
 /* Reserved capacity: of a claim, a reservation or a preempting pod. */
 struct kept {
     const char *by;
+    char namespace[KUBE_LABEL_MAX]; /* of the claim; "": it is none of a claim */
     uint64_t core, memory;
 };
 
@@ -62,6 +64,9 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
 void cards_done(struct cards *cards);
 void card_done(struct card *card); /* frees a card that is removed from the list */
 
-/* Keeps what belongs to pods of the namespace: their shares, and the cards that have any. NULL:
- * everything. */
+/* Keeps what belongs to pods and claims of the namespace (NULL: of any) on the card; whether there
+ * is anything. */
+bool card_keep_namespace(struct card *card, const char *namespace);
+
+/* The same for all cards, and keeps those that have any. NULL: everything. */
 void cards_keep_namespace(struct cards *cards, const char *namespace);

@@ -213,11 +213,21 @@ static int view_pod(const struct cards *cards, bool wide, struct err *err) {
 
 /* ---- by namespace ---- */
 
-enum space_column { S_NAMESPACE, S_PODS, S_CARDS, S_CORE, S_MEMORY, S_COLUMNS };
+enum space_column {
+    S_NAMESPACE,
+    S_PODS,
+    S_CARDS,
+    S_CORE,
+    S_MEMORY,
+    S_KEPT_CORE,
+    S_KEPT_MEMORY,
+    S_COLUMNS
+};
 
 struct space {
     const char *name;
     uint64_t pods, cards, core, memory;
+    uint64_t kept_core, kept_memory; /* for claims, used by no pod */
 };
 
 static struct space *find_space(struct space *spaces, size_t *n, const char *name) {
@@ -233,10 +243,10 @@ static int by_space(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static size_t count_holders(const struct cards *cards) {
+static size_t most_spaces(const struct cards *cards) {
     size_t n = 0;
     for (size_t i = 0; i < cards->n; i++)
-        n += cards->list[i].nholders;
+        n += cards->list[i].nholders + cards->list[i].nkept;
     return n;
 }
 
@@ -252,14 +262,25 @@ static size_t add_spaces(const struct cards *cards, struct space *spaces) {
             space->core += h->core;
             space->memory += h->memory;
         }
+    for (const struct card *card = cards->list; card < cards->list + cards->n; card++)
+        for (size_t i = 0; i < card->nkept; i++) {
+            const struct kept *kept = &card->kept[i];
+            struct space *space =
+                kept->namespace[0] ? find_space(spaces, &n, kept->namespace) : NULL;
+            if (!space)
+                continue;
+            space->kept_core += kept->core;
+            space->kept_memory += kept->memory;
+        }
     return n;
 }
 
 static int view_namespaces(const struct cards *cards, bool wide, struct err *err) {
-    (void) wide;
-    static const char *const titles[S_COLUMNS] = {"NAMESPACE", "PODS", "GPUS", "CORE", "MEMORY"};
-    _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
-    _cleanup_free_ struct space *spaces = calloc(count_holders(cards) + 1, sizeof(*spaces));
+    static const char *const titles[S_COLUMNS] = {"NAMESPACE", "PODS",      "GPUS",       "CORE",
+                                                  "MEMORY",    "KEPT CORE", "KEPT MEMORY"};
+    _cleanup_(table_done) struct table t = {.columns = S_COLUMNS,
+                                            .hidden = wide ? 0 : S_COLUMNS - S_KEPT_CORE};
+    _cleanup_free_ struct space *spaces = calloc(most_spaces(cards) + 1, sizeof(*spaces));
     char memory[24];
     if (!spaces)
         return err_errno(err, ENOMEM, "cannot sum up");
@@ -273,6 +294,8 @@ static int view_namespaces(const struct cards *cards, bool wide, struct err *err
         table_set(&t, S_CARDS, "%" PRIu64, space->cards);
         table_set(&t, S_CORE, "%" PRIu64 " %%", space->core);
         table_set(&t, S_MEMORY, "%s", num_format_bytes(space->memory, memory));
+        table_set(&t, S_KEPT_CORE, "%" PRIu64 " %%", space->kept_core);
+        table_set(&t, S_KEPT_MEMORY, "%s", num_format_bytes(space->kept_memory, memory));
     }
     return table_show(&t, err);
 }
@@ -292,7 +315,7 @@ static void name_pods(const struct cards *cards, struct buf *out) {
 }
 
 static void name_namespaces(const struct cards *cards, struct buf *out) {
-    _cleanup_free_ struct space *spaces = calloc(count_holders(cards) + 1, sizeof(*spaces));
+    _cleanup_free_ struct space *spaces = calloc(most_spaces(cards) + 1, sizeof(*spaces));
     size_t n = spaces ? add_spaces(cards, spaces) : 0;
     if (n > 0)
         qsort(spaces, n, sizeof(*spaces), by_space);
@@ -362,6 +385,8 @@ static const struct view {
 
 static bool keep_holders(const struct view *view, struct card *card, const char *name) {
     size_t kept = 0;
+    if (view->wants_holder == is_namespace)
+        return card_keep_namespace(card, name);
     for (size_t i = 0; i < card->nholders; i++)
         if (view->wants_holder(&card->holders[i], name))
             card->holders[kept++] = card->holders[i];
@@ -389,7 +414,7 @@ static void select_cards(const struct view *view, const char *name, struct cards
 
 static int report_not_found(const struct view *view, const char *name, struct err *err) {
     if (view->wants_holder == is_namespace)
-        return err_set(err, ENOENT, "no pod of namespace '%s' holds a share", name);
+        return err_set(err, ENOENT, "no pod or claim of namespace '%s' holds a share", name);
     if (view->wants_holder)
         return err_set(
             err, ENOENT,
