@@ -51,6 +51,8 @@ int mig_order_parse(const char *text, size_t len, struct mig_order *ret, struct 
         return err_wrap(err, MIG_ORDER_ANNOTATION);
     if (len > 0 && !json_u64(json_get(root, "serial"), &order.serial))
         return err_set(err, EINVAL, MIG_ORDER_ANNOTATION ": no serial");
+    if (len > 0)
+        (void) json_bool(json_get(root, "mps"), &order.mps);
     struct json_iter it = json_iter(len > 0 ? json_get(root, "instances") : (struct json){0});
     while (json_next(&it, NULL, &item)) {
         struct mig_ordered o;
@@ -76,6 +78,8 @@ void mig_order_encode(const struct mig_order *order, struct buf *out) {
 
     json_object_begin(&w, NULL);
     json_put_u64(&w, "serial", order->serial);
+    if (order->mps)
+        json_put_bool(&w, "mps", true);
     json_array_begin(&w, "instances");
     for (uint32_t i = 0; i < order->n; i++) {
         const struct mig_ordered *o = &order->list[i];
@@ -89,6 +93,19 @@ void mig_order_encode(const struct mig_order *order, struct buf *out) {
         json_object_end(&w);
     }
     json_array_end(&w);
+    json_object_end(&w);
+}
+
+void mig_order_patch(const char *version, const char *order, struct buf *out) {
+    struct json_writer w = {.out = out};
+
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "resourceVersion", version);
+    json_object_begin(&w, "annotations");
+    json_put_string(&w, MIG_ORDER_ANNOTATION, order);
+    json_object_end(&w);
+    json_object_end(&w);
     json_object_end(&w);
 }
 

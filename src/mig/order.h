@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* MIG instances made on demand, between the scheduler that chooses and the agent that makes them.
- * The order of a card lists instances at exact places; it is an annotation of the card's GPU
- * object and its only record. The report, status.mig of that object, says what the card can have,
- * what it has, and how far the order is carried out. Pure. */
+/* Cards divided on demand, between the scheduler that chooses and the agent that divides. The order
+ * of a card is an annotation of the card's GPU object and its only record. That of a card in MIG
+ * mode lists instances at exact places; the report, status.mig of that object, says what the card
+ * can have, what it has, and how far the order is carried out. That of another card says whether it
+ * is to be under MPS; spec.underMPS says whether it is. Pure. */
 
 #include "base/buf.h"
 #include "mig/edit.h"
@@ -25,6 +26,7 @@ struct mig_ordered {
 
 struct mig_order {
     uint64_t serial; /* grows with each change */
+    bool mps;        /* the card is to be under MPS; without meaning in MIG mode */
     uint32_t n;
     struct mig_ordered list[MIG_ORDER_MAX];
 };
@@ -46,6 +48,9 @@ struct mig_report {
 /* Reads an order; "" is one without instances. -EBADMSG: it is no JSON; -EINVAL: it is no order. */
 int mig_order_parse(const char *text, size_t len, struct mig_order *ret, struct err *err);
 void mig_order_encode(const struct mig_order *order, struct buf *out);
+
+/* A merge patch that writes `order` on a GPU object, on condition of its version. */
+void mig_order_patch(const char *version, const char *order, struct buf *out);
 
 /* The instance of the order at that place, or NULL. */
 struct mig_ordered *mig_order_find(struct mig_order *order, const struct mig_place *place);

@@ -176,8 +176,26 @@ static void test_order_as_text(void **state) {
     assert_true(o.list[1].withdrawn);
     mig_order_encode(&o, &out);
     assert_string_equal(buf_str(&out), text);
+    assert_false(o.mps);
     assert_int_equal(mig_order_parse("", 0, &o, NULL), 0);
     assert_int_equal(o.n, 0);
+}
+
+static void test_an_order_of_mps(void **state) {
+    static const char text[] = "{\"serial\":3,\"mps\":true,\"instances\":[]}";
+    _cleanup_buf_ struct buf out = BUF_INIT(0), patch = BUF_INIT(0);
+    struct mig_order o;
+
+    (void) state;
+    assert_int_equal(mig_order_parse(text, strlen(text), &o, NULL), 0);
+    assert_true(o.mps && o.n == 0 && o.serial == 3);
+    mig_order_encode(&o, &out);
+    assert_string_equal(buf_str(&out), text);
+    mig_order_patch("12", "{}", &patch);
+    assert_string_equal(
+        buf_str(&patch),
+        "{\"metadata\":{\"resourceVersion\":\"12\",\"annotations\":{\"" MIG_ORDER_ANNOTATION
+        "\":\"{}\"}}}");
 }
 
 static void test_bad_orders(void **state) {
@@ -251,6 +269,7 @@ int main(void) {
         cmocka_unit_test(test_what_the_card_cannot_have),
         cmocka_unit_test(test_parts_are_not_whole),
         cmocka_unit_test(test_order_as_text),
+        cmocka_unit_test(test_an_order_of_mps),
         cmocka_unit_test(test_bad_orders),
         cmocka_unit_test(test_report_as_text),
         cmocka_unit_test(test_bad_reports),

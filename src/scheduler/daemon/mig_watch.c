@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "kube/objects/gpu_object.h"
 #include "scheduler/daemon/scheduler.h"
-#include "wire/json_write.h"
 
 #define TIMEOUT_MS 10000
 
@@ -40,19 +39,6 @@ static void on_written(const struct kube_response *response, void *userdata) {
     mig_orders_written(writing->orders, writing->gpu, done);
 }
 
-static void encode(const char *version, const char *order, struct buf *out) {
-    struct json_writer w = {.out = out};
-
-    json_object_begin(&w, NULL);
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "resourceVersion", version);
-    json_object_begin(&w, "annotations");
-    json_put_string(&w, MIG_ORDER_ANNOTATION, order);
-    json_object_end(&w);
-    json_object_end(&w);
-    json_object_end(&w);
-}
-
 void mig_watch_write(struct scheduler *s, struct mig_orders *orders, const char *gpu,
                      const char *version, const char *order) {
     _cleanup_free_ struct writing *writing = calloc(1, sizeof(*writing));
@@ -60,7 +46,7 @@ void mig_watch_write(struct scheduler *s, struct mig_orders *orders, const char 
     const struct api *api = &s->binder.api;
     char path[KUBE_NAME_MAX + 64];
 
-    encode(version, order, &body);
+    mig_order_patch(version, order, &body);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", gpu);
     if (!writing || buf_error(&body) < 0)
         return;

@@ -170,6 +170,7 @@ static void take_order(struct order_card *card, const struct mig_order *order) {
     memcpy(card->idle_since, idle, sizeof(idle));
     memcpy(card->pending_since, pending, sizeof(pending));
     card->order = card->next = *order;
+    card->next.mps = false; /* of a time before its MIG mode */
     card->writing_until = 0;
 }
 
