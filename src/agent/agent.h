@@ -91,6 +91,11 @@ bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static
 /* Finds what a former agent has left. */
 int card_mps_start(struct agent *a, struct err *err);
 
+/* Whether containers that have the card are clients of MPS. By order that is so only from the
+ * moment at which MPS is ready, until it has ended: spec and status of a GPU object are two writes,
+ * and no claim is made of a card that is shown to be under MPS and still to be healthy. */
+bool card_mps_has(const struct agent *a, const struct gpu_snapshot *s, const struct gpu_device *d);
+
 /* At every snapshot, and for each device before its health is evaluated. */
 void card_mps_update(struct agent *a);
 const char *card_mps_judge(struct agent *a, const struct gpu_device *d);
@@ -114,7 +119,7 @@ void card_mig_allocated(const char *const *ids, size_t n, void *userdata);
 /* Kills what divides a card now; then calls on_closed. */
 void card_mig_stop(struct agent *a, void (*on_closed)(void *userdata));
 
-/* ---- card_dynamic.c: MIG instances on demand ---- */
+/* ---- card_dynamic.c: the orders of cards, MIG instances on demand ---- */
 
 /* After each snapshot of all devices. */
 void card_dynamic_update(struct agent *a);
@@ -123,6 +128,8 @@ void card_dynamic_object(struct json object, void *userdata);
 /* Whether it is known what to report of the card, *ret; NULL: it is not divided by order. False
  * after a start, until the configuration and the card have been read. */
 bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_report **ret);
+/* Whether the card is ordered to be under MPS: 0 or 1. -EAGAIN: that was not read yet. */
+int card_dynamic_mps(const struct agent *a, const char *uuid);
 /* When the executor has closed. */
 void card_dynamic_done(struct agent *a);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* MIG instances on demand: follows the orders of aliquot-scheduler on cards in MIG mode, and
- * reports what these can have (status.mig of their GPU objects). */
+/* Cards divided on demand: reads the orders of aliquot-scheduler, follows those on cards in MIG
+ * mode, and reports what these can have (status.mig of their GPU objects). card_mps.c follows those
+ * on other cards. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "agent/agent.h"
 #include "agent/config/card_config.h"
 #include "agent/mig/executor.h"
+#include "agent/report/publish.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -244,9 +246,10 @@ void card_dynamic_object(struct json object, void *userdata) {
     struct dynamic_card *c = find_card(a, uuid);
     struct mig_order order;
     struct err err;
+    bool mps;
     int r;
 
-    /* Most GPU objects are of no card in MIG mode, and have no order. */
+    /* Most GPU objects have no order. */
     if (!c && (!text[0] || !(c = get_card(a, uuid))))
         return;
     r = mig_order_parse(text, strlen(text), &order, &err);
@@ -254,8 +257,11 @@ void card_dynamic_object(struct json object, void *userdata) {
         log_warn("GPU %s: %s: the annotation is ignored", uuid, err.text);
     c->malformed = r < 0;
     c->ordered = r >= 0;
+    mps = c->order.mps;
     if (r >= 0)
         c->order = order;
+    if (c->order.mps != mps)
+        (void) gpu_monitor_poll(a->shares.monitor);
     if (c->wanted)
         work(a, gpu_monitor_snapshot(a->shares.monitor), c);
 }
@@ -267,6 +273,15 @@ bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_repo
 
     *ret = wanted && c->known ? &c->report : NULL;
     return a->dynamic_known && (!wanted || c->known);
+}
+
+/* A malformed order changes nothing. */
+int card_dynamic_mps(const struct agent *a, const char *uuid) {
+    const struct dynamic_card *c = find_card(a, uuid);
+
+    if (c && (c->ordered || c->malformed))
+        return c->order.mps;
+    return a->report.publisher && publisher_has_orders(a->report.publisher) ? 0 : -EAGAIN;
 }
 
 void card_dynamic_done(struct agent *a) {

@@ -84,10 +84,34 @@ static void set_card(struct agent *a, size_t at, const struct gpu_device *d,
     text_copy(c->uuid, sizeof(c->uuid), d->uuid);
 }
 
+/* By the order of aliquot-scheduler. Until that was read it stays as a former agent has left it. */
+static bool is_ordered(const struct agent *a, const struct gpu_snapshot *s,
+                       const struct gpu_device *d) {
+    int ordered;
+
+    if (!config_card_dynamic(a->node_config, s, d))
+        return false;
+    ordered = card_dynamic_mps(a, d->uuid);
+    return ordered < 0 ? mps_has_begun(a->shares.mps, d->uuid) : ordered > 0;
+}
+
+static bool is_wanted(const struct agent *a, const struct gpu_snapshot *s,
+                      const struct gpu_device *d) {
+    return d->kind == GPU_CARD &&
+           (config_card_mode(a->node_config, s, d) == CONFIG_MODE_MPS || is_ordered(a, s, d));
+}
+
+bool card_mps_has(const struct agent *a, const struct gpu_snapshot *s, const struct gpu_device *d) {
+    if (config_card_mode(a->node_config, s, d) == CONFIG_MODE_MPS)
+        return true;
+    return a->shares.mps && config_card_dynamic(a->node_config, s, d) &&
+           mps_is_in_force(a->shares.mps, d->uuid);
+}
+
 /* A card that is not in the snapshot stays what it was. */
 static void update_card(struct agent *a, const struct gpu_snapshot *s, const struct gpu_device *d) {
     const struct mps_limits limits = limits_of(a, s, d);
-    bool wanted = d->kind == GPU_CARD && config_card_mode(a->node_config, s, d) == CONFIG_MODE_MPS;
+    bool wanted = is_wanted(a, s, d);
     size_t at = find_card(a, d->uuid);
 
     if (wanted && at < GPU_CARDS_MAX && d->memory > 0)
@@ -108,7 +132,18 @@ void card_mps_update(struct agent *a) {
 }
 
 const char *card_mps_judge(struct agent *a, const struct gpu_device *d) {
-    return a->shares.mps && d->kind == GPU_CARD ? mps_judge(a->shares.mps, d) : NULL;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+    struct mps_card_status status;
+    const char *why;
+
+    if (!a->shares.mps || d->kind != GPU_CARD)
+        return NULL;
+    why = mps_judge(a->shares.mps, d);
+    /* An order is followed after the health of the card is evaluated. */
+    if (!why && d->healthy && is_ordered(a, s, d) &&
+        !mps_card_status(a->shares.mps, d->uuid, &status))
+        why = "MPS is not started yet";
+    return why;
 }
 
 /* ---- life ---- */

@@ -105,7 +105,8 @@ bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static
     way = !by_kubelet ? IN_SHARES : offer.replicas > 1 ? IN_REPLICAS : WHOLE;
     d->offer = offer_of(a, by_kubelet, way);
     (void) config_card_replicas(a->node_config, s, d, &d->replicas);
-    d->under_mps = config_card_mode(a->node_config, s, d) == CONFIG_MODE_MPS;
+    d->under_mps = card_mps_has(a, s, d);
+    d->mps_on_demand = config_card_dynamic(a->node_config, s, d);
     d->whole_only = !by_kubelet && config_card_mode(a->node_config, s, d) == CONFIG_MODE_WHOLE;
     if (config_card_mode(a->node_config, s, d) == CONFIG_MODE_MIG) {
         text_copy(ret_why, GPU_REASON_MAX,

@@ -178,6 +178,7 @@ struct gpu_device {
     enum gpu_offer offer;
     bool whole_only;               /* in shares: only as all of it */
     bool under_mps;                /* its containers are clients of MPS */
+    bool mps_on_demand;            /* it is put under MPS for claims */
     struct card_replicas replicas; /* that aliquot-scheduler gives out */
     uint32_t scaling; /* oversubscription of its memory, in thousandths; 0: as the node does */
     /* Why it is not healthy, or does not serve all, for a person; else "". */

@@ -278,8 +278,41 @@ static void scaling_of_single_cards(void **state) {
     (void) node_config_free(c);
 }
 
+/* A letter for each device that is put under MPS for claims. */
+static void dynamic_cards(void **state) {
+    static const struct {
+        const char *text, *dynamic;
+    } cases[] = {
+        {V1, "....."},
+        {CARDS "  - {devices: all, dynamic: true}\n", "dd..."},
+        {CARDS "  - {devices: [1], dynamic: true}\n", ".d..."},
+        {CARDS "  - {devices: [0], mode: share}\n  - {devices: all, dynamic: true}\n", "dd..."},
+        {CARDS "  - {devices: all, dynamic: false}\n", "....."},
+        /* Only those in shares. */
+        {CARDS "  - {devices: [0], mode: mps}\n  - {devices: all, dynamic: true}\n", ".d..."},
+        {CARDS "  - {devices: [0], mode: whole, dynamic: true}\n", "....."},
+        {V1
+         "sharing:\n  timeSlicing:\n    resources: [{name: nvidia.com/gpu, replicas: 4, devices: "
+         "[0]}]\naliquot:\n  cards:\n  - {devices: all, dynamic: true}\n",
+         ".d..."},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct node_config *c = parse(cases[i].text, NULL);
+        char got[8] = "";
+
+        for (uint32_t k = 0; k < node.ndevices; k++)
+            got[k] = config_card_dynamic(c, &node, &node.devices[k]) ? 'd' : '.';
+        if (strcmp(got, cases[i].dynamic) != 0)
+            fail_msg("%s: %s", cases[i].text, got);
+        (void) node_config_free(c);
+    }
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dynamic_cards),
         cmocka_unit_test(by_option),
         cmocka_unit_test(by_entries),
         cmocka_unit_test(by_sharing_and_patterns),

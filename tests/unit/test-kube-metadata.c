@@ -122,10 +122,10 @@ static void test_gpu_object_of_mig(void **state) {
     assert_string_equal(back.parent, "");
     gpu.mig = (struct gpu_object_mig){.disabled = true};
     gpu.no_shares = false;
-    assert_false(back.whole_only || back.under_mps);
-    gpu.whole_only = gpu.under_mps = true;
+    assert_false(back.whole_only || back.under_mps || back.mps_on_demand);
+    gpu.whole_only = gpu.under_mps = gpu.mps_on_demand = true;
     read_back(&gpu, &back);
-    assert_true(back.whole_only && back.under_mps);
+    assert_true(back.whole_only && back.under_mps && back.mps_on_demand);
     assert_int_equal(back.replicas.count, 0);
     gpu.replicas = (struct card_replicas){.count = 1024, .with_core = true};
     read_back(&gpu, &back);

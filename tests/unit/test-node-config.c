@@ -50,7 +50,8 @@ static void show(const struct node_config *c, struct buf *out) {
     for (size_t i = 0; i < c->ncards; i++) {
         buf_puts(out, "cards(");
         show_devices(out, c->cards[i].devices);
-        buf_printf(out, ")=%s*%u ", modes[c->cards[i].mode + 1], c->cards[i].memory_scaling);
+        buf_printf(out, ")=%s*%u%s ", modes[c->cards[i].mode + 1], c->cards[i].memory_scaling,
+                   c->cards[i].dynamic ? ",dynamic" : "");
     }
     if (c->mig_config)
         buf_printf(out, "migConfig=%s%s ", c->mig_config, c->mig_dynamic ? ",dynamic" : "");
@@ -110,6 +111,9 @@ static const struct {
      "mig}]\n"
      "  mig: {config: all-balanced, dynamic: true}\n",
      "allocation=2 cards(0+GPU-1)=share*1500 cards(all)=mig*0 migConfig=all-balanced,dynamic "},
+    {"version: v1\naliquot: {cards: [{devices: [1], dynamic: true}, {devices: all, mode: share, "
+     "dynamic: false}]}\n",
+     "cards(1)=-*0,dynamic cards(all)=share*0 "},
     /* Lists of other projects. */
     {"{\"nodeConfig\": [{\"name\": \"other\"}, {\"name\": \"node-1\", \"deviceMemoryScaling\": 2.5,"
      " \"cgroupDriver\": \"systemd\"}]}",
@@ -208,6 +212,7 @@ static const struct {
     {OURS("cards: [{devices: all, memoryScaling: 0.5}]"),
      "memoryScaling: expected a factor from 1 to 16 like 1.5, not '0.5'"},
     {OURS("mig: {dynamic: perhaps}"), "dynamic: expected true or false"},
+    {OURS("cards: [{devices: all, dynamic: perhaps}]"), "dynamic: expected true or false"},
     {OURS("mig: {config: " LONG LONG LONG LONG "}"),
      "line 3, column 17: config: the name of a configuration has at most 127 characters"},
     {"{\"nodeConfig\": [{\"deviceMemoryScaling\": 2}]}", "the key 'name' is missing"},

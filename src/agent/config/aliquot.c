@@ -122,6 +122,7 @@ static const struct yaml_field cards[] = {
     {"devices", config_devices, offsetof(struct config_cards, devices), NULL, true},
     {"mode", yaml_word, offsetof(struct config_cards, mode), config_modes, false},
     {"memoryScaling", config_scaling, offsetof(struct config_cards, memory_scaling), NULL, false},
+    {"dynamic", yaml_bool, offsetof(struct config_cards, dynamic), NULL, false},
     YAML_FIELD_END,
 };
 

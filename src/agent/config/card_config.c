@@ -182,6 +182,19 @@ bool config_card_replicas(const struct node_config *c, const struct gpu_snapshot
     return true;
 }
 
+bool config_card_dynamic(const struct node_config *c, const struct gpu_snapshot *s,
+                         const struct gpu_device *d) {
+    struct card_replicas replicas;
+
+    if (d->kind != GPU_CARD || d->divided || config_card_mode(c, s, d) != CONFIG_MODE_SHARE ||
+        config_card_replicas(c, s, d, &replicas))
+        return false;
+    for (size_t i = 0; i < c->ncards; i++)
+        if (c->cards[i].dynamic && is_of(c->cards[i].devices, s, d))
+            return true;
+    return false;
+}
+
 bool config_card_offer(const struct node_config *c, const struct gpu_snapshot *s,
                        const struct gpu_device *d, struct config_offer *ret) {
     enum config_mode mode = config_card_mode(c, s, d);

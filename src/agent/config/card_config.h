@@ -25,6 +25,11 @@ enum config_mode config_card_mode(const struct node_config *c, const struct gpu_
 uint32_t config_card_scaling(const struct node_config *c, const struct gpu_snapshot *s,
                              const struct gpu_device *d);
 
+/* Whether the card is put under MPS for claims: one that is given out in shares and that an entry
+ * with `dynamic: true` names. */
+bool config_card_dynamic(const struct node_config *c, const struct gpu_snapshot *s,
+                         const struct gpu_device *d);
+
 /* A device as a resource of kubelet. */
 struct config_offer {
     char resource[CONFIG_NAME_MAX];

@@ -52,6 +52,7 @@ struct config_cards {
     const struct yaml *devices;
     int mode;                /* enum config_mode; -1: not given */
     uint32_t memory_scaling; /* thousandths; 0: not given */
+    bool dynamic;            /* cards in shares are put under MPS for claims */
 };
 
 /* Texts borrow from `doc`. */

@@ -20,6 +20,7 @@ struct card {
     bool running;             /* it was told to run */
     bool healthy;             /* as it was judged last */
     bool served;              /* it was healthy and served new pods at the last snapshot */
+    bool reached;             /* it was ready, as far as is known, since MPS has begun */
     bool paused;              /* its daemon is not to run now */
     bool ending;              /* while all is closed: it is being stopped */
     char why[GPU_REASON_MAX]; /* what delays its start or its end; "": see the daemon */
@@ -149,15 +150,17 @@ const char *mps_judge(struct mps *m, const struct gpu_device *d) {
     if (!c)
         return NULL;
     c->healthy = d->healthy;
-    if (!d->healthy || !mps_card_status(m, d->uuid, &status) || status.ready)
+    if (!mps_card_status(m, d->uuid, &status))
         return NULL;
-    return status.why;
+    c->reached |= status.ready;
+    return d->healthy && !status.ready ? status.why : NULL;
 }
 
 void mps_update(struct mps *m, const struct gpu_snapshot *s) {
     for (size_t i = 0; i < m->ncards && !m->closing; i++) {
         struct card *c = &m->cards[i];
 
+        c->reached = c->reached && has_begun(c);
         if (c->paused)
             continue;
         if (c->wanted)
@@ -209,6 +212,18 @@ void mps_set_cards(struct mps *m, const struct mps_card *cards, size_t n) {
     }
 }
 
+bool mps_has_begun(const struct mps *m, const char *uuid) {
+    const struct card *c = find(m, uuid);
+
+    return c && has_begun(c);
+}
+
+bool mps_is_in_force(const struct mps *m, const char *uuid) {
+    const struct card *c = find(m, uuid);
+
+    return c && c->reached && has_begun(c);
+}
+
 bool mps_card_status(const struct mps *m, const char *uuid, struct mps_card_status *ret) {
     const struct card *c = find(m, uuid);
     struct mps_status status;
@@ -252,9 +267,14 @@ static int find_former(struct mps *m, struct err *err) {
 
     if (!dir)
         return errno == ENOENT ? 0 : err_errno(err, errno, "cannot read %s", m->dir);
-    while ((e = readdir(dir)))
-        if (e->d_name[0] != '.' && !add(m, e->d_name, err))
+    while ((e = readdir(dir))) {
+        struct card *c = e->d_name[0] != '.' ? add(m, e->d_name, err) : NULL;
+
+        if (c)
+            c->reached = true;
+        else if (e->d_name[0] != '.')
             log_warn("%s/%s is left alone: %s", m->dir, e->d_name, err->text);
+    }
     return 0;
 }
 

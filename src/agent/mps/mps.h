@@ -52,6 +52,11 @@ void mps_update(struct mps *m, const struct gpu_snapshot *s);
 bool mps_pause(struct mps *m, const char *uuid);
 void mps_resume(struct mps *m, const char *uuid);
 
+/* Whether MPS of the card has begun and has not ended, also under a former agent; whether it was
+ * ready since then, as far as is known. */
+bool mps_has_begun(const struct mps *m, const char *uuid);
+bool mps_is_in_force(const struct mps *m, const char *uuid);
+
 struct mps_card_status {
     bool ready;      /* containers can start on the card, under MPS */
     const char *why; /* it is not, for a person */

@@ -147,6 +147,7 @@ static void put_mig(const struct gpu_device *d, struct gpu_object *ret) {
     ret->no_shares = !gpu_gives_shares(d);
     ret->whole_only = d->whole_only;
     ret->under_mps = d->under_mps;
+    ret->mps_on_demand = d->mps_on_demand;
     ret->replicas = d->replicas;
     ret->core = gpu_core(d);
 }
@@ -196,7 +197,7 @@ static bool same_mig(const struct gpu_object *a, const struct gpu_object *b) {
 
 bool device_object_same_spec(const struct gpu_object *a, const struct gpu_object *b) {
     return same_links(a, b) && same_mig(a, b) && a->whole_only == b->whole_only &&
-           a->under_mps == b->under_mps &&
+           a->under_mps == b->under_mps && a->mps_on_demand == b->mps_on_demand &&
            card_replicas_code(&a->replicas) == card_replicas_code(&b->replicas) &&
            a->index == b->index && a->memory == b->memory && strcmp(a->owner, b->owner) == 0 &&
            strcmp(a->uuid, b->uuid) == 0 && strcmp(a->model, b->model) == 0 &&

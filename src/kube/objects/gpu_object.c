@@ -282,6 +282,8 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
         gpu.whole_only = false;
     if (!json_bool(json_get(spec, "underMPS"), &gpu.under_mps))
         gpu.under_mps = false;
+    if (!json_bool(json_get(spec, "mpsOnDemand"), &gpu.mps_on_demand))
+        gpu.mps_on_demand = false;
     read_replicas(spec, &gpu.replicas);
     *ret_gpu = gpu;
     return 0;
@@ -317,6 +319,7 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
     json_put_u64(&w, "memory", gpu->memory);
     put_mig(&w, gpu);
     json_put_string(&w, "model", gpu->model);
+    json_put_bool(&w, "mpsOnDemand", gpu->mps_on_demand);
     json_put_string(&w, "nodeName", gpu->node);
     json_put_string(&w, "path", gpu->path);
     put_replicas(&w, &gpu->replicas);

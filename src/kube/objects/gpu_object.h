@@ -60,6 +60,7 @@ struct gpu_object {
         capacity; /* bytes that the node offers of it, in status; at least `memory`; 0: `memory` */
     bool whole_only;               /* spec.wholeOnly: no share of it is given out, only all of it */
     bool under_mps;                /* spec.underMPS: its containers are clients of MPS */
+    bool mps_on_demand;            /* spec.mpsOnDemand: it is put under MPS for claims */
     struct card_replicas replicas; /* spec.replicas */
     bool no_shares;                /* status.capacity is 0: no share of it is given out */
     uint32_t core;                 /* of status.capacity: percent of a card; 0: all of a card */
