@@ -134,6 +134,12 @@ void claims_each_egpu(const struct claims *c, void (*each)(const struct egpu *e,
 void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void *userdata),
                      void *userdata);
 
+/* Calls `each` for every claim for which an ElasticGPU is to be made by a class of ours, also where
+ * it waits for its first pod. One for which `each` returns true is tried again in the next pass. */
+void claims_each_unmade(struct claims *c,
+                        bool (*each)(const struct egpu_claim *claim, void *userdata),
+                        void *userdata);
+
 /* A merge patch that writes the selected node on a claim, on condition of its version. */
 void claims_select(const struct egpu_claim *claim, const char *node, struct buf *path,
                    struct buf *body);

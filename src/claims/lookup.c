@@ -68,6 +68,22 @@ void claims_each_egpu(const struct claims *c, void (*each)(const struct egpu *e,
         each(&item->o, userdata);
 }
 
+static bool is_unmade(const struct claims *c, const struct egpu_claim *claim) {
+    const struct egpu_class *class = claims_class_of(c, claim);
+
+    return !claim->meta.deleting && !claim->problem[0] && !claim->egpu[0] &&
+           !claim->bind_completed && claim->selector.n == 0 && class &&
+           provisioner_find(class->provisioner);
+}
+
+void claims_each_unmade(struct claims *c,
+                        bool (*each)(const struct egpu_claim *claim, void *userdata),
+                        void *userdata) {
+    for (struct claim_item *item = c->claims; item; item = item->hh.next)
+        if (!item->calm && is_unmade(c, &item->o) && each(&item->o, userdata))
+            item->make_ms = item->tries = 0;
+}
+
 void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void *userdata),
                      void *userdata) {
     for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)

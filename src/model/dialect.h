@@ -184,6 +184,7 @@ struct container_request {
     uint32_t tflops; /* FP16 TFLOPS of each card, which give its core; 0: not used */
     uint64_t memory_floor; /* whole cards only: memory requested beside, which they have in sum */
     bool claimed;          /* the amounts are those of an ElasticGPUClaim, to be filled in */
+    bool takes_mps;        /* with `claimed`: cards that are under MPS for claims, too */
     bool slot;             /* shares without compute: takes one of the slots of each card */
     bool offline;          /* gets what others leave, unless the pod names another policy */
     uint32_t scaling;      /* oversubscription of its memory, in thousandths; 0: as the node does */

@@ -61,7 +61,7 @@ struct place_amount place_taken_by(const struct gpu_request *request, const stru
 static inline bool is_candidate(const struct container_request *req,
                                 const struct place_card *card) {
     return card->healthy && (place_is_whole(req, card) || !card->whole_only) &&
-           place_card_serves(req, card);
+           (req->takes_mps || !card->mps_only) && place_card_serves(req, card);
 }
 
 /* Whether the container may take card c of the node. */

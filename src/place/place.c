@@ -153,6 +153,7 @@ static bool are_equivalent(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
     return s->node->ndraws == 0 && x->memory == y->memory && x->physical == y->physical &&
            x->tflops == y->tflops && x->core == y->core && x->whole_only == y->whole_only &&
+           x->mps_only == y->mps_only &&
            card_replicas_code(&x->replicas) == card_replicas_code(&y->replicas) &&
            amount_equal(&x->free, &y->free) && amount_is_zero(&s->now[a]) &&
            amount_is_zero(&s->now[b]);

@@ -39,6 +39,7 @@ struct place_card {
     struct place_amount free;
     bool healthy;      /* others are no candidates */
     bool whole_only;   /* no candidate for shares */
+    bool mps_only;     /* under MPS for claims: a candidate for requests with `takes_mps` only */
     uint64_t physical; /* bytes of the card; less than `memory` under oversubscription */
     uint32_t tflops;   /* FP16 TFLOPS of the whole card; 0: not known */
     uint32_t core;     /* of a MIG instance: percent of its card that it has; 0: a whole card */

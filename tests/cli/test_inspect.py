@@ -391,7 +391,7 @@ PAGE = {"wants": "main wants 50 % compute of one GPU", "nodesThatFit": 0, "nodes
      "gpus": [{"index": 0, "healthy": False, "freeCore": 0, "freeMemory": 0}]},
     {"name": "b", "fits": False, "reason": "no GPU has enough compute free",
      "gpus": [{"index": 0, "healthy": True, "freeCore": 40, "freeMemory": 20 * GiB},
-              {"index": 1, "healthy": True, "freeCore": 10, "freeMemory": 80 * GiB}]}]}
+              {"index": 1, "healthy": True, "freeCore": 10, "freeMemory": 80 * GiB, "mpsOnly": True}]}]}
 LIST = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-scheduler -o json"
 FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s-1 :9401"
 
@@ -410,7 +410,7 @@ def test_a_pod_that_waits(cluster):
     rows = cluster.rows("explain", "p", "-n", "team")
     assert rows[0] == "Pod team/p is pending.".split()
     assert "Request: main wants 50 % compute of one GPU.".split() in rows
-    assert "b no GPU has enough compute free 0: 40 % 20 GiB, 1: 10 % 80 GiB".split() in rows
+    assert "b no GPU has enough compute free 0: 40 % 20 GiB, 1: 10 % 80 GiB for claims under MPS".split() in rows
     assert "a no GPU is healthy 0: not healthy".split() in rows
     assert "3 nodes have no GPU".split() in rows
     assert "kube-scheduler: Unschedulable: 0/2 nodes are available".split() == rows[-1]

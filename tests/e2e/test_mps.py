@@ -12,7 +12,7 @@ import pytest
 from cluster import aliquot
 from cluster import api as kube
 from kit import OUT_OF_MEMORY, GiB, container, pod
-from test_claims import CLASSES, claim, claims_in, phase, with_claim
+from test_claims import CLASSES, claim, claim_event, claims_in, phase, with_claim
 from test_oversee import agent_options
 
 SIM = "/run/aliquot-sim"
@@ -185,6 +185,100 @@ def test_replicas_under_mps(in_replicas, space):
     world.until(lambda: space.get("two")["status"].get("phase") == "Failed", 30, "kubelet has refused the pod")
     assert "failRequestsGreaterThanOne" in space.get("two")["status"]["message"]
     space.end("quarter")
+
+
+@pytest.fixture
+def on_demand(world, mps_programs):
+    """Both cards are put under MPS as claims of the class need it."""
+    name = kit.new_name("mps")
+    configure(world, "version: v1\naliquot: {cards: [{devices: all, dynamic: true}]}\n")
+    with agent_options(world, f"--config-file={FILE}"):
+        world.until(lambda: all(g["spec"]["mpsOnDemand"] for g in world.gpus()), 30, "mpsOnDemand")
+        world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
+                                   "metadata": {"name": name}, "provisioner": "elasticgpu.io/mps"})
+        yield world, name
+        world.api.delete(f"{CLASSES}/{name}")
+        wait_without_mps(world)
+    world.until(lambda: not any(g["spec"]["mpsOnDemand"] for g in world.gpus()), 30, "no card is left to claims")
+
+
+def wait_without_mps(world):
+    world.until(lambda: not daemons(world) and not any(g["spec"]["underMPS"] for g in world.gpus()), 30, "MPS has ended")
+    assert [compute_mode(world, g["spec"]["uuid"]) for g in world.gpus()] == ["0"] * len(world.gpus())
+
+
+def under_mps_of(world):
+    """{UUID: name} of the cards that are under MPS and healthy."""
+    return {g["spec"]["uuid"]: g["metadata"]["name"] for g in world.gpus()
+            if g["spec"]["underMPS"] and g["status"]["state"] == "Healthy"}
+
+
+def make_claim(world, space, class_name, name="c", core=30):
+    world.api.create(claims_in(space), claim(name, core=core, elasticGPUClassName=class_name))
+
+
+def has_limits(world, seen, percent):
+    env = dict(e.split("=", 1) for e in spec_of(world, seen)["process"]["env"])
+    return env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == str(percent)
+
+
+def test_mps_on_demand(on_demand, space):
+    """An idle card is put under MPS for a claim, is given to nothing else meanwhile, and is given back after the last one. Neither
+    the end of the agent, nor of the scheduler, nor of the daemon changes that."""
+    world, name = on_demand
+    plain = space.start(pod("plain", container(core=30)))
+    (held,) = (g["spec"]["uuid"] for g in world.gpus() if g["status"].get("allocated"))
+    assert not has_limits(world, plain, 30) and not daemons(world)
+    for one in ("c", "d"):
+        make_claim(world, space, name, one)
+    claim_event(space, "c", "MPSOrdered")
+    for one in ("c", "d"):
+        phase(space, one, "Bound")
+    (uuid,) = under_mps_of(world)
+    assert uuid != held and list(daemons(world)) == [uuid] and compute_mode(world, uuid) == "3"
+    seen = space.start_all([with_claim("one", "c"), with_claim("two", "d")])
+    assert all(has_limits(world, one, 30) for one in seen)
+    space.create(pod("waits", container(core=90)))
+    space.unschedulable("waits")
+    assert "for claims under MPS" in world.aliquot("explain", "-n", space.name, "waits")
+
+    world.agent.wait_restarted(world.agent.kill())
+    world.until(lambda: list(under_mps_of(world)) == [uuid], 30, "MPS goes on under the next agent")
+    world.scheduler.wait_restarted(world.scheduler.kill())
+    os.kill(host_pid(world, daemons(world)[uuid]), signal.SIGKILL)
+    world.until(lambda: 1.0 in figures(world, "aliquot_gpu_mps_restarts_total"), 20, "the agent has started the daemon again")
+    world.until(lambda: list(under_mps_of(world)) == [uuid], 30, "MPS is ready again")
+
+    space.delete("one", "two")
+    world.api.delete(claims_in(space) + "/c")
+    assert compute_mode(world, uuid) == "3"
+    world.api.delete(claims_in(space) + "/d")
+    assert not has_limits(world, space.running("waits", 60), 90)
+    wait_without_mps(world)
+
+
+@pytest.mark.parametrize("part", ["agent", pytest.param("scheduler", marks=[pytest.mark.foreign, pytest.mark.long])])
+def test_killed_while_mps_begins_and_ends(on_demand, space, part):
+    """The card's compute mode is being set; then it is being restored. A claim that is deleted while its card gets ready leaves
+    nothing behind."""
+    world, name = on_demand
+    victim = getattr(world, part)
+    with world.driver_hangs("nvmlDeviceSetComputeMode") as wait:
+        make_claim(world, space, name)
+        wait()
+        victim.wait_restarted(victim.kill())
+    phase(space, "c", "Bound", 60)
+    assert len(under_mps_of(world)) == len(daemons(world)) == 1
+    with world.driver_hangs("nvmlDeviceSetComputeMode") as wait:
+        world.api.delete(claims_in(space) + "/c")
+        wait()
+        victim.wait_restarted(victim.kill())
+    wait_without_mps(world)
+    with world.driver_hangs("nvmlDeviceSetComputeMode") as wait:
+        make_claim(world, space, name)
+        wait()
+        world.api.delete(claims_in(space) + "/c")
+    wait_without_mps(world)
 
 
 def host_pid(world, pid):

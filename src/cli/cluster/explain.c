@@ -246,16 +246,18 @@ static void put_free(struct buf *out, struct json gpus) {
     while (json_next(&it, NULL, &gpu)) {
         const char *profile = json_string_or(json_get(gpu, "profile"), "");
         uint64_t index = 0, core = 0, memory = 0;
-        bool healthy = false;
+        bool healthy = false, mps_only = false;
         char text[24];
         (void) json_u64(json_get(gpu, "index"), &index);
         (void) json_u64(json_get(gpu, "freeCore"), &core);
         (void) json_u64(json_get(gpu, "freeMemory"), &memory);
         (void) json_bool(json_get(gpu, "healthy"), &healthy);
+        (void) json_bool(json_get(gpu, "mpsOnly"), &mps_only);
         buf_printf(out, "%s%" PRIu64 "%s%s: ", out->len ? ", " : "", index,
                    profile[0] ? " MIG " : "", profile);
         if (healthy)
-            buf_printf(out, "%" PRIu64 " %% %s", core, num_format_bytes(memory, text));
+            buf_printf(out, "%" PRIu64 " %% %s%s", core, num_format_bytes(memory, text),
+                       mps_only ? " for claims under MPS" : "");
         else
             buf_puts(out, "not healthy");
         put_kept(out, json_get(gpu, "kept"));

@@ -100,6 +100,7 @@ static void on_gpu(struct scheduler *s, enum kube_event event, struct json objec
             out_of_memory(s);
         if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
             out_of_memory(s);
+        elastic_gpu(&s->elastic, object);
     }
     mig_watch_object(s, MIG_ORDERS_CARDS, event, object,
                      json_string(JSON_PATH(object, "metadata", "name")));

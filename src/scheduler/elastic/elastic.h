@@ -64,6 +64,9 @@ int elastic_node(struct elastic *e, const char *name, struct json labels);
 /* Whether the claim's class lets it be made there. */
 bool elastic_may_be_on(const struct elastic *e, const struct egpu_claim *claim,
                        const struct state_node *node);
+/* From the watch of GPU objects, after the state has seen it: the order that its card is to be
+ * under MPS. */
+void elastic_gpu(struct elastic *e, struct json object);
 /* A full list has been shown. */
 void elastic_nodes_end(struct elastic *e);
 

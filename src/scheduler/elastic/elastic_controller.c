@@ -43,24 +43,13 @@ static struct assigned_device device_of(const struct state_card *card,
     return state_device(card, &grant);
 }
 
-/* A device that gives shares, by the name of its GPU object, or by its UUID. */
-static struct state_card *find_card(struct state *s, const char *name) {
-    struct state_card *card;
-    HASH_FIND_STR(s->cards, name, card);
-    bool uuid = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
-    for (struct state_card *c = uuid ? s->cards : NULL; !card && c; c = c->hh.next)
-        if (strcmp(c->uuid, name) == 0 && !c->duplicate)
-            card = c;
-    return card && !card->apart ? card : NULL;
-}
-
 /* The node on which all its cards are, and what it takes of each; NULL: they are not all there. */
 static struct state_node *resolve(struct state *s, const struct egpu *e,
                                   const struct claim_amount *amount,
                                   struct assigned_device devices[static CLAIM_CARDS_MAX]) {
     struct state_node *node = NULL;
     for (uint32_t i = 0; i < e->ncards; i++) {
-        const struct state_card *card = find_card(s, e->cards[i]);
+        const struct state_card *card = elastic_card_find(s, e->cards[i]);
         if (!card || !card->node || (node && card->node != node))
             return NULL;
         node = card->node;
@@ -239,7 +228,7 @@ static int keep_room(struct elastic *e, const struct egpu_claim *claim, const ch
                      const char *id, const struct claims_room *room, struct err *why) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     for (uint32_t i = 0; i < room->ncards; i++)
-        devices[i] = device_of(find_card(e->state, room->cards[i]), &room->amount);
+        devices[i] = device_of(elastic_card_find(e->state, room->cards[i]), &room->amount);
     const struct quota_use use = elastic_use_of(devices, room->ncards);
     int r = elastic_may_use(e, claim->meta.namespace, id, claim, &use, why);
     if (r < 0)
@@ -271,11 +260,13 @@ static int find_room(void *self, const struct egpu_claim *claim, const struct cl
     struct elastic *e = self;
     struct container_request req = {.container = "claim", .phase = CONTAINER_APP};
     char egpu[KUBE_NAME_MAX], id[ELASTIC_ID_MAX];
+    bool mps = elastic_is_under_mps(e, claim);
     snprintf(egpu, sizeof(egpu), "egpu-%s", claim->meta.uid);
     elastic_id(egpu, id);
     if (state_reserved_find(e->state, id))
         return err_set(why, EALREADY, "an earlier attempt is not over yet");
     claim_amount_request(want, &req);
+    req.takes_mps = mps;
     if (want->profile[0] && !elastic_find_instance(e, claim, want->profile, node, ret))
         return err_set(why, EAGAIN,
                        "no MIG instance %s is free now among those that the scheduler gives out "
@@ -283,9 +274,9 @@ static int find_room(void *self, const struct egpu_claim *claim, const struct cl
                        want->profile);
     const bool of_pod = !want->profile[0] && node[0] && room_of_pod(e, claim, &req, node, ret);
     if (!want->profile[0] && !of_pod && !room_by_placement(e, claim, &req, node, ret))
-        return err_set(why, EAGAIN, "no %s%s%shas room for it now",
-                       elastic_is_under_mps(e, claim) ? "GPU under MPS " : "GPU ",
-                       node[0] ? "of node " : "", node);
+        return err_set(why, EAGAIN, "no %s%s%s has room for it now%s",
+                       mps ? "GPU under MPS" : "GPU", node[0] ? " of node " : "", node,
+                       mps ? "; an idle one with dynamic: true is put under MPS for it" : "");
     int r = keep_room(e, claim, egpu, id, ret, why);
     if (r == 0 && of_pod)
         draw_first(e, claim, node, id);
@@ -301,7 +292,7 @@ static struct place_amount amount_on(const struct state_card *card,
 static int check_free(struct elastic *e, const struct egpu *egpu, const struct claim_amount *want,
                       const struct claim_amount *have, struct err *why) {
     for (uint32_t i = 0; i < egpu->ncards; i++) {
-        const struct state_card *card = find_card(e->state, egpu->cards[i]);
+        const struct state_card *card = elastic_card_find(e->state, egpu->cards[i]);
         struct state_node *node = card ? card->node : NULL;
         if (!node)
             return err_set(why, ENODEV, "GPU %s is not there", egpu->cards[i]);
@@ -550,6 +541,7 @@ static void pass(struct elastic *e, uint64_t now) {
     review_makings(e);
     elastic_draw_again(e);
     hold_all(e, now);
+    elastic_mps_run(e, now);
     claims_plan(e->claims, now, stamp);
     e->pass_ms = now;
 }

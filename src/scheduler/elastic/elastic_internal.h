@@ -3,8 +3,8 @@
 
 /* Inside the directory, each file using those before it: elastic_nodes.c (labels of nodes),
  * elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims), elastic_quota.c (what
- * claims count in quotas), elastic_grow.c (pods whose claim has grown), elastic_controller.c (the
- * controller's world). */
+ * claims count in quotas), elastic_mps.c (cards that are put under MPS for claims), elastic_grow.c
+ * (pods whose claim has grown), elastic_controller.c (the controller's world). */
 
 #include "scheduler/elastic/elastic.h"
 
@@ -42,6 +42,16 @@ struct place_grant elastic_grant(const struct claim_amount *amount, const struct
 
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
+
+/* A device that gives shares, by the name of its GPU object, or by its UUID. */
+struct state_card *elastic_card_find(const struct state *s, const char *name);
+
+/* Orders cards to be under MPS, and not to be any more; at every pass. */
+void elastic_mps_run(struct elastic *e, uint64_t now);
+
+/* Whether it was made by a class of shares under MPS; which cards of the node can give such. */
+bool elastic_is_of_mps(const struct egpu *egpu);
+uint64_t elastic_cards_under_mps(const struct state_node *node);
 
 /* Whether claims of its class are made of cards under MPS only; which cards of the node claims of
  * its class can be made of. */

@@ -47,14 +47,31 @@ bool elastic_is_under_mps(const struct elastic *e, const struct egpu_claim *clai
     return p && p->under_mps;
 }
 
+uint64_t elastic_cards_under_mps(const struct state_node *node) {
+    uint64_t cards = 0;
+    for (uint32_t c = 0; c < node->ncards; c++)
+        cards |= (uint64_t) state_card_takes_mps(node->cards[c]) << c;
+    return cards;
+}
+
 uint64_t elastic_cards_for(const struct elastic *e, const struct egpu_claim *claim,
                            const struct state_node *node) {
-    uint64_t cards = 0;
-    if (!elastic_is_under_mps(e, claim))
-        return UINT64_MAX;
-    for (uint32_t c = 0; c < node->ncards; c++)
-        cards |= (uint64_t) node->cards[c]->under_mps << c;
-    return cards;
+    return elastic_is_under_mps(e, claim) ? elastic_cards_under_mps(node) : UINT64_MAX;
+}
+
+bool elastic_is_of_mps(const struct egpu *egpu) {
+    const struct provisioner *p = provisioner_find(egpu->provisioned_by);
+    return p && p->under_mps;
+}
+
+struct state_card *elastic_card_find(const struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    bool uuid = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
+    for (struct state_card *c = uuid ? s->cards : NULL; !card && c; c = c->hh.next)
+        if (strcmp(c->uuid, name) == 0 && !c->duplicate)
+            card = c;
+    return card && !card->apart ? card : NULL;
 }
 
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,

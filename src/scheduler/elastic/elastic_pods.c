@@ -69,6 +69,8 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
         return false;
     }
     claim_amount_request(&use->amount, req);
+    /* Of an ElasticGPU the cards are certain, also when its class is gone. */
+    req->takes_mps = use->egpu || elastic_is_under_mps(e, use->claim);
     if (!pod->class_policy)
         pod->class_policy = elastic_policy(e, use->claim);
     return draw_on(pod, container, use->egpu) == 0;
@@ -155,6 +157,8 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
             return false;
         allowed[i] &=
             use.egpu ? elastic_cards_of(use.egpu, node) : elastic_cards_for(e, use.claim, node);
+        if (use.egpu && elastic_is_of_mps(use.egpu))
+            allowed[i] &= elastic_cards_under_mps(node);
         if (allowed[i] == 0 || (use.egpu && !elastic_is_on(e, &use.egpu->affinity, node)))
             return false;
     }

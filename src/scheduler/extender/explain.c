@@ -85,8 +85,9 @@ static void put_card(struct text *t, const struct state_card *card,
     if (!card->healthy || card->duplicate)
         put_text(t, "%s,", card->duplicate ? "listed twice" : "not healthy");
     else
-        put_text(t, "%" PRIu32 " %% and %s,", place->free.core,
-                 num_format_bytes(place->free.memory, memory));
+        put_text(t, "%" PRIu32 " %% and %s%s,", place->free.core,
+                 num_format_bytes(place->free.memory, memory),
+                 place->mps_only ? " for claims under MPS" : "");
 }
 
 /* Distinct models and how many cards of each. */

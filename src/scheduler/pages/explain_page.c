@@ -43,6 +43,8 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
         json_put_bool(w, "healthy", node->place[i].healthy);
         json_put_u64(w, "freeCore", node->place[i].free.core);
         json_put_u64(w, "freeMemory", node->place[i].free.memory);
+        if (node->place[i].mps_only)
+            json_put_bool(w, "mpsOnly", true);
         json_put_u64(w, "unattributed", node->cards[i]->unattributed);
         write_kept(w, node, i);
         json_object_end(w);

@@ -66,8 +66,8 @@ static void collect_room(const struct state_node *node, struct scheduler_sample 
         const struct place_card *card = &node->place[i];
         if (!card->healthy)
             continue;
-        ret->free_cards += card->core == 0 && place_card_is_idle(card);
-        if (card->whole_only || card->free.slots == 0)
+        ret->free_cards += card->core == 0 && !card->mps_only && place_card_is_idle(card);
+        if (card->whole_only || card->mps_only || card->free.slots == 0)
             continue;
         if (card->free.core > ret->largest_core)
             ret->largest_core = card->free.core;

@@ -274,6 +274,7 @@ struct place_card state_place_card(const struct state_card *card) {
     return (struct place_card){.memory = card->memory,
                                .healthy = card->healthy && !card->duplicate && !card->leaving,
                                .whole_only = card->whole_only,
+                               .mps_only = state_card_is_for_mps(card),
                                .physical = card->physical,
                                .tflops = card->tflops,
                                .core = card->core,

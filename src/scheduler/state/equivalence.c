@@ -15,7 +15,7 @@
 struct key_card {
     uint64_t memory, physical, free_memory;
     uint32_t free_core, free_slots, tflops, model;
-    uint8_t healthy, whole_only, core, cpus_known;
+    uint8_t healthy, only, core, cpus_known;
     uint32_t replicas, cpus_above, cpus_upto;
 };
 struct key_node {
@@ -44,20 +44,21 @@ static size_t make_key(const struct state_node *node, struct key *ret) {
         const struct place_card *card = &node->place[i];
         if (!has_model_id(node->cards[i]))
             return 0;
-        ret->cards[i] = (struct key_card){.memory = card->memory,
-                                          .physical = card->physical,
-                                          .free_memory = card->free.memory,
-                                          .free_core = card->free.core,
-                                          .free_slots = card->free.slots,
-                                          .tflops = card->tflops,
-                                          .model = node->cards[i]->model_id,
-                                          .healthy = card->healthy,
-                                          .whole_only = card->whole_only,
-                                          .core = (uint8_t) card->core,
-                                          .cpus_known = card->cpus.known,
-                                          .cpus_above = card->cpus.above,
-                                          .cpus_upto = card->cpus.upto,
-                                          .replicas = card_replicas_code(&card->replicas)};
+        ret->cards[i] =
+            (struct key_card){.memory = card->memory,
+                              .physical = card->physical,
+                              .free_memory = card->free.memory,
+                              .free_core = card->free.core,
+                              .free_slots = card->free.slots,
+                              .tflops = card->tflops,
+                              .model = node->cards[i]->model_id,
+                              .healthy = card->healthy,
+                              .only = (uint8_t) (card->whole_only | card->mps_only << 1),
+                              .core = (uint8_t) card->core,
+                              .cpus_known = card->cpus.known,
+                              .cpus_above = card->cpus.above,
+                              .cpus_upto = card->cpus.upto,
+                              .replicas = card_replicas_code(&card->replicas)};
     }
     if (node->topology) {
         size_t more = topology_size(node->topology->ncards);

@@ -208,6 +208,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != capacity ||
         card->physical != gpu->memory || card->healthy != gpu->healthy ||
         card->whole_only != gpu->whole_only || card->under_mps != gpu->under_mps ||
+        card->mps_on_demand != gpu->mps_on_demand ||
         card_replicas_code(&card->replicas) != card_replicas_code(&gpu->replicas) ||
         card->unknown != gpu->unknown || card->unattributed != gpu->unattributed)
         state_node_changed(node);
@@ -225,6 +226,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->healthy = gpu->healthy;
     card->whole_only = gpu->whole_only;
     card->under_mps = gpu->under_mps;
+    card->mps_on_demand = gpu->mps_on_demand;
     card->replicas = gpu->replicas;
     card->unknown = gpu->unknown;
     return 0;
@@ -234,6 +236,13 @@ void state_instance_leave(struct state_card *card, bool leaving) {
     if (card->leaving != leaving)
         state_node_changed(card->node);
     card->leaving = leaving;
+}
+
+void state_card_order(struct state_card *card, bool ordered, bool wanted) {
+    if (card->node && (card->order.ordered != ordered || card->order.wanted != wanted))
+        state_node_changed(card->node);
+    card->order.ordered = ordered;
+    card->order.wanted = wanted;
 }
 
 void state_gpu_gone(struct state *s, const char *name) {

@@ -42,7 +42,7 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
         const uint64_t parts[] = {
             req->phase,          req->cards,      req->whole,        req->core,   req->memory,
             req->memory_percent, req->slot,       req->memory_floor, req->tflops, req->scaling,
-            req->replicas,       req->as_replica, req->as_cards,     req->cpus};
+            req->replicas,       req->as_replica, req->as_cards,     req->cpus,   req->takes_mps};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
             hash = mix_hash(hash, parts[j]);
         if (pod->draws) /* which are by container */

@@ -140,6 +140,18 @@ struct state_pod {
     UT_hash_handle hh;
 };
 
+/* The order that a card is to be under MPS. */
+struct state_order {
+    char version[32]; /* of the GPU object that it was read from */
+    uint64_t serial;
+    bool ordered;           /* as the API server has it */
+    bool wanted;            /* as it is to be */
+    bool ill;               /* the card is not healthy, and not for MPS */
+    uint64_t writing_until; /* `wanted` is being written; 0: it is not */
+    uint64_t since;         /* it is wanted for claims and none is on the card; 0: it is not so */
+    uint64_t shunned_until; /* the card did not come to be under MPS: no new orders */
+};
+
 struct state_card {
     char name[KUBE_NAME_MAX]; /* of the GPU object */
     uint32_t index;
@@ -162,9 +174,11 @@ struct state_card {
     uint64_t physical;              /* bytes that are there */
     uint64_t unattributed;          /* of `physical`: unattributed memory, not allocated */
     bool healthy;
-    bool whole_only; /* no share of it is given out, only all of it */
-    bool leaving;    /* a MIG instance that is to be destroyed: it takes no pods */
-    bool under_mps;  /* its containers are clients of MPS */
+    bool whole_only;    /* no share of it is given out, only all of it */
+    bool leaving;       /* a MIG instance that is to be destroyed: it takes no pods */
+    bool under_mps;     /* its containers are clients of MPS */
+    bool mps_on_demand; /* it is put under MPS for claims, by order */
+    struct state_order order;
     struct card_replicas replicas;
     bool unknown;   /* status.state is "Unknown": nothing reports its health */
     bool duplicate; /* another object of the node has the same UUID and counts instead */
@@ -414,6 +428,19 @@ struct state_card *state_instance_find(struct state *s, const char *gpu, const c
                                        uint32_t start, uint32_t *ret_at);
 /* Whether it takes pods: see `leaving`. */
 void state_instance_leave(struct state_card *card, bool leaving);
+
+/* Whether it is given to claims of shares under MPS only: it is under MPS by order, is to be, or is
+ * leaving it. Whether such claims can be made of it now, if it is healthy. */
+static inline bool state_card_is_for_mps(const struct state_card *card) {
+    return card->order.ordered || card->order.wanted || (card->mps_on_demand && card->under_mps);
+}
+
+static inline bool state_card_takes_mps(const struct state_card *card) {
+    return card->under_mps &&
+           (!state_card_is_for_mps(card) || (card->order.ordered && card->order.wanted));
+}
+
+void state_card_order(struct state_card *card, bool ordered, bool wanted);
 
 /* Why no pod is to be bound to the node now: its absence, where it has a healthy card; else
  * PLACE_OK. */
