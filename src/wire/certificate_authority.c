@@ -2,7 +2,7 @@
 #include "wire/certificate_authority.h"
 
 #include <errno.h>
-#include <gnutls/crypto.h>
+#include <gnutls/abstract.h>
 #include <gnutls/x509.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,17 +10,10 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "wire/certificate.h"
 
 #define DAY INT64_C(86400)
-#define SKEW 3600 /* seconds by which the clocks of others may be behind */
 #define BUNDLE_MAX 4
-#define SERIAL_BYTES 16
-
-static void buf_wipe(struct buf *b) {
-    if (b->data)
-        explicit_bzero(b->data, b->len);
-    buf_done(b);
-}
 
 void certificate_authority_init(struct certificate_authority *a) {
     a->bundle = a->ca_key = a->cert = a->key = BUF_INIT(CERTIFICATE_AUTHORITY_PEM_MAX);
@@ -29,13 +22,8 @@ void certificate_authority_init(struct certificate_authority *a) {
 void certificate_authority_done(struct certificate_authority *a) {
     buf_done(&a->bundle);
     buf_done(&a->cert);
-    buf_wipe(&a->ca_key);
-    buf_wipe(&a->key);
-}
-
-static int tls_error(struct err *err, const char *what, int r) {
-    return err_set(err, r == GNUTLS_E_MEMORY_ERROR ? ENOMEM : EIO, "%s: %s", what,
-                   gnutls_strerror(r));
+    certificate_wipe(&a->ca_key);
+    certificate_wipe(&a->key);
 }
 
 /* ---- what there is, as objects ---- */
@@ -64,45 +52,15 @@ static gnutls_datum_t datum(const struct buf *b) {
     return (gnutls_datum_t){(unsigned char *) b->data, (unsigned) b->len};
 }
 
-static gnutls_x509_crt_t load_cert(const struct buf *pem) {
-    gnutls_datum_t data = datum(pem);
-    gnutls_x509_crt_t cert;
-    if (pem->len == 0 || gnutls_x509_crt_init(&cert) < 0)
-        return NULL;
-    if (gnutls_x509_crt_import(cert, &data, GNUTLS_X509_FMT_PEM) == 0)
-        return cert;
-    gnutls_x509_crt_deinit(cert);
-    return NULL;
-}
-
-static gnutls_x509_privkey_t load_key(const struct buf *pem) {
-    gnutls_datum_t data = datum(pem);
-    gnutls_x509_privkey_t key;
-    if (pem->len == 0 || gnutls_x509_privkey_init(&key) < 0)
-        return NULL;
-    if (gnutls_x509_privkey_import(key, &data, GNUTLS_X509_FMT_PEM) == 0)
-        return key;
-    gnutls_x509_privkey_deinit(key);
-    return NULL;
-}
-
-static bool belongs(gnutls_x509_crt_t cert, gnutls_x509_privkey_t key) {
-    unsigned char of_cert[64], of_key[64];
-    size_t cert_len = sizeof(of_cert), key_len = sizeof(of_key);
-    return cert && key && gnutls_x509_crt_get_key_id(cert, 0, of_cert, &cert_len) == 0 &&
-           gnutls_x509_privkey_get_key_id(key, 0, of_key, &key_len) == 0 && cert_len == key_len &&
-           memcmp(of_cert, of_key, key_len) == 0;
-}
-
 static void load(const struct certificate_authority *a, struct loaded *ret) {
     gnutls_datum_t data = datum(&a->bundle);
     *ret = (struct loaded){.ncas = BUNDLE_MAX};
     if (a->bundle.len == 0 ||
         gnutls_x509_crt_list_import(ret->cas, &ret->ncas, &data, GNUTLS_X509_FMT_PEM, 0) < 0)
         ret->ncas = 0;
-    ret->ca_key = load_key(&a->ca_key);
-    ret->cert = load_cert(&a->cert);
-    ret->key = load_key(&a->key);
+    ret->ca_key = certificate_load_key(&a->ca_key);
+    ret->cert = certificate_load(&a->cert);
+    ret->key = certificate_load_key(&a->key);
 }
 
 /* ---- what is due ---- */
@@ -117,26 +75,23 @@ static bool is_early(gnutls_x509_crt_t cert, int64_t now) {
 }
 
 static bool ca_is_due(const struct loaded *l, int64_t now) {
-    return l->ncas == 0 || !belongs(l->cas[0], l->ca_key) ||
+    return l->ncas == 0 || !certificate_has_key(l->cas[0], l->ca_key) ||
            ends_within(l->cas[0], now, CERTIFICATE_AUTHORITY_CA_SPARE) || is_early(l->cas[0], now);
 }
 
 static bool ca_has_settled(const struct loaded *l, int64_t now) {
-    return now - SKEW - (int64_t) gnutls_x509_crt_get_activation_time(l->cas[0]) >=
+    return now - CERTIFICATE_SKEW - (int64_t) gnutls_x509_crt_get_activation_time(l->cas[0]) >=
            CERTIFICATE_AUTHORITY_SETTLE_S;
 }
 
 static bool is_signed_by(const struct loaded *l, unsigned ca) {
-    unsigned status = 0;
-    return gnutls_x509_crt_check_issuer(l->cert, l->cas[ca]) == 1 &&
-           gnutls_x509_crt_verify(l->cert, &l->cas[ca], 1, GNUTLS_VERIFY_DISABLE_TIME_CHECKS,
-                                  &status) == 0 &&
-           status == 0;
+    return certificate_is_signed_by(l->cert, l->cas[ca]);
 }
 
 /* Whether an authority that clients trust has signed a certificate that is valid now. */
 static bool cert_works(const struct loaded *l, const char *const *names, int64_t now) {
-    if (!belongs(l->cert, l->key) || ends_within(l->cert, now, 0) || is_early(l->cert, now))
+    if (!certificate_has_key(l->cert, l->key) || ends_within(l->cert, now, 0) ||
+        is_early(l->cert, now))
         return false;
     for (; *names; names++)
         if (!gnutls_x509_crt_check_hostname(l->cert, *names))
@@ -156,111 +111,29 @@ static bool cert_is_due(const struct loaded *l, const char *const *names, int64_
 
 /* ---- making ---- */
 
-static int make_key(gnutls_x509_privkey_t *ret) {
-    int r = gnutls_x509_privkey_init(ret);
-    if (r < 0)
-        return r;
-    return gnutls_x509_privkey_generate(*ret, GNUTLS_PK_ECDSA,
-                                        GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
-}
-
-/* Everything that an authority's and a server's certificate have in common. */
-static int begin_cert(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, const char *name,
-                      int64_t now, int64_t days) {
-    unsigned char serial[SERIAL_BYTES], id[64];
-    size_t id_len = sizeof(id);
-    int r = gnutls_x509_crt_init(ret);
-    if (r >= 0)
-        r = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof(serial));
-    serial[0] = (unsigned char) (serial[0] & 0x7f) | 0x40; /* positive, of full length */
-    if (r >= 0)
-        r = gnutls_x509_crt_set_version(*ret, 3);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_serial(*ret, serial, sizeof(serial));
-    if (r >= 0)
-        r = gnutls_x509_crt_set_activation_time(*ret, (time_t) (now - SKEW));
-    if (r >= 0)
-        r = gnutls_x509_crt_set_expiration_time(*ret, (time_t) (now + days * DAY));
-    if (r >= 0)
-        r = gnutls_x509_crt_set_dn_by_oid(*ret, GNUTLS_OID_X520_COMMON_NAME, 0, name,
-                                          (unsigned) strlen(name));
-    if (r >= 0)
-        r = gnutls_x509_crt_set_key(*ret, key);
-    if (r >= 0)
-        r = gnutls_x509_crt_get_key_id(*ret, 0, id, &id_len);
-    return r < 0 ? r : gnutls_x509_crt_set_subject_key_id(*ret, id, id_len);
-}
-
 /* The time in the name distinguishes successive authorities. */
 static int make_ca(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, int64_t now) {
     char name[64];
     (void) snprintf(name, sizeof(name), "aliquot-ca-%lld", (long long) now);
-    int r = begin_cert(ret, key, name, now, CERTIFICATE_AUTHORITY_CA_DAYS);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_basic_constraints(*ret, 1, 0);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_key_usage(*ret, GNUTLS_KEY_KEY_CERT_SIGN);
-    return r < 0 ? r : gnutls_x509_crt_sign2(*ret, *ret, key, GNUTLS_DIG_SHA256, 0);
-}
-
-static int make_cert(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, const char *const *names,
-                     gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key, int64_t now) {
-    unsigned char id[64];
-    size_t id_len = sizeof(id);
-    int r = begin_cert(ret, key, "aliquot", now, CERTIFICATE_AUTHORITY_CERT_DAYS);
-    for (size_t i = 0; r >= 0 && names[i]; i++)
-        r = gnutls_x509_crt_set_subject_alt_name(*ret, GNUTLS_SAN_DNSNAME, names[i],
-                                                 (unsigned) strlen(names[i]), GNUTLS_FSAN_APPEND);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_basic_constraints(*ret, 0, -1);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_key_usage(*ret, GNUTLS_KEY_DIGITAL_SIGNATURE);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_key_purpose_oid(*ret, GNUTLS_KP_TLS_WWW_SERVER, 0);
-    if (r >= 0)
-        r = gnutls_x509_crt_get_subject_key_id(ca, id, &id_len, NULL);
-    if (r >= 0)
-        r = gnutls_x509_crt_set_authority_key_id(*ret, id, id_len);
-    return r < 0 ? r : gnutls_x509_crt_sign2(*ret, ca, ca_key, GNUTLS_DIG_SHA256, 0);
-}
-
-/* ---- writing ---- */
-
-static int take_pem(int r, gnutls_datum_t *pem, struct buf *out) {
-    if (r < 0)
-        return r;
-    buf_append(out, pem->data, pem->size);
-    explicit_bzero(pem->data, pem->size);
-    gnutls_free(pem->data);
-    return buf_error(out) < 0 ? GNUTLS_E_MEMORY_ERROR : 0;
-}
-
-static int save_cert(gnutls_x509_crt_t cert, struct buf *out) {
-    gnutls_datum_t pem = {0};
-    return take_pem(gnutls_x509_crt_export2(cert, GNUTLS_X509_FMT_PEM, &pem), &pem, out);
-}
-
-static int save_key(gnutls_x509_privkey_t key, struct buf *out) {
-    gnutls_datum_t pem = {0};
-    return take_pem(
-        gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL, GNUTLS_PKCS_PLAIN, &pem),
-        &pem, out);
+    const struct certificate_terms terms = {
+        .name = name, .key = key, .now = now, .seconds = CERTIFICATE_AUTHORITY_CA_DAYS * DAY};
+    return certificate_make(&terms, NULL, NULL, ret);
 }
 
 /* The newest authority in front, then those that may have signed a certificate in use. */
 static int renew_ca(struct loaded *l, int64_t now, struct certificate_authority *ret) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crt_t ca = NULL;
-    int r = make_key(&key);
+    int r = certificate_new_key(&key);
     if (r >= 0)
         r = make_ca(&ca, key, now);
     if (r >= 0)
-        r = save_cert(ca, &ret->bundle);
+        r = certificate_save(ca, &ret->bundle);
     for (unsigned i = 0; r >= 0 && i < l->ncas && i < BUNDLE_MAX - 1; i++)
         if (!ends_within(l->cas[i], now, 0))
-            r = save_cert(l->cas[i], &ret->bundle);
+            r = certificate_save(l->cas[i], &ret->bundle);
     if (r >= 0)
-        r = save_key(key, &ret->ca_key);
+        r = certificate_save_key(key, &ret->ca_key);
     if (ca)
         gnutls_x509_crt_deinit(ca);
     if (key)
@@ -270,19 +143,23 @@ static int renew_ca(struct loaded *l, int64_t now, struct certificate_authority 
 
 static int renew_cert(struct loaded *l, const char *const *names, int64_t now,
                       struct certificate_authority *ret) {
-    gnutls_x509_privkey_t key = NULL;
+    struct certificate_terms terms = {.name = "aliquot",
+                                      .dns_names = names,
+                                      .purpose = GNUTLS_KP_TLS_WWW_SERVER,
+                                      .now = now,
+                                      .seconds = CERTIFICATE_AUTHORITY_CERT_DAYS * DAY};
     gnutls_x509_crt_t cert = NULL;
-    int r = make_key(&key);
+    int r = certificate_new_key(&terms.key);
     if (r >= 0)
-        r = make_cert(&cert, key, names, l->cas[0], l->ca_key, now);
+        r = certificate_make(&terms, l->cas[0], l->ca_key, &cert);
     if (r >= 0)
-        r = save_cert(cert, &ret->cert);
+        r = certificate_save(cert, &ret->cert);
     if (r >= 0)
-        r = save_key(key, &ret->key);
+        r = certificate_save_key(terms.key, &ret->key);
     if (cert)
         gnutls_x509_crt_deinit(cert);
-    if (key)
-        gnutls_x509_privkey_deinit(key);
+    if (terms.key)
+        gnutls_x509_privkey_deinit(terms.key);
     return r;
 }
 
@@ -293,7 +170,7 @@ static void replace_with(struct certificate_authority *a, struct certificate_aut
     for (size_t i = 0; i < 4; i++) {
         if (from[i]->len == 0)
             continue;
-        buf_wipe(to[i]);
+        certificate_wipe(to[i]);
         *to[i] = *from[i];
         *from[i] = BUF_INIT(CERTIFICATE_AUTHORITY_PEM_MAX);
     }
@@ -315,7 +192,7 @@ static int step(struct certificate_authority *a, const char *const *names, int64
         due = 0;
     loaded_done(&l);
     if (r < 0)
-        return tls_error(err, "cannot make a certificate", r);
+        return certificate_error(err, "cannot make a certificate", r);
     replace_with(a, &fresh);
     return due;
 }
@@ -328,4 +205,100 @@ int certificate_authority_renew(struct certificate_authority *a, const char *con
         return first;
     int second = step(a, names, now, err);
     return second < 0 ? second : 1;
+}
+
+/* ---- certificates of others ---- */
+
+static int issue(const struct certificate_authority *a, const struct certificate_terms *terms,
+                 struct buf *ret_cert, struct err *err) {
+    gnutls_x509_crt_t cert = NULL;
+    struct loaded l;
+    int r;
+    load(a, &l);
+    if (l.ncas == 0 || !certificate_has_key(l.cas[0], l.ca_key)) {
+        r = err_set(err, EAGAIN, "there is no authority yet");
+    } else if ((r = certificate_make(terms, l.cas[0], l.ca_key, &cert)) < 0 ||
+               (r = certificate_save(cert, ret_cert)) < 0) {
+        r = certificate_error(err, "cannot make a certificate", r);
+    }
+    if (cert)
+        gnutls_x509_crt_deinit(cert);
+    loaded_done(&l);
+    return r;
+}
+
+int certificate_authority_issue_client(const struct certificate_authority *a, const char *name,
+                                       int64_t seconds, int64_t now, struct buf *ret_cert,
+                                       struct buf *ret_key, struct err *err) {
+    struct certificate_terms terms = {
+        .name = name, .purpose = GNUTLS_KP_TLS_WWW_CLIENT, .now = now, .seconds = seconds};
+    int r = certificate_new_key(&terms.key);
+    if (r >= 0)
+        r = certificate_save_key(terms.key, ret_key);
+    r = r < 0 ? certificate_error(err, "cannot make a key", r) : issue(a, &terms, ret_cert, err);
+    if (terms.key)
+        gnutls_x509_privkey_deinit(terms.key);
+    return r;
+}
+
+/* One common name, which is the whole subject, and no other name. */
+static bool is_named(gnutls_x509_crq_t request, const char *name) {
+    char found[512];
+    size_t size = sizeof(found);
+    unsigned type = 0;
+    if (gnutls_x509_crq_get_dn_by_oid(request, GNUTLS_OID_X520_COMMON_NAME, 0, 0, found, &size) <
+            0 ||
+        strlen(found) != size || strcmp(found, name) != 0)
+        return false;
+    size = sizeof(found);
+    if (gnutls_x509_crq_get_dn_oid(request, 1, found, &size) !=
+        GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+        return false;
+    size = sizeof(found);
+    return gnutls_x509_crq_get_subject_alt_name(request, 0, found, &size, &type, NULL) ==
+           GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
+}
+
+static bool has_key_of_p256(gnutls_x509_crq_t request) {
+    gnutls_pubkey_t key = NULL;
+    gnutls_ecc_curve_t curve = GNUTLS_ECC_CURVE_INVALID;
+    if (gnutls_pubkey_init(&key) < 0)
+        return false;
+    bool good = gnutls_pubkey_import_x509_crq(key, request, 0) >= 0 &&
+                gnutls_pubkey_export_ecc_raw(key, &curve, NULL, NULL) >= 0 &&
+                curve == GNUTLS_ECC_CURVE_SECP256R1;
+    gnutls_pubkey_deinit(key);
+    return good;
+}
+
+static int check_request(gnutls_x509_crq_t request, const char *name, struct err *err) {
+    if (!has_key_of_p256(request))
+        return err_set(err, EACCES, "its key is none of P-256");
+    if (gnutls_x509_crq_verify(request, 0) < 0)
+        return err_set(err, EACCES, "it is not signed by its own key");
+    if (!is_named(request, name))
+        return err_set(err, EACCES, "it has other names than the common name %s", name);
+    return 0;
+}
+
+int certificate_authority_sign(const struct certificate_authority *a, const char *request,
+                               size_t request_len, const char *name, const char *const *dns_names,
+                               int64_t seconds, int64_t now, struct buf *ret_cert,
+                               struct err *err) {
+    const gnutls_datum_t pem = {(unsigned char *) (uintptr_t) request, (unsigned) request_len};
+    struct certificate_terms terms = {.name = name,
+                                      .dns_names = dns_names,
+                                      .purpose = GNUTLS_KP_TLS_WWW_SERVER,
+                                      .now = now,
+                                      .seconds = seconds};
+    int r = gnutls_x509_crq_init(&terms.request);
+    if (r < 0)
+        return certificate_error(err, "cannot read the request", r);
+    r = gnutls_x509_crq_import(terms.request, &pem, GNUTLS_X509_FMT_PEM);
+    r = r < 0 ? err_set(err, EACCES, "it cannot be read: %s", gnutls_strerror(r))
+              : check_request(terms.request, name, err);
+    if (r == 0)
+        r = issue(a, &terms, ret_cert, err);
+    gnutls_x509_crq_deinit(terms.request);
+    return r;
 }

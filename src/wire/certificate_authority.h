@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A private certificate authority for one server: clients that have to trust the server get the
- * authority's certificate, and neither is ever renewed by hand. Pure but for random numbers: the
+/* A private certificate authority, and the certificate of a server: clients that have to trust the
+ * server get the authority's certificate, and neither is ever renewed by hand. It also signs
+ * certificates of others. Pure but for random numbers: the
  * time is an argument. Both are renewed long before they end, in steps that leave no moment in
  * which a client that is one step behind cannot connect:
  *
@@ -40,3 +41,16 @@ void certificate_authority_done(struct certificate_authority *a);
  * is created again. */
 int certificate_authority_renew(struct certificate_authority *a, const char *const *names,
                                 int64_t now, struct err *err);
+
+/* A certificate for TLS clients of that common name, by the newest authority, and its key. */
+int certificate_authority_issue_client(const struct certificate_authority *a, const char *name,
+                                       int64_t seconds, int64_t now, struct buf *ret_cert,
+                                       struct buf *ret_key, struct err *err);
+
+/* A certificate for TLS servers by the newest authority, for the key of a request (PEM). The
+ * request is to be signed by that key, to be for the common name `name` and for nothing else, and
+ * the key one of P-256: otherwise -EACCES with the reason. The names by which clients call the
+ * server are `dns_names`, up to a NULL. */
+int certificate_authority_sign(const struct certificate_authority *a, const char *request,
+                               size_t request_len, const char *name, const char *const *dns_names,
+                               int64_t seconds, int64_t now, struct buf *ret_cert, struct err *err);
