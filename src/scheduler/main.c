@@ -36,6 +36,8 @@ static const struct opt options[] = {
     {"tls-key", 0, "FILE", "its PEM key", opt_string, &arg.tls_key},
     {"metrics-listen", 0, "ADDRESS:PORT", "serve /metrics, and nothing else, here too (not at all)",
      opt_string, &arg.metrics_listen},
+    {"agent-tls", 0, NULL, "sign the certificates of agents that serve HTTPS, and show one to them",
+     opt_flag, &arg.agent_tls},
     {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
      opt_string, &arg.webhook_listen},
     {"metrics-api-listen", 0, "ADDRESS:PORT",

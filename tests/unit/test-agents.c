@@ -48,7 +48,7 @@ static int setup(void **state) {
     w->agents = agents_new(&options);
     for (unsigned i = 0; i < FAKE_AGENTS; i++) {
         (void) snprintf(node, sizeof(node), "n%u", i);
-        assert_int_equal(agents_see(w->agents, node, node, w->fakes.of[i].address), 0);
+        assert_int_equal(agents_see(w->agents, node, node, w->fakes.of[i].address, false), 0);
     }
     *state = w;
     return 0;
@@ -229,7 +229,7 @@ static void test_an_agent_goes_while_it_is_asked(void **state) {
     ask(w, 1);
     assert_int_equal(w->done, 2); /* no agent, no figures */
     agents_sync_begin(w->agents);
-    assert_int_equal(agents_see(w->agents, "new", "n0", w->fakes.of[0].address), 0);
+    assert_int_equal(agents_see(w->agents, "new", "n0", w->fakes.of[0].address, false), 0);
     agents_sync_end(w->agents); /* the others are gone */
     w->fakes.of[0].hangs = false;
     ask(w, 3);
@@ -274,7 +274,7 @@ static void test_memory(void **state) {
         char name[16];
         (void) snprintf(name, sizeof(name), "big%u", node);
         const char *const one[] = {name};
-        assert_int_equal(agents_see(w->agents, name, name, w->fakes.of[0].address), 0);
+        assert_int_equal(agents_see(w->agents, name, name, w->fakes.of[0].address, false), 0);
         for (unsigned twice = 0; twice < 2; twice++) {
             pass(AGENTS_FRESH_MS);
             assert_int_equal(agents_ask(w->agents, one, 1, on_done, w), 0);

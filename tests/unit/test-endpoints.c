@@ -18,6 +18,7 @@
 #include "scheduler/cluster/endpoints.h"
 #include "wire/http.h"
 #include "wire/json.h"
+#include "wire/json_write.h"
 
 #define DAY INT64_C(86400)
 
@@ -38,6 +39,8 @@ struct server {
     char *api_bundles[2];    /* of the APIServices */
     const char *services[2]; /* that they name; NULL: there is no such APIService */
     unsigned writes, patches, api_patches;
+    char *config_map; /* its PEM; NULL: there is none */
+    unsigned map_writes;
     struct json_parser *parser;
 };
 
@@ -128,6 +131,27 @@ static int api_service_request(struct server *s, size_t which, const char *metho
     return 200;
 }
 
+static int config_map_request(struct server *s, const char *method, const char *type,
+                              struct json body, struct buf *out) {
+    if (strcmp(method, "GET") == 0) {
+        struct json_writer w = {.out = out};
+        if (!s->config_map)
+            return 404;
+        json_object_begin(&w, NULL);
+        json_object_begin(&w, "data");
+        json_put_string(&w, "ca.crt", s->config_map);
+        json_object_end(&w);
+        json_object_end(&w);
+        return 200;
+    }
+    assert_string_equal(type, KUBE_APPLY_PATCH);
+    assert_true(json_is_string(JSON_PATH(body, "metadata", "name"), "aliquot-authority"));
+    free(s->config_map);
+    s->config_map = strdup(json_string(JSON_PATH(body, "data", "ca.crt")));
+    s->map_writes++;
+    return s->map_writes == 1 ? 201 : 200;
+}
+
 /* Answers inside the call, which kube_request() does not; the webhook must stand both. */
 static int serve(void *context, const char *method, const char *path, const char *content_type,
                  const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
@@ -137,13 +161,15 @@ static int serve(void *context, const char *method, const char *path, const char
     _cleanup_buf_ struct buf answer = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL, *sent_parser = NULL;
     struct kube_response response = {.text = "", .reason = ""};
-    (void) content_type, (void) timeout_ms;
+    (void) timeout_ms;
     if (s->refuse)
         return err_set(err, EHOSTUNREACH, "away");
     if (size > 0)
         assert_int_equal(json_open(body, size, &sent_parser, &sent, NULL), 0);
     if (strstr(path, "/secrets"))
         response.status = secret_request(s, method, sent, &answer);
+    else if (strstr(path, "/namespaces/aliquot-system/configmaps/aliquot-authority"))
+        response.status = config_map_request(s, method, content_type, sent, &answer);
     else if (strstr(path, "/apiservices/"))
         response.status =
             api_service_request(s, strstr(path, "external") != NULL, method, sent, &answer);
@@ -181,6 +207,12 @@ static int setup_apis(void **state) {
     return begin(state, &options);
 }
 
+/* With agents that speak TLS, and nothing that the API server calls. */
+static int setup_agents(void **state) {
+    const struct endpoints_options options = {.agents = true, .name_space = "aliquot-system"};
+    return begin(state, &options);
+}
+
 static int teardown(void **state) {
     struct server *s = *state;
     endpoints_stop(&s->endpoints);
@@ -193,6 +225,7 @@ static int teardown(void **state) {
     free(s->bundles[1]);
     free(s->api_bundles[0]);
     free(s->api_bundles[1]);
+    free(s->config_map);
     free(s);
     return 0;
 }
@@ -305,6 +338,44 @@ static void test_api_services(void **state) {
     assert_string_equal(s->api_bundles[0], s->api_bundles[1]);
 }
 
+/* The authorities for agents and their clients: made, mended, and the old one beside the new. */
+static void test_config_map(void **state) {
+    struct server *s = *state;
+    look(s);
+    assert_null(s->endpoints.webhook);
+    assert_int_equal(s->patches, 0);
+    assert_int_equal(s->map_writes, 1);
+    assert_string_equal(s->config_map, buf_str(&s->endpoints.authority.own.bundle));
+    look(s);
+    assert_int_equal(s->map_writes, 1);
+    char *first = s->config_map;
+    s->config_map = NULL; /* kubectl delete configmap */
+    look(s);
+    assert_string_equal(s->config_map, first);
+    clock_now += (CERTIFICATE_AUTHORITY_CA_DAYS - CERTIFICATE_AUTHORITY_CA_SPARE) * DAY + DAY;
+    look(s);
+    assert_int_equal(s->map_writes, 3);
+    assert_non_null(strstr(s->config_map, first)); /* rotation: both */
+    assert_string_not_equal(s->config_map, first);
+    s->exists = false; /* kubectl delete secret: none of the old ones */
+    look(s);
+    assert_null(strstr(s->config_map, first));
+    free(first);
+}
+
+/* Another replica may have replaced it: before it signs, it is read again. */
+static void test_fresh(void **state) {
+    struct server *s = *state;
+    struct authority *a = &s->endpoints.authority;
+    assert_false(authority_is_fresh(a));
+    look(s);
+    assert_true(authority_is_fresh(a));
+    assert_int_equal(a->next_ms, uv_now(&s->loop) + AUTHORITY_CHECK_MS);
+    a->read_ms = uv_now(&s->loop) - AUTHORITY_FRESH_MS;
+    assert_false(authority_is_fresh(a));
+    assert_int_equal(a->next_ms, uv_now(&s->loop));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_from_nothing, setup, teardown),
@@ -313,6 +384,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_the_api_server_is_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renewal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_api_services, setup_apis, teardown),
+        cmocka_unit_test_setup_teardown(test_config_map, setup_agents, teardown),
+        cmocka_unit_test_setup_teardown(test_fresh, setup_agents, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,8 +236,8 @@ static int setup(void **state) {
     fake_agents_start(&w->fakes, &w->loop);
     const struct agents_options of_agents = {.loop = &w->loop, .port = w->fakes.port};
     w->agents = agents_new(&of_agents);
-    assert_int_equal(agents_see(w->agents, "0", "n0", w->fakes.of[0].address), 0);
-    assert_int_equal(agents_see(w->agents, "1", "n1", w->fakes.of[1].address), 0);
+    assert_int_equal(agents_see(w->agents, "0", "n0", w->fakes.of[0].address, false), 0);
+    assert_int_equal(agents_see(w->agents, "1", "n1", w->fakes.of[1].address, false), 0);
     w->state = state_new(verify, w);
     w->quotas = (struct quotas){.state = w->state};
     show_pods(w);

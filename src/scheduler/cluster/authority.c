@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "kube/objects/agent_certificate.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -51,12 +52,15 @@ enum bundle_state {
     BUNDLE_FOREIGN, /* the object is another product's */
 };
 
+enum place_kind { PLACE_WEBHOOK, PLACE_API_SERVICE, PLACE_CONFIG_MAP };
+
 struct place {
+    enum place_kind kind;
     const char *path;
     const char *patch; /* media type */
-    bool api;          /* of the metrics APIs, and may be absent; else of the webhook */
     enum bundle_state (*look)(const struct authority *a, struct json object, const char *bundle);
-    void (*put)(struct json object, const char *bundle, struct json_writer *out);
+    void (*put)(const struct authority *a, struct json object, const char *bundle,
+                struct json_writer *out);
 };
 
 static enum bundle_state look_at_webhooks(const struct authority *a, struct json object,
@@ -70,9 +74,11 @@ static enum bundle_state look_at_webhooks(const struct authority *a, struct json
     return BUNDLE_GOOD;
 }
 
-static void put_webhooks(struct json object, const char *bundle, struct json_writer *out) {
+static void put_webhooks(const struct authority *a, struct json object, const char *bundle,
+                         struct json_writer *out) {
     struct json_iter it = json_iter(json_get(object, "webhooks"));
     struct json webhook;
+    (void) a;
     json_array_begin(out, "webhooks");
     while (json_next(&it, NULL, &webhook)) {
         json_object_begin(out, NULL);
@@ -96,7 +102,9 @@ static enum bundle_state look_at_api_service(const struct authority *a, struct j
 }
 
 /* With the version that was looked at: meanwhile it may have become another product's. */
-static void put_api_service(struct json object, const char *bundle, struct json_writer *out) {
+static void put_api_service(const struct authority *a, struct json object, const char *bundle,
+                            struct json_writer *out) {
+    (void) a;
     json_object_begin(out, "metadata");
     json_put_string(out, "resourceVersion",
                     json_string(JSON_PATH(object, "metadata", "resourceVersion")));
@@ -106,16 +114,49 @@ static void put_api_service(struct json object, const char *bundle, struct json_
     json_object_end(out);
 }
 
+static enum bundle_state look_at_config_map(const struct authority *a, struct json object,
+                                            const char *bundle) {
+    (void) bundle;
+    return json_is_string(json_get(json_get(object, "data"), AUTHORITY_ENTRY),
+                          buf_str(&a->own.bundle))
+               ? BUNDLE_GOOD
+               : BUNDLE_STALE;
+}
+
+/* By server-side apply, which makes what is not there. */
+static void put_config_map(const struct authority *a, struct json object, const char *bundle,
+                           struct json_writer *out) {
+    (void) object, (void) bundle;
+    json_put_string(out, "apiVersion", "v1");
+    json_put_string(out, "kind", "ConfigMap");
+    json_object_begin(out, "metadata");
+    json_put_string(out, "name", AUTHORITY_CONFIG_MAP);
+    json_object_end(out);
+    json_object_begin(out, "data");
+    json_put_string(out, AUTHORITY_ENTRY, buf_str(&a->own.bundle));
+    json_object_end(out);
+}
+
 static const struct place places[AUTHORITY_PLACES] = {
-    {CONFIGURATIONS "mutatingwebhookconfigurations/" WEBHOOK_CONFIGURATION, KUBE_STRATEGIC_PATCH,
-     false, look_at_webhooks, put_webhooks},
-    {CONFIGURATIONS "validatingwebhookconfigurations/" WEBHOOK_CONFIGURATION, KUBE_STRATEGIC_PATCH,
-     false, look_at_webhooks, put_webhooks},
-    {API_SERVICES "v1beta2.custom.metrics.k8s.io", KUBE_MERGE_PATCH, true, look_at_api_service,
-     put_api_service},
-    {API_SERVICES "v1beta1.external.metrics.k8s.io", KUBE_MERGE_PATCH, true, look_at_api_service,
-     put_api_service},
+    {PLACE_WEBHOOK, CONFIGURATIONS "mutatingwebhookconfigurations/" WEBHOOK_CONFIGURATION,
+     KUBE_STRATEGIC_PATCH, look_at_webhooks, put_webhooks},
+    {PLACE_WEBHOOK, CONFIGURATIONS "validatingwebhookconfigurations/" WEBHOOK_CONFIGURATION,
+     KUBE_STRATEGIC_PATCH, look_at_webhooks, put_webhooks},
+    {PLACE_API_SERVICE, API_SERVICES "v1beta2.custom.metrics.k8s.io", KUBE_MERGE_PATCH,
+     look_at_api_service, put_api_service},
+    {PLACE_API_SERVICE, API_SERVICES "v1beta1.external.metrics.k8s.io", KUBE_MERGE_PATCH,
+     look_at_api_service, put_api_service},
+    {PLACE_CONFIG_MAP, AUTHORITY_CONFIG_MAP, KUBE_APPLY_PATCH, look_at_config_map, put_config_map},
 };
+
+static const char *place_path(const struct authority *a, const struct place *place, bool write,
+                              char path[static 512]) {
+    if (place->kind != PLACE_CONFIG_MAP)
+        return place->path;
+    (void) snprintf(path, 512, "/api/v1/namespaces/%s/configmaps/%s%s", a->options.name_space,
+                    place->path, write ? "?fieldManager=aliquot-scheduler&force=true" : "");
+    return path;
+}
 
 static void next_place(struct authority *a);
 
@@ -134,7 +175,7 @@ static void on_place_written(const struct kube_response *response, void *userdat
         fail(a, places[a->step].path, response->text);
         return;
     }
-    log_info("the API server is told whom to trust (%s)", places[a->step].path);
+    log_info("clients are told whom to trust (%s)", places[a->step].path);
     place_is_done(a);
 }
 
@@ -148,10 +189,11 @@ static void write_place(struct authority *a, struct json object, const char *bun
     const struct place *place = &places[a->step];
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer out = {.out = &body};
+    char path[512];
     json_object_begin(&out, NULL);
-    place->put(object, bundle, &out);
+    place->put(a, object, bundle, &out);
     json_object_end(&out);
-    request(a, "PATCH", place->path, place->patch, &body, on_place_written);
+    request(a, "PATCH", place_path(a, place, true, path), place->patch, &body, on_place_written);
 }
 
 static void leave_foreign(struct authority *a, struct json object) {
@@ -168,11 +210,11 @@ static void on_place(const struct kube_response *response, void *userdata) {
     struct authority *a = userdata;
     const struct place *place = &places[a->step];
     gnutls_datum_t bundle = {0};
-    if (response->status == 404 && place->api) {
+    if (response->status == 404 && place->kind == PLACE_API_SERVICE) {
         place_is_done(a);
         return;
     }
-    if (response->status != 200) {
+    if (response->status != 200 && (response->status != 404 || place->kind != PLACE_CONFIG_MAP)) {
         fail(a, place->path, response->text);
         return;
     }
@@ -193,14 +235,22 @@ static void on_place(const struct kube_response *response, void *userdata) {
 }
 
 static bool is_wanted(const struct authority *a, const struct place *place) {
-    return place->api ? a->options.metrics_api : a->options.webhook;
+    switch (place->kind) {
+    case PLACE_WEBHOOK:
+        return a->options.webhook;
+    case PLACE_API_SERVICE:
+        return a->options.metrics_api;
+    default:
+        return a->options.agents;
+    }
 }
 
 static void next_place(struct authority *a) {
+    char path[512];
     while (a->step < AUTHORITY_PLACES && !is_wanted(a, &places[a->step]))
         a->step++;
     if (a->step < AUTHORITY_PLACES) {
-        request(a, "GET", places[a->step].path, NULL, NULL, on_place);
+        request(a, "GET", place_path(a, &places[a->step], false, path), NULL, NULL, on_place);
         return;
     }
     if (a->failing)
@@ -228,6 +278,7 @@ static struct buf *part(struct certificate_authority *of, size_t i) {
 
 static void have_authority(struct authority *a) {
     struct err err;
+    a->read_ms = uv_now(a->loop) + 1;
     if (a->options.on_certificate(a->options.userdata, &err) < 0) {
         fail(a, "cannot serve", err.text);
         return;
@@ -335,6 +386,15 @@ void authority_start(struct authority *a, uv_loop_t *loop, const struct api *api
     name_service(a, 0, WEBHOOK_SERVICE);
     if (options->metrics_api)
         name_service(a, AUTHORITY_NAMES / 2, METRICS_API_SERVICE);
+}
+
+bool authority_is_fresh(struct authority *a) {
+    uint64_t now = uv_now(a->loop);
+    if (a->read_ms > 0 && now - (a->read_ms - 1) <= AUTHORITY_FRESH_MS)
+        return true;
+    if (a->next_ms != UINT64_MAX && !a->failing)
+        a->next_ms = now;
+    return false;
 }
 
 void authority_tick(struct authority *a, uint64_t now_ms) {

@@ -88,6 +88,7 @@ int endpoints_start(struct endpoints *e, uv_loop_t *loop, const struct api *api,
     const struct authority_options authority = {.name_space = options->name_space,
                                                 .webhook = options->webhook_listen != NULL,
                                                 .metrics_api = options->api_listen != NULL,
+                                                .agents = options->agents,
                                                 .on_certificate = serve,
                                                 .userdata = e};
     *e = (struct endpoints){

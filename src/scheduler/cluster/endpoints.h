@@ -21,6 +21,7 @@ struct endpoints_options {
     const char *api_listen;          /* NULL: no metrics APIs */
     const struct http_route *routes; /* of these, with their userdata */
     void *userdata;
+    bool agents; /* the authority is that of the agents, too */
 };
 
 struct endpoints {

@@ -9,7 +9,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "kube/objects/agent_certificate.h"
 #include "scheduler/cluster/peers.h"
+#include "scheduler/daemon/agent_tls.h"
 #include "scheduler/daemon/scheduler.h"
 #include "scheduler/metrics_api/metrics_api.h"
 
@@ -45,9 +47,11 @@ static void on_pod(enum kube_event event, struct json object, void *userdata) {
     const char *uid = json_string(JSON_PATH(object, "metadata", "uid"));
     const char *node = json_string(JSON_PATH(object, "spec", "nodeName"));
     const char *address = json_string_or(JSON_PATH(object, "status", "podIP"), "");
+    struct json annotations = JSON_PATH(object, "metadata", "annotations");
+    bool tls = json_is_string(json_get(annotations, AGENT_SCHEME_ANNOTATION), AGENT_SCHEME_TLS);
     if (uid && event == KUBE_DELETED)
         agents_gone(m->agents, uid);
-    else if (uid && node && agents_see(m->agents, uid, node, address) < 0)
+    else if (uid && node && agents_see(m->agents, uid, node, address, tls) < 0)
         log_warn("the agent of node %s is not asked for figures: there are too many, or memory is "
                  "short",
                  node);
@@ -150,8 +154,12 @@ static int watch_all(struct scheduler *s, struct metrics_apis *m, struct err *er
 }
 
 int metrics_apis_start(struct scheduler *s, struct metrics_apis **ret, struct err *err) {
-    const struct agents_options of_agents = {
-        .loop = s->loop, .port = AGENTS_PORT, .token_file = s->options.agent_token};
+    const struct agents_options of_agents = {.loop = s->loop,
+                                             .port = AGENTS_PORT,
+                                             .token_file = s->options.agent_token,
+                                             .credentials =
+                                                 s->agent_tls ? agent_tls_credentials : NULL,
+                                             .userdata = s->agent_tls};
     struct metrics_apis *m = calloc(1, sizeof(*m));
     if (!m)
         return err_errno(err, ENOMEM, "cannot start the metrics APIs");

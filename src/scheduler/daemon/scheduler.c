@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "place/policies/policies.h"
 #include "scheduler/cluster/keys.h"
+#include "scheduler/daemon/agent_tls.h"
 #include "scheduler/daemon/claims_watch.h"
 #include "scheduler/daemon/foreign_pods.h"
 #include "scheduler/daemon/metrics_apis.h"
@@ -356,6 +357,7 @@ static void on_tick(uv_timer_t *timer) {
         return;
     check_watches(s);
     metrics_apis_tick(s->metrics_apis);
+    agent_tls_tick(s->agent_tls);
     binder_audit(&s->binder);
     workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
     repair_keys(s);
@@ -544,14 +546,20 @@ static int start_called(struct scheduler *s, struct err *err) {
         .scheduler = s->profiles.n > 0 ? s->profiles.names[0] : NULL,
         .api_listen = s->options.metrics_api_listen,
         .routes = metrics_api_routes,
+        .agents = s->options.agent_tls,
     };
+    if (options.agents) {
+        int r = agent_tls_start(s, &s->agent_tls, err);
+        if (r < 0)
+            return r;
+    }
     if (options.api_listen) {
         int r = metrics_apis_start(s, &s->metrics_apis, err);
         if (r < 0)
             return r;
         options.userdata = metrics_apis_userdata(s->metrics_apis);
     }
-    if ((options.webhook_listen || options.api_listen) &&
+    if ((options.webhook_listen || options.api_listen || options.agents) &&
         endpoints_start(&s->endpoints, s->loop, &api, &options) < 0)
         return err_errno(err, ENOMEM, "cannot serve the API server");
     return 0;
@@ -584,6 +592,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 
 void scheduler_done(struct scheduler *s) {
     watch_stop(s);
+    agent_tls_stop(s->agent_tls);
     metrics_apis_stop(s->metrics_apis);
     http_server_close(s->http);
     http_server_close(s->metrics_http);
@@ -601,6 +610,7 @@ void scheduler_done(struct scheduler *s) {
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
     endpoints_done(&s->endpoints);
     metrics_apis_done(take_ptr(s->metrics_apis));
+    agent_tls_done(take_ptr(s->agent_tls));
     extender_done(&s->extender);
     binder_done(&s->binder);
     evictor_done(&s->evictor);

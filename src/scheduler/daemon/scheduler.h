@@ -30,6 +30,7 @@
 #include "wire/prom.h"
 
 struct err;
+struct agent_tls;
 struct metrics_apis;
 struct mig_orders;
 
@@ -43,10 +44,11 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
-    const char *metrics_listen;                    /* NULL: only at `listen` */
-    const char *webhook_listen;                    /* NULL: no admission webhook */
-    const char *metrics_api_listen;                /* NULL: no metrics APIs */
-    const char *agent_token;                       /* file with a token for the agents, or NULL */
+    const char *metrics_listen;     /* NULL: only at `listen` */
+    const char *webhook_listen;     /* NULL: no admission webhook */
+    const char *metrics_api_listen; /* NULL: no metrics APIs */
+    bool agent_tls;                 /* sign certificates of agents, and show one to them */
+    const char *agent_token;        /* file with a token for the agents, or NULL */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
@@ -79,8 +81,9 @@ struct scheduler {
     struct gpu_status gpu_status;
     struct requeue requeue;
     struct workload_store workload;
-    struct endpoints endpoints; /* all zero where neither it nor the metrics APIs are wanted */
+    struct endpoints endpoints;        /* all zero where nothing needs the authority */
     struct metrics_apis *metrics_apis; /* NULL: not wanted */
+    struct agent_tls *agent_tls;       /* likewise */
     struct lease lease;
     struct profiles profiles; /* of the kube-scheduler in this pod; n == 0: there is none */
     struct version_skew skew; /* of the same */

@@ -2,6 +2,7 @@
 #include "scheduler/figures/agents.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +15,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "kube/objects/agent_certificate.h"
 #include "wire/http_get.h"
+#include "wire/tls.h"
 
 #define AGENTS_MAX 16384u
 #define AT_ONCE 64u /* questions in flight, of all agents */
@@ -52,7 +55,7 @@ struct agent {
     struct agents *agents;
     char uid[KUBE_UID_MAX];
     char address[ADDRESS_MAX];
-    bool listed, failing;
+    bool listed, failing, tls;
     struct http_get *get; /* the question in flight */
     struct agent *queue_prev, *queue_next;
     bool queued;
@@ -189,14 +192,25 @@ static const char *token_of(struct agents *a) {
 
 static int start(struct agent *agent) {
     struct agents *a = agent->agents;
+    char host[KUBE_NAME_MAX + sizeof(AGENT_SERVER_NAME)];
+    struct tls_client_options tls = {.host = host};
     const struct http_get_options options = {.address = agent->address,
                                              .port = a->options.port,
                                              .path = "/usage",
-                                             .bearer = token_of(a),
+                                             .tls = agent->tls ? &tls : NULL,
+                                             .bearer = agent->tls ? NULL : token_of(a),
                                              .max = PAGE_MAX,
                                              .timeout_ms = AGENTS_TIMEOUT_MS};
     struct err err;
-    int r = http_get_start(a->options.loop, &options, on_answer, agent, &agent->get, &err);
+    int r = 0;
+    (void) snprintf(host, sizeof(host), "%s." AGENT_SERVER_NAME, agent->node);
+    if (agent->tls &&
+        !(a->options.credentials && a->options.credentials(a->options.userdata, &tls)))
+        r = err_set(&err, EAGAIN,
+                    "it speaks TLS, and there is no certificate to show it "
+                    "(--agent-tls)");
+    if (r == 0)
+        r = http_get_start(a->options.loop, &options, on_answer, agent, &agent->get, &err);
     if (r == 0) {
         a->in_flight++;
     } else {
@@ -333,7 +347,7 @@ static void remove_agent(struct agent *agent) {
     free(agent);
 }
 
-int agents_see(struct agents *a, const char *uid, const char *node, const char *address) {
+int agents_see(struct agents *a, const char *uid, const char *node, const char *address, bool tls) {
     struct agent *agent;
     HASH_FIND_STR(a->nodes, node, agent);
     if (!agent) {
@@ -349,6 +363,7 @@ int agents_see(struct agents *a, const char *uid, const char *node, const char *
             return -ENOMEM;
     }
     agent->listed = true;
+    agent->tls = tls;
     text_copy(agent->uid, sizeof(agent->uid), uid);
     text_copy(agent->address, sizeof(agent->address), address);
     return 0;

@@ -19,11 +19,17 @@
 #define AGENTS_OLD_MS 30000    /* older figures are none */
 
 struct agents;
+struct tls_client_options;
 
 struct agents_options {
     uv_loop_t *loop;
     unsigned port;          /* of every agent */
-    const char *token_file; /* sent as a bearer token where it exists; read again as it changes */
+    const char *token_file; /* sent as a bearer token over plain HTTP, where it exists; read again
+                               as it changes */
+    /* Whom to trust of the agents that speak TLS, and the certificate to show them; false: there is
+     * none yet. NULL: no agent speaks it. */
+    bool (*credentials)(void *userdata, struct tls_client_options *ret);
+    void *userdata;
 };
 
 /* The text must outlive it. NULL: out of memory. */
@@ -32,8 +38,9 @@ struct agents *agents_new(const struct agents_options *options);
 void agents_close(struct agents *a);
 
 /* The agent's pods, as the watch shows them. Of several on a node the one shown last counts. 0 or
- * -ENOMEM, -ENOSPC. `address` may be "": not known yet. */
-int agents_see(struct agents *a, const char *uid, const char *node, const char *address);
+ * -ENOMEM, -ENOSPC. `address` may be "": not known yet. `tls`: it is asked over TLS only,
+ * and has to show a certificate for its node. */
+int agents_see(struct agents *a, const char *uid, const char *node, const char *address, bool tls);
 void agents_gone(struct agents *a, const char *uid);
 /* Around a full list: what was not shown is gone. */
 void agents_sync_begin(struct agents *a);
