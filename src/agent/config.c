@@ -205,6 +205,10 @@ static const struct opt options[] = {
      &given.shares.node_name},
     {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
      &given.listen},
+    {"tls", 0, NULL,
+     "serve HTTPS, with a certificate of Aliquot's authority (needs aliquot-scheduler with "
+     "--agent-tls)",
+     opt_flag, &given.tls},
     {"metric-names", 0, "LIST",
      "the names of metrics that /metrics has, with commas between: aliquot, dcgm, hami, "
      "hami-legacy, gpu-manager (default " METRIC_NAMES_DEFAULT ")",

@@ -20,6 +20,7 @@ struct config {
     const char *kmsg;        /* the kernel's log; "" or "off": it is not read */
     const char *listen;      /* "" or "off": no HTTP */
     uint32_t metric_names;   /* metric_names_parse() */
+    bool tls;                /* of `listen` */
     bool usage_asks_token;   /* /usage and /history */
     bool metrics_asks_token; /* /metrics */
     const char *health;      /* directory for base/health.h; NULL: no marks */

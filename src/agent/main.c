@@ -15,6 +15,7 @@
 #include "agent/audit/usage.h"
 #include "agent/clean.h"
 #include "agent/cluster/access.h"
+#include "agent/cluster/certificate.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
 #include "agent/config/node_config.h"
@@ -414,6 +415,18 @@ static void on_no_right(const char *text, void *userdata) {
     pod_events_node(&a->shares.events, a->shares.options.node_name, "TokensNotReviewed", message);
 }
 
+static void on_no_certificate(const char *text, void *userdata) {
+    struct agent *a = userdata;
+    char message[600];
+
+    (void) snprintf(
+        message, sizeof(message),
+        "the agent has no certificate of Aliquot's authority, so that aliquot-scheduler "
+        "and Prometheus do not trust it: %.400s",
+        text);
+    pod_events_node(&a->shares.events, a->shares.options.node_name, "NoCertificate", message);
+}
+
 /* ---- start ---- */
 
 static int start_access(struct agent *a, const char *token_file, struct err *err) {
@@ -440,6 +453,9 @@ static int start_kube(struct agent *a, struct err *err) {
     kube_config_done(&config);
     if (r == 0)
         r = keys_start(a->client, a->config.namespace, on_keys, a, &a->shares.keys, err);
+    if (r == 0 && a->report.certificate)
+        r = agent_certificate_follow(a->report.certificate, a->client, a->config.namespace,
+                                     on_no_certificate, a, err);
     if (r == 0)
         r = pods_start(a->client, a->shares.options.node_name, &events, &a->shares.pods, err);
     if (r == 0)
@@ -513,6 +529,9 @@ static int start_parts(struct agent *a, struct err *err) {
         r = card_mig_start(a, err);
     if (r == 0)
         r = gputime_start(&a->shares, err);
+    if (r == 0 && a->config.tls)
+        r = agent_certificate_new(a->shares.options.state_dir, a->shares.options.node_name,
+                                  &a->report.certificate, err);
     if (r == 0)
         r = report_http_start(&a->report, err);
     if (r == 0)
@@ -574,6 +593,7 @@ static void stop(struct agent *a) {
     publisher_stop(a->report.publisher, on_closed, a);
     pods_stop(a->shares.pods);
     keys_stop(a->shares.keys);
+    agent_certificate_stop(a->report.certificate);
     gpu_manager_stop(a->gpu_manager, on_closed, a);
     reconfigure_stop(a, on_closed);
     card_mps_stop(a, on_closed);
@@ -730,6 +750,7 @@ int main(int argc, char **argv) {
         return EXIT_FAILURE;
     }
     serve(a);
+    a->report.certificate = agent_certificate_free(a->report.certificate);
     gputime_stop(&a->shares);
     slot_store_done(&a->shares.slots);
     card_dynamic_done(a);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Pages that only some clients may read: those with a token of an account that has the right. */
+/* Pages that only some clients may read: those with a token of an account that has the right,
+ * and aliquot-scheduler by its certificate. */
 
 struct http_exchange;
 struct report;

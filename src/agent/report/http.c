@@ -9,6 +9,7 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/usage.h"
 #include "agent/cluster/access.h"
+#include "agent/cluster/certificate.h"
 #include "agent/cluster/keys.h"
 #include "agent/report/gate.h"
 #include "agent/report/history_page.h"
@@ -164,6 +165,9 @@ static void put_troubles(struct report *report, struct buf *out) {
         if (!gpu_takes_pods(&s->devices[i]))
             buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
                        s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
+    if (report->certificate && agent_certificate_trouble(report->certificate)[0])
+        buf_printf(out, "the port has no certificate of Aliquot's authority: %s\n",
+                   agent_certificate_trouble(report->certificate));
     if (whole_rows_trouble(report->whole_rows)[0])
         buf_printf(out, "%s\n", whole_rows_trouble(report->whole_rows));
     if (report->mig_trouble[0])
@@ -451,6 +455,10 @@ int report_http_start(struct report *report, struct err *err) {
                                    .max_per_client = PER_CLIENT,
                                    .idle_seconds = IDLE_SECONDS};
 
+    if (report->certificate) {
+        options.server_cert = agent_certificate_served(report->certificate);
+        options.client_certs = true;
+    }
     if (!report->listen[0] || strcmp(report->listen, "off") == 0)
         return 0;
     return http_server_start(report->shares->loop, &options, &report->http, err);

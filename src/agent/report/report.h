@@ -17,6 +17,7 @@
 #include "agent/shares/shares.h"
 
 struct access;
+struct agent_certificate;
 struct health_cards;
 struct http_server;
 struct kube_client;
@@ -29,7 +30,8 @@ struct report {
     uint32_t metric_names;   /* vocabularies of /metrics, see metric_names_parse() */
     bool usage_asks_token;   /* /usage and /history are for clients with a token only */
     bool metrics_asks_token; /* the same of /metrics */
-    struct access *access;   /* of those clients; NULL: not yet, or none needs one */
+    struct agent_certificate *certificate; /* of HTTP; NULL: plain HTTP */
+    struct access *access;                 /* of those clients; NULL: not yet, or none needs one */
     const char *kubelet_dir;
     const char *signing_namespace; /* of ConfigMap aliquot-signing */
     struct labeler_options labels;
