@@ -133,12 +133,13 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
     check_equal(render, programs, TOP / "deploy" / row[0], TOP / "deploy/base", row)
 
 
+@pytest.mark.parametrize("component, value", [("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls")])
 @pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
-def test_with_the_component_of_the_metrics_apis(row, programs, render, tmp_path):
+def test_with_a_component(row, component, value, programs, render, tmp_path):
     place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
     (tmp_path / "kustomization.yaml").write_text(
-        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/metrics-api]\n")
-    check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", "scheduler.metricsApi.enabled=true")
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/{component}]\n")
+    check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", f"{value}=true")
 
 
 @pytest.mark.parametrize("names", [*PROJECTS, ",".join(PROJECTS), "nvidia.com/mig-1g.10gb"])
@@ -411,6 +412,7 @@ EFFECTS = {
     "agent.mpsCards": ("all", in_agent(OPTIONS, option("--mps-cards=all"))),
     "agent.usageAuth": ("none", in_agent(OPTIONS, option("--usage-auth=none"))),
     "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
+    "agent.tls": (True, {AGENT: (OPTIONS, option("--tls")), SCHEDULER: (OPTIONS, option("--agent-tls")), MORE: None}),
     "agent.metricNames": (["aliquot", "hami"], in_agent(OPTIONS, option("--metric-names=aliquot,hami"))),
     "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),
     "agent.extraArgs": (["--log=debug"], in_agent(OPTIONS, option("--log=debug"))),
@@ -560,6 +562,13 @@ def test_monitoring_with_a_token(render):
     assert made["PodMonitor", "aliquot-system", "aliquot-agent"] == monitor
     without = render(*AS_DIRECTORIES, "--set", "agent.metricsAuth=token")
     assert not [kind for kind, _, _ in without if kind == "Secret" or kind == "PodMonitor"]
+
+
+def test_monitoring_of_agents_that_serve_https(render):
+    """As the example of the directory."""
+    made = render(*AS_DIRECTORIES, "--set", f"{MONITORING},agent.tls=true")
+    path = TOP / "deploy/monitoring/examples/agent-tls.yaml"
+    assert made["PodMonitor", "aliquot-system", "aliquot-agent"] == yaml.safe_load(path.read_text())
 
 
 def test_monitoring_of_another_port_and_namespace(render):

@@ -123,6 +123,17 @@ def test_one_token_for_all_agents(cluster):
     assert cluster.lines("asked").count(TOKEN) == 1 and out.count(" MiB ") == 50
 
 
+def test_agents_that_serve_https(cluster):
+    """Their pods say so, one by one: while agents are replaced there are both kinds."""
+    answers = agents(3)
+    for i in (0, 2):
+        answers[AGENTS]["items"][i]["metadata"]["annotations"] = {"prometheus.io/scheme": "https"}
+        answers[USAGE.format(i).replace("pods/", "pods/https:")] = answers.pop(USAGE.format(i))
+    cluster.answers.update(answers)
+    status, out, err = cluster.run("gpus")
+    assert (status, err) == (0, "") and out.count(" MiB ") == 3, err
+
+
 def test_agents_of_an_older_version(cluster):
     """They ask for no token, and it is no matter that there is none."""
     for answer in ("error: no such right", None):

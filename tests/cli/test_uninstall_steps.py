@@ -118,6 +118,7 @@ def test_every_object_of_an_installation(cluster):
         found += 1
     assert found > 50 and ("", "namespaces", "aliquot-system") in gone
     assert DELETE + "-n aliquot-system deployments,daemonsets,jobs -l app.kubernetes.io/part-of=aliquot" in calls
+    assert DELETE + "certificatesigningrequests -l app.kubernetes.io/part-of=aliquot" in calls
 
 
 def test_every_hook_of_the_chart(cluster, render):      # noqa: F811

@@ -47,17 +47,17 @@ def manifests(cluster, directory=os.path.dirname(DEPLOY)):
     return os.path.join(directory, "base" if policies else "webhook")
 
 
-def with_metrics_api(cluster):
-    """The same with the component for autoscalers beside it, as docs/autoscaling.md has it."""
+def with_components(cluster, *names):
+    """The same with components beside it, as docs/autoscaling.md has it."""
     base = manifests(cluster)
-    made = pathlib.Path(cluster.state, "with-metrics-api")
+    made = pathlib.Path(cluster.state, "with-" + "-".join(names))
     made.mkdir()
-    resource, component = (os.path.relpath(path, made.resolve()) for path in (
-        base, os.path.join(os.path.dirname(base), "metrics-api")))
+    resource, *components = (os.path.relpath(path, made.resolve()) for path in (
+        base, *(os.path.join(os.path.dirname(base), name) for name in names)))
     images_of = re.search(r"^images:\n(?:  .*\n)+", pathlib.Path(base, "kustomization.yaml").read_text(), re.M)
     (made / "kustomization.yaml").write_text(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-        f"resources: [{resource}]\ncomponents: [{component}]\n{images_of[0] if images_of else ''}")
+        f"resources: [{resource}]\ncomponents: [{', '.join(components)}]\n{images_of[0] if images_of else ''}")
     return str(made)
 
 

@@ -24,7 +24,7 @@ def world(build):
     with Cluster("autoscaling-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
         cluster.up()
         programs = [build / "tests/e2e/probe", build / "tests/workloads/gpu-load"]
-        aliquot.install(cluster, str(build), gpus=2, programs=programs, deploy=aliquot.with_metrics_api(cluster))
+        aliquot.install(cluster, str(build), gpus=2, programs=programs, deploy=aliquot.with_components(cluster, "metrics-api"))
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         wait_available(installed, 60)

@@ -24,7 +24,7 @@ def world(build):
     with Cluster("two-" + secrets.token_hex(2), stock_scheduler=True, second_node=True) as cluster:
         cluster.up()
         aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / p for p in PROGRAMS],
-                        deploy=aliquot.with_metrics_api(cluster))
+                        deploy=aliquot.with_components(cluster, "metrics-api"))
         installed = kit.World(cluster, build)
         installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
         yield installed

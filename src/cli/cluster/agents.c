@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cluster/agent_token.h"
 #include "cli/cluster/api.h"
+#include "kube/objects/agent_certificate.h"
 
 #define AGENTS_MAX 8192
 #define AGENT_MS 4000 /* for one agent; one that has more to do is not worth waiting for */
@@ -50,6 +51,9 @@ static int add_agent(struct agents *agents, struct json pod) {
         return 0;
     agent->pod = strdup(name);
     agent->node = strdup(json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
+    agent->tls =
+        json_is_string(json_get(JSON_PATH(pod, "metadata", "annotations"), AGENT_SCHEME_ANNOTATION),
+                       AGENT_SCHEME_TLS);
     agents->n++;
     if (!agent->pod || !agent->node)
         return -ENOMEM;
@@ -125,8 +129,10 @@ static struct api_get page_of(const char *system, const struct agent *agent, con
                               const char *token) {
     struct api_get get = {.who = "the agent", .token = token, .max = PAGE_MAX};
 
-    if (asprintf(&get.path, "/api/v1/namespaces/%s/pods/%s:9400/proxy/%s", system, agent->pod,
-                 page) < 0)
+    /* The API server does not verify what the pod shows; it has its address from the pod's status.
+     */
+    if (asprintf(&get.path, "/api/v1/namespaces/%s/pods/%s%s:9400/proxy/%s", system,
+                 agent->tls ? "https:" : "", agent->pod, page) < 0)
         get.path = NULL;
     return get;
 }

@@ -14,6 +14,7 @@
 struct agent {
     UT_hash_handle hh;
     char *pod, *node;
+    bool tls;                   /* of its port */
     struct json_parser *parser; /* of its page; NULL: it did not answer */
     struct json usage;
 };

@@ -23,6 +23,7 @@ static const struct kind kinds[] = {
     {"serviceaccounts", "/api/v1", false},
     {"services", "/api/v1", false},
     {"apiservices", "/apis/apiregistration.k8s.io/v1", true},
+    {"certificatesigningrequests", "/apis/certificates.k8s.io/v1", true},
     {"daemonsets", "/apis/apps/v1", false},
     {"deployments", "/apis/apps/v1", false},
     {"jobs", "/apis/batch/v1", false},

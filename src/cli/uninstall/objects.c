@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "cli/uninstall/uninstall.h"
 
-#define NAMES_MAX 14
+#define NAMES_MAX 16
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
 #define CHECK "aliquot-check-uninstall"
 #define CLEAN "aliquot-uninstall"         /* the hook of `helm uninstall` */
@@ -69,27 +69,28 @@ static const struct row {
     {RIGHTS,
      NULL,
      "clusterrolebindings",
-     {"aliquot-figures", "aliquot-kube-scheduler", "aliquot-kube-scheduler-figures",
-      "aliquot-kube-scheduler-volumes", "aliquot-metrics-api", "aliquot-scheduler",
-      "aliquot-webhook", DOCTOR, CHECK}},
+     {"aliquot-agent-signer", "aliquot-agent-tls", "aliquot-figures", "aliquot-kube-scheduler",
+      "aliquot-kube-scheduler-figures", "aliquot-kube-scheduler-volumes", "aliquot-metrics-api",
+      "aliquot-scheduler", "aliquot-webhook", DOCTOR, CHECK}},
     {RIGHTS,
      NULL,
      "clusterroles",
-     {"aliquot-agent", "aliquot-claims", "aliquot-figures", "aliquot-gpu-operator",
-      "aliquot-gpu-viewer", "aliquot-metrics-api", "aliquot-metrics-view", "aliquot-online",
-      "aliquot-scheduler", "aliquot-view", "aliquot-webhook", "aliquot-weighted", DOCTOR, CHECK}},
+     {"aliquot-agent", "aliquot-agent-signer", "aliquot-agent-tls", "aliquot-claims",
+      "aliquot-figures", "aliquot-gpu-operator", "aliquot-gpu-viewer", "aliquot-metrics-api",
+      "aliquot-metrics-view", "aliquot-online", "aliquot-scheduler", "aliquot-view",
+      "aliquot-webhook", "aliquot-weighted", DOCTOR, CHECK}},
     {RIGHTS,
      system_namespace,
      "rolebindings",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-metrics-api", "aliquot-scheduler",
-      "aliquot-scheduler-follow", "aliquot-webhook", DOCTOR "-configmaps", DOCTOR "-leases",
-      DOCTOR "-services"}},
+     {"aliquot-agent", "aliquot-agent-signer", "aliquot-agent-tls", "aliquot-kube-scheduler",
+      "aliquot-metrics-api", "aliquot-scheduler", "aliquot-scheduler-follow", "aliquot-webhook",
+      DOCTOR "-configmaps", DOCTOR "-leases", DOCTOR "-services"}},
     {RIGHTS,
      system_namespace,
      "roles",
-     {"aliquot-agent", "aliquot-kube-scheduler", "aliquot-metrics-api", "aliquot-scheduler",
-      "aliquot-scheduler-follow", "aliquot-viewer", "aliquot-webhook", DOCTOR "-configmaps",
-      DOCTOR "-leases", DOCTOR "-services"}},
+     {"aliquot-agent", "aliquot-agent-signer", "aliquot-agent-tls", "aliquot-kube-scheduler",
+      "aliquot-metrics-api", "aliquot-scheduler", "aliquot-scheduler-follow", "aliquot-viewer",
+      "aliquot-webhook", DOCTOR "-configmaps", DOCTOR "-leases", DOCTOR "-services"}},
     {RIGHTS,
      "kube-system",
      "rolebindings",
@@ -111,7 +112,7 @@ static const struct row {
     {STATE,
      system_namespace,
      "configmaps",
-     {"aliquot-signing", "aliquot-workload", "aliquot-kube-scheduler",
+     {"aliquot-authority", "aliquot-signing", "aliquot-workload", "aliquot-kube-scheduler",
       "aliquot-kube-scheduler-configuration"}},
     {STATE, system_namespace, "leases", {"aliquot-scheduler", "aliquot-kube-scheduler"}},
     {STATE, system_namespace, "csistoragecapacities", {"aliquot-wake"}},
@@ -248,7 +249,14 @@ int removal_of_rights(const struct removal *r, struct err *err) {
 }
 
 int removal_of_state(const struct removal *r, struct err *err) {
-    return remove_group(r, "state", STATE, err);
+    unsigned count = 0;
+    int e = delete_group(r, STATE, &count, err);
+
+    if (e == 0) /* the agents' */
+        e = REMOVAL_DELETE(&count, err, "certificatesigningrequests", "-l", PART_OF);
+    if (e == 0)
+        removal_say("state", "objects removed: %u", count);
+    return e;
 }
 
 /* After all that is in the namespace. */
