@@ -6,6 +6,7 @@
 #include "base/opt.h"
 #include "cli/cli.h"
 #include "cli/kubectl_options.h"
+#include "cli/login.h"
 
 #define WORDS_MAX 8 /* behind `help` */
 
@@ -112,6 +113,10 @@ int main(int argc, char **argv) {
         return cmd_version(0, NULL);
     if (at == argc) {
         (void) fprintf(stderr, "aliquot: no command; see --help\n");
+        return EXIT_USAGE;
+    }
+    if (login_receive(&err) < 0) {
+        (void) fprintf(stderr, "aliquot: %s\n", err.text);
         return EXIT_USAGE;
     }
     return run_command(argc - at, argv + at);

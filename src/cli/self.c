@@ -8,12 +8,14 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "cli/kubectl_options.h"
+#include "cli/login.h"
 
 #define OPTIONS_MAX 5 /* the program's name, and two options with their values */
 
@@ -28,8 +30,7 @@ static void drop_handlers(void) {
 }
 
 /* In the child, which ends with its parent. All signals are blocked. */
-static void become(const char *const *words, pid_t parent, int out) {
-    int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+static void become(const char *const *words, char **environment, pid_t parent, int in, int out) {
     sigset_t none;
 
     (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -38,9 +39,9 @@ static void become(const char *const *words, pid_t parent, int out) {
     drop_handlers();
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
-    if (in >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+    if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
         dup2(out, STDERR_FILENO) >= 0)
-        (void) execv("/proc/self/exe", (char *const *) (uintptr_t) words);
+        (void) execve("/proc/self/exe", (char *const *) (uintptr_t) words, environment);
     _exit(EXIT_FAILURE);
 }
 
@@ -60,11 +61,49 @@ static void choose_words(const char *const *words, const char **all) {
         all[n++] = words[i];
 }
 
+/* A file of no name with the login; /dev/null without one. A descriptor or a negative errno. */
+static int open_input(void) {
+    if (!login_used()) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        return null < 0 ? -errno : null;
+    }
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_close_ int fd = memfd_create("login", MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    login_pass(login_used(), &text);
+    bool is_written = buf_error(&text) == 0 &&
+                      write(fd, text.data, text.len) == (ssize_t) text.len &&
+                      lseek(fd, 0, SEEK_SET) == 0;
+    explicit_bzero(text.data, text.len);
+    return is_written ? take_fd(&fd) : -EIO;
+}
+
+/* Of this process, with the word that there is a login to read. NULL without memory. */
+static char **make_environment(void) {
+    static char variable[] = LOGIN_VARIABLE;
+    size_t n = 0;
+
+    while (environ[n])
+        n++;
+    char **made = calloc(n + 2, sizeof(*made));
+    if (!made)
+        return NULL;
+    memcpy(made, environ, n * sizeof(*made));
+    if (login_used())
+        made[n] = variable;
+    return made;
+}
+
 int self_start(const char *const *words, struct self_command *ret) {
     const char *all[SELF_WORDS_MAX + OPTIONS_MAX + 1] = {NULL};
+    _cleanup_free_ char **environment = make_environment();
+    _cleanup_close_ int in = open_input();
     pid_t parent = getpid();
     int ends[2];
 
+    if (in < 0 || !environment)
+        return in < 0 ? in : -ENOMEM;
     choose_words(words, all);
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
@@ -77,7 +116,7 @@ int self_start(const char *const *words, struct self_command *ret) {
     pid_t pid = fork();
     int error = errno;
     if (pid == 0)
-        become(all, parent, write_end);
+        become(all, environment, parent, in, write_end);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return -error;

@@ -13,8 +13,9 @@ struct self_command {
     int out; /* to poll, and not to be closed by others; -1: none runs */
 };
 
-/* Starts `aliquot WORDS...`, up to a NULL, with the context and the kubeconfig of this one. It ends
- * with the thread that calls this. 0 or a negative errno. */
+/* Starts `aliquot WORDS...`, up to a NULL, with the context and the kubeconfig of this one, or with
+ * the login of this thread (cli/login.h). It ends with the thread that calls this. 0 or a negative
+ * errno. */
 int self_start(const char *const *words, struct self_command *ret);
 
 /* Appends what it has printed, standard error included, and does not wait for more. When it has

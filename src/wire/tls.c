@@ -177,7 +177,7 @@ static int tls_handshake(struct security *security, struct err *err) {
 
     gnutls_datum_t protocol;
     if (tls->alpn && gnutls_alpn_get_selected_protocol(tls->session, &protocol) < 0)
-        return err_set(err, EPROTONOSUPPORT, "%s does not speak HTTP/2 (ALPN h2)", tls->host);
+        return err_set(err, EPROTONOSUPPORT, "%s does not agree to the protocol (ALPN)", tls->host);
     return 1;
 }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cluster/api.h"
+#include "cli/login.h"
 
 #define ACCOUNT "aliquot-figures"
 #define ROLE "aliquot-viewer"
@@ -20,10 +21,8 @@
 #define REQUEST                                                                                    \
     "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenRequest\","                      \
     "\"spec\":{\"audiences\":[\"aliquot-agent\"],\"expirationSeconds\":" LIFE_S "}}"
-/* Of tokens, as RFC 6750 has them. */
-#define TOKEN_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
 
-static struct {
+static _Thread_local struct {
     char text[TOKEN_MAX]; /* "": none */
     struct err refusal;   /* why there can be none; code 0: nothing is known of that */
     char system[API_NAME_MAX + 1];
@@ -59,7 +58,7 @@ static int request_token(const char *system, struct err *err) {
     if (r < 0)
         return explain(r, system, err);
     text = json_string_or(JSON_PATH(answer, "status", "token"), "");
-    if (!text[0] || strlen(text) >= TOKEN_MAX || strspn(text, TOKEN_LETTERS) != strlen(text))
+    if (!text[0] || strlen(text) >= TOKEN_MAX || !login_is_token(text))
         return err_set(err, EBADMSG, "the API server has answered a request of a token with none");
     text_copy(token.text, sizeof(token.text), text);
     return 0;
@@ -89,4 +88,8 @@ const char *agent_token(const char *system, struct err *err) {
 void agent_token_refused(void) {
     if (age_ms() >= FRESH_MS)
         token.text[0] = '\0';
+}
+
+void agent_token_forget(void) {
+    explicit_bzero(&token, sizeof(token));
 }

@@ -10,11 +10,16 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/clean.h"
+#include "cli/cluster/channel.h"
 #include "cli/cluster/proxy.h"
+#include "cli/login.h"
 #include "wire/http_answer.h"
 
 #define AT_ONCE 32      /* connections */
-#define ANSWER_MS 60000 /* for a list of a large cluster */
+#define LOGIN_AT_ONCE 8 /* with a login, of which a process can have many: so few, */
+#define LOGIN_IDLE 2    /* these stay, */
+#define LOGIN_ANSWER_MAX ((size_t) 64 << 20) /* and an answer is no longer */
+#define ANSWER_MS 60000                      /* for a list of a large cluster */
 #define ANSWER_MAX ((size_t) 1 << 30)
 #define REASON_MAX 300 /* of a text that a proxy answers with */
 #define TRIES_MAX 5    /* of a request that the server puts off (429) */
@@ -37,7 +42,7 @@ struct job {
 
 /* A connection and the job that it carries, or will carry. */
 struct carrier {
-    int fd; /* -1: none */
+    struct channel *channel; /* NULL: none */
     struct job *job;
     bool is_used;   /* it has carried an answer before */
     uint64_t end;   /* milliseconds */
@@ -51,8 +56,24 @@ struct carriers {
 };
 
 /* Connections are kept for the requests that follow. */
-static int idle[AT_ONCE];
-static size_t nidle;
+static _Thread_local struct channel *idle[AT_ONCE];
+static _Thread_local size_t nidle;
+static _Thread_local char part[1 << 16];
+
+static size_t at_once(void) {
+    return login_used() ? LOGIN_AT_ONCE : AT_ONCE;
+}
+
+static size_t answer_max(const struct request *request) {
+    if (request->max)
+        return request->max;
+    return login_used() ? LOGIN_ANSWER_MAX : ANSWER_MAX;
+}
+
+/* Who the connections lead to. */
+static const char *peer(void) {
+    return login_used() ? "the API server" : "kubectl proxy";
+}
 
 /* ---- what an answer means ---- */
 
@@ -98,6 +119,11 @@ static int refuse(const struct http_answer *answer, const char *who, struct err 
 
     if (json_open(buf_str(&answer->body), answer->body.len, &parser, &body, NULL) == 0)
         message = json_string(json_get(body, "message"));
+    if (answer->status == 401 && !who && login_used())
+        return err_set(err, EKEYREJECTED,
+                       "the API server does not take the token (%s): it has expired, was revoked, "
+                       "or is of another cluster",
+                       message ? message : "401");
     if (!message)
         return refuse_text(answer->status, who, &answer->body, err);
     if (answer->status == 401)
@@ -127,25 +153,19 @@ static void judge(struct job *job, struct http_answer *answer) {
 
 /* ---- a request on its connection ---- */
 
-static int send_all(int fd, const struct buf *text) {
-    for (size_t at = 0; at < text->len;) {
-        ssize_t n = send(fd, text->data + at, text->len - at, MSG_NOSIGNAL);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        at += n > 0 ? (size_t) n : 0;
-    }
-    return 0;
-}
-
 /* "localhost" is what `kubectl proxy` takes. */
-static int send_request(int fd, const struct request *request) {
+static int send_request(struct channel *channel, const struct request *request) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
+    const struct api_login *login = login_used();
 
     buf_printf(&text,
-               "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n"
+               "%s %s HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\n"
                "User-Agent: aliquot/" ALIQUOT_VERSION "\r\n",
                request->method, request->path,
+               login ? login->server + strlen("https://") : "localhost",
                request->accept ? request->accept : "application/json");
+    if (login)
+        buf_printf(&text, "Authorization: Bearer %s\r\n", login->token);
     if (request->token)
         buf_printf(&text, "X-Aliquot-Token: %s\r\n", request->token);
     if (request->body)
@@ -153,7 +173,10 @@ static int send_request(int fd, const struct request *request) {
                    strlen(request->body), request->body);
     else
         buf_puts(&text, "\r\n");
-    return buf_error(&text) < 0 ? buf_error(&text) : send_all(fd, &text);
+    int r = buf_error(&text) < 0 ? buf_error(&text) : channel_send(channel, text.data, text.len);
+    if (login)
+        explicit_bzero(text.data, text.len);
+    return r;
 }
 
 static void fail(struct job *job, int r, const char *text) {
@@ -165,14 +188,13 @@ static void drop(struct carriers *of, struct carrier *c) {
         of->busy--;
         http_answer_done(&c->answer);
     }
-    if (c->fd >= 0)
-        (void) close(c->fd);
-    *c = (struct carrier){.fd = -1};
+    channel_close(c->channel);
+    *c = (struct carrier){0};
 }
 
 static void keep(struct carriers *of, struct carrier *c) {
-    if (c->answer.keeps && nidle < AT_ONCE)
-        idle[nidle++] = take_fd(&c->fd);
+    if (c->answer.keeps && nidle < at_once())
+        idle[nidle++] = take_ptr(c->channel);
     drop(of, c);
 }
 
@@ -181,26 +203,25 @@ static void begin(struct carriers *of, struct carrier *c, struct job *job, unsig
     int r = 0;
 
     do {
-        if (c->fd >= 0)
-            (void) close(take_fd(&c->fd));
+        channel_close(c->channel);
         c->is_used = nidle > 0;
-        c->fd = nidle > 0 ? idle[--nidle] : proxy_connect(job->err);
-        if (c->fd < 0) {
-            job->result = c->fd;
-            *c = (struct carrier){.fd = -1};
+        c->channel = nidle > 0 ? idle[--nidle] : channel_open(login_used(), job->err);
+        if (!c->channel) {
+            job->result = -job->err->code;
+            *c = (struct carrier){0};
             return;
         }
-        r = send_request(c->fd, &job->request);
+        r = send_request(c->channel, &job->request);
     } while (r < 0 && c->is_used);
     if (r < 0) {
-        fail(job, r, "kubectl proxy takes no request");
+        job->result = err_set(job->err, -r, "%s takes no request", peer());
         drop(of, c);
         return;
     }
     c->job = job;
     c->end = clock_ms(CLOCK_MONOTONIC) + each_ms;
     job->tries++;
-    http_answer_init(&c->answer, job->request.max ? job->request.max : ANSWER_MAX);
+    http_answer_init(&c->answer, answer_max(&job->request));
     of->busy++;
 }
 
@@ -208,8 +229,7 @@ static void begin(struct carriers *of, struct carrier *c, struct job *job, unsig
  * of the request, or too often already. */
 static bool put_off(struct carriers *of, struct carrier *c) {
     const uint32_t seconds = c->answer.retry_s ? c->answer.retry_s : PUT_OFF_S;
-    const struct carrier later = {.fd = -1,
-                                  .job = c->job,
+    const struct carrier later = {.job = c->job,
                                   .end = c->end,
                                   .again = clock_ms(CLOCK_MONOTONIC) + 1000 * (uint64_t) seconds};
 
@@ -237,12 +257,11 @@ static bool is_worth_a_retry(const struct carrier *c) {
 }
 
 static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
-    static char part[1 << 16];
     struct job *job = c->job;
-    ssize_t n = recv(c->fd, part, sizeof(part), MSG_DONTWAIT);
+    ssize_t n = channel_receive(c->channel, part, sizeof(part));
     int r;
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n == -EAGAIN)
         return;
     if (n <= 0 && is_worth_a_retry(c)) {
         drop(of, c);
@@ -255,14 +274,20 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         r = http_answer_end(&c->answer, job->err);
     if (r == -EMSGSIZE)
         r = err_set(job->err, EMSGSIZE, "the answer is longer than %zu bytes",
-                    job->request.max ? job->request.max : ANSWER_MAX);
+                    answer_max(&job->request));
     if (r < 0) {
-        job->result = err_wrap(job->err, "kubectl proxy");
+        job->result = err_wrap(job->err, "%s", peer());
         drop(of, c);
     } else if (c->answer.part == HTTP_ANSWER_COMPLETE && !put_off(of, c)) {
         judge(job, &c->answer);
         keep(of, c);
     }
+}
+
+static void receive_all(struct carriers *of, struct carrier *c, unsigned each_ms) {
+    do
+        receive(of, c, each_ms);
+    while (c->channel && channel_holds(c->channel));
 }
 
 /* ---- many at a time ---- */
@@ -275,7 +300,7 @@ static void await(struct carriers *of, unsigned each_ms) {
     for (size_t i = 0; i < AT_ONCE; i++) {
         struct carrier *c = &of->list[i];
         uint64_t next = c->again ? c->again : c->end;
-        fds[i] = (struct pollfd){c->job ? c->fd : -1, POLLIN, 0};
+        fds[i] = (struct pollfd){c->channel ? channel_fd(c->channel) : -1, POLLIN, 0};
         if (c->job && next < first)
             first = next;
     }
@@ -291,7 +316,7 @@ static void await(struct carriers *of, unsigned each_ms) {
         if (c->again && now >= c->again)
             try_again(of, c, now);
         else if (fds[i].revents)
-            receive(of, c, each_ms);
+            receive_all(of, c, each_ms);
         else if (now >= c->end) {
             fail(c->job, -ETIMEDOUT, "no answer in time");
             drop(of, c);
@@ -304,10 +329,8 @@ static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms
     uint64_t end = clock_ms(CLOCK_MONOTONIC) + all_ms;
     size_t next = 0;
 
-    for (size_t i = 0; i < AT_ONCE; i++)
-        of.list[i].fd = -1;
     while (next < n || of.busy > 0) {
-        for (size_t i = 0; i < AT_ONCE && next < n; i++) {
+        for (size_t i = 0; i < at_once() && next < n; i++) {
             uint64_t now = clock_ms(CLOCK_MONOTONIC);
             if (of.list[i].job)
                 continue;
@@ -321,6 +344,13 @@ static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms
         if (of.busy > 0)
             await(&of, each_ms);
     }
+    while (login_used() && nidle > LOGIN_IDLE)
+        channel_close(idle[--nidle]);
+}
+
+void api_close(void) {
+    while (nidle > 0)
+        channel_close(idle[--nidle]);
 }
 
 void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms) {

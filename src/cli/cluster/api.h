@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Requests of the API server through `kubectl proxy` (cli/cluster/proxy.h). */
+/* Requests of the API server through `kubectl proxy` (cli/cluster/proxy.h), or with the login of
+ * the thread (cli/login.h). Each thread has connections of its own. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +27,8 @@ struct api_get {
 };
 
 /* Appends the answer to `ret`. -ENOENT: there is no such object, or the server does not know the
- * kind; -EACCES: the user may not; the text is the server's. */
+ * kind; -EACCES: the user may not; the text is the server's. -EKEYREJECTED: it does not take the
+ * token of the thread's login (any more). */
 int api_get(const char *path, struct buf *ret, struct err *err);
 
 /* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
@@ -44,6 +46,9 @@ int api_patch(const char *path, const char *patch, struct err *err);
  * have `all_ms`. */
 void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms);
 void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the array */
+
+/* Closes the connections of this thread, which no request uses now. */
+void api_close(void);
 
 /* Whether a text can be the name of an object or a namespace, and so a segment of a path. */
 bool api_is_name(const char *text);

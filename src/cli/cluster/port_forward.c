@@ -13,6 +13,7 @@
 #include "cli/cluster/api.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/cluster/pod_ready.h"
+#include "cli/login.h"
 #include "wire/json.h"
 
 #define SCHEDULER_PORT ":9401" /* any free port here, that one there */
@@ -84,6 +85,10 @@ int port_forward_get(const struct port_forward *source, const char *path, struct
     char list[512];
     if (source->url)
         return kubectl_get_url(source->url, path, false, ret, err);
+    if (login_used())
+        return err_set(err, EOPNOTSUPP,
+                       "its page is reached by `kubectl port-forward` only: run `aliquot explain` "
+                       "on a machine with kubectl");
     if (!api_is_name(source->name_space))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", source->name_space);
     (void) snprintf(list, sizeof(list),

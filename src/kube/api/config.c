@@ -51,31 +51,37 @@ static int fill(struct kube_config *config, char *server, const char *token_file
     return r;
 }
 
-int kube_config_load(const char *server, const char *token_file, const char *ca_file,
-                     struct kube_config *ret_config, struct err *err) {
+static int load(const char *server, const char *token_file, const char *ca_file,
+                struct kube_config *ret_config, struct err *err) {
     struct kube_config config;
-    int r;
-    if (server) {
-        if (!ca_file)
-            return err_set(err, EINVAL, "an API server (%s) needs a CA file", server);
-        r = fill(&config, strdup(server), token_file, ca_file, err);
-    } else {
-        const char *host = getenv("KUBERNETES_SERVICE_HOST");
-        const char *port = getenv("KUBERNETES_SERVICE_PORT");
-        if (!host || !*host || !port || !*port)
-            return err_set(err, ENOENT,
-                           "not inside a cluster (KUBERNETES_SERVICE_HOST and _PORT are not "
-                           "set): name the API server with --api-server");
-        r = fill(&config, service_url(host, port),
-                 token_file ? token_file : SERVICE_ACCOUNT "/token",
-                 ca_file ? ca_file : SERVICE_ACCOUNT "/ca.crt", err);
-    }
+    const char *host = getenv("KUBERNETES_SERVICE_HOST");
+    const char *port = getenv("KUBERNETES_SERVICE_PORT");
+    if (!server && (!host || !*host || !port || !*port))
+        return err_set(err, ENOENT,
+                       "not inside a cluster (KUBERNETES_SERVICE_HOST and _PORT are not set): name "
+                       "the API server with --api-server");
+    int r =
+        fill(&config, server ? strdup(server) : service_url(host, port), token_file, ca_file, err);
     if (r < 0) {
         kube_config_done(&config);
         return r;
     }
     *ret_config = config;
     return 0;
+}
+
+int kube_config_load(const char *server, const char *token_file, const char *ca_file,
+                     struct kube_config *ret_config, struct err *err) {
+    if (server && !ca_file)
+        return err_set(err, EINVAL, "an API server (%s) needs a CA file", server);
+    if (!server && !token_file)
+        token_file = SERVICE_ACCOUNT "/token";
+    return load(server, token_file, ca_file ? ca_file : SERVICE_ACCOUNT "/ca.crt", ret_config, err);
+}
+
+int kube_config_load_address(const char *server, const char *ca_file,
+                             struct kube_config *ret_config, struct err *err) {
+    return load(server, NULL, ca_file ? ca_file : SERVICE_ACCOUNT "/ca.crt", ret_config, err);
 }
 
 /* Splits "host:port", "[v6]:port" and the same without a port. */

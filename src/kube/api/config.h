@@ -18,6 +18,9 @@ struct kube_config {
  */
 int kube_config_load(const char *server, const char *token_file, const char *ca_file,
                      struct kube_config *ret_config, struct err *err);
+/* The same without a token, for requests that bring their own. */
+int kube_config_load_address(const char *server, const char *ca_file,
+                             struct kube_config *ret_config, struct err *err);
 void kube_config_done(struct kube_config *config);
 
 struct kube_address {
