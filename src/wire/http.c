@@ -247,6 +247,8 @@ static ssize_t on_stream(void *cls, uint64_t at, char *to, size_t max) {
     if (x->server->ends)
         return MHD_CONTENT_READER_END_OF_STREAM;
     size_t n = x->stream.fill(x->stream.userdata, to, max);
+    if (n == HTTP_STREAM_END)
+        return MHD_CONTENT_READER_END_OF_STREAM;
     if (n == 0) {
         x->rests = true;
         MHD_suspend_connection(x->connection);

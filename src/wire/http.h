@@ -115,7 +115,9 @@ void http_set_header(struct http_exchange *exchange, const char *name, const cha
 
 /* An answer without an end, of what `fill` appends whenever the client takes more: up to `max`
  * bytes into `to`, and how many they were; 0: nothing now, and it is called again after
- * http_stream_wake(). Between the calls nothing is kept for a client that takes nothing. */
+ * http_stream_wake(); HTTP_STREAM_END: nothing any more, and the answer ends. Between the calls
+ * nothing is kept for a client that takes nothing. */
+#define HTTP_STREAM_END ((size_t) -1)
 struct http_stream {
     size_t (*fill)(void *userdata, char *to, size_t max);
     void (*done)(void *userdata); /* the client is gone, or the server ends */

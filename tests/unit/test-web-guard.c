@@ -5,6 +5,7 @@
 #include <stdint.h>
 /* cmocka needs the four above first */
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,12 +110,61 @@ static void test_host_and_origin(void **state) {
     }
 }
 
+/* Rows with a token that the API server has to decide about. */
+static void test_in_a_cluster(void **state) {
+    static const struct {
+        unsigned status;
+        const char *host, *origin;
+    } rows[] = {
+        {0, "gpus.example.org", NULL},
+        {0, "GPUS.example.org:8443", "https://gpus.example.org:8443"},
+        {0, "inner:80", "http://inner:80"},
+        {0, "localhost:1234", NULL},
+        {0, "[::1]:1234", "http://[::1]:1234"},
+        {0, "127.0.0.1", NULL},
+        {403, "inner", NULL},
+        {403, "inner:8", NULL},
+        {403, "inner:800", NULL},
+        {403, "gpus.example.org.", NULL},
+        {403, "gpus.example.org:", NULL},
+        {403, "gpus.example.org:x", NULL},
+        {403, "agpus.example.org", NULL},
+        {403, "gpus.example", NULL},
+        {403, "", NULL},
+        {403, NULL, NULL},
+        {403, "inner:80", "http://inner"},
+        {403, "inner:80", "inner:80"},
+        {403, "inner:80", "null"},
+        {403, "inner:80", "https://gpus.example.org"},
+    };
+    static const char *const wrong[] = {"a b", ",", "a,", ",a", "a,,b", "http://a", "a\n"};
+    struct guard cluster;
+    const char *text;
+    (void) state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_int_equal(guard_init_cluster(&cluster, wrong[i]), -EINVAL);
+    assert_int_equal(guard_init_cluster(&cluster, ""), 0);
+    assert_int_equal(
+        guard_check(&cluster, &(struct guard_request){.host = "localhost", .token = "x"}, &text),
+        0);
+    assert_int_equal(
+        guard_check(&cluster, &(struct guard_request){.host = "a", .token = "x"}, &text), 403);
+    assert_int_equal(guard_init_cluster(&cluster, "gpus.example.org,inner:80"), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct guard_request request = {
+            .host = rows[i].host, .origin = rows[i].origin, .token = "x"};
+        if (guard_check(&cluster, &request, &text) != rows[i].status)
+            fail_msg("row %zu", i);
+        request.token = "";
+        assert_int_equal(guard_check(&cluster, &request, &text), rows[i].status ? 403 : 401);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_token),
-        cmocka_unit_test(test_tokens_differ),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_host_and_origin),
+        cmocka_unit_test(test_token),        cmocka_unit_test(test_tokens_differ),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_host_and_origin),
+        cmocka_unit_test(test_in_a_cluster),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -20,7 +20,7 @@ static struct journal *j;
 
 static int setup(void **state) {
     (void) state;
-    j = journal_new();
+    j = journal_new(0);
     return j ? 0 : -1;
 }
 
@@ -201,7 +201,7 @@ static void test_without_memory(void **state) {
     (void) state;
     for (size_t n = 1; failed; n++) {
         journal_free(j);
-        j = journal_new();
+        j = journal_new(0);
         fail_malloc_at(n);
         int result = journal_put(j, "k", "1");
         failed = fail_malloc_end();
@@ -219,6 +219,33 @@ static void test_without_memory(void **state) {
     journal_reader_free(r);
 }
 
+static void test_bound(void **state) {
+    struct journal *small = journal_new(2000);
+    char text[1000];
+    (void) state;
+    assert_non_null(small);
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(journal_put(small, "a", text), 0);
+    text[0] = 'y';
+    assert_int_equal(journal_put(small, "b", text), 0); /* it is kept deflated */
+    size_t n = 0;
+    for (char key = 'c'; key <= 'z'; key++) {
+        int r = journal_put(small, (char[]){key, '\0'}, text);
+        assert_true(r == 0 || r == -ENOSPC);
+        n += r < 0;
+    }
+    assert_in_range(n, 10, 23);
+    assert_int_equal(journal_refused(small), n);
+    assert_int_equal(journal_refused(small), 0);
+    assert_int_equal(journal_put(small, "state", text), 0); /* which says so */
+    journal_begin(small, "");
+    assert_int_equal(journal_put(small, "a", text), -ENOSPC); /* what it was is gone, not old */
+    journal_end(small, "");
+    assert_int_equal(journal_put(small, "c", text), 0); /* there is room again */
+    journal_free(small);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -230,6 +257,7 @@ int main(void) {
         TEST(test_long_texts),
         TEST(test_slow_reader),
         TEST(test_without_memory),
+        TEST(test_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,9 @@
  * (DNS rebinding) makes them look like the page's own; so Host and Origin are compared, too. The
  * token is in a header: a cookie would go to the servers of all ports of 127.0.0.1. No I/O. */
 
+/* In a cluster the page has the names by which it is reached there, and the token is one of
+ * Kubernetes, about which the API server decides. */
+
 #include <stdbool.h>
 
 #define GUARD_TOKEN_LEN 43 /* 32 random bytes, as base64url */
@@ -13,6 +16,9 @@
 struct guard {
     unsigned port;
     char token[GUARD_TOKEN_LEN + 1];
+    /* Names of Host, separated by commas, of any port where they name none; "": only those of this
+     * host, for port-forward. NULL: it is not in a cluster. */
+    const char *hosts;
 };
 
 /* Texts of a request; NULL: it has none. */
@@ -26,6 +32,9 @@ struct guard_request {
 
 /* With a fresh token. 0 or a negative errno. */
 int guard_init(struct guard *guard, unsigned port);
+
+/* In a cluster. -EINVAL: `hosts`, which is borrowed, has no names of hosts. */
+int guard_init_cluster(struct guard *guard, const char *hosts);
 
 /* 0, or the status of the refusal with a text that names the cause. */
 unsigned guard_check(const struct guard *guard, const struct guard_request *request,

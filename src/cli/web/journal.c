@@ -14,7 +14,9 @@
 #include "wire/json_write.h"
 
 #define DEFLATE_LEVEL 1
-#define DEFLATE_FROM 256              /* shorter texts are kept as they are */
+#define DEFLATE_FROM 256 /* shorter texts are kept as they are */
+#define ENTRY_COST                                                                                 \
+    (sizeof(struct entry) + 48)       /* beside key and text: what the heap and the table add */
 #define EVENT_LEN ((size_t) 64 << 10) /* a browser shows an event when it has all of it */
 
 struct entry {
@@ -43,15 +45,17 @@ struct journal {
     struct entry *by_key, *by_number;
     struct journal_reader *readers;
     uint64_t number;
+    size_t size, max, refused; /* bytes of entries; texts that did not fit */
     struct libdeflate_compressor *deflate;
     struct libdeflate_decompressor *inflate;
 };
 
-struct journal *journal_new(void) {
+struct journal *journal_new(size_t max) {
     struct journal *j = calloc(1, sizeof(*j));
 
     if (!j)
         return NULL;
+    j->max = max ? max : SIZE_MAX;
     (void) pthread_mutex_init(&j->lock, NULL);
     j->deflate = libdeflate_alloc_compressor(DEFLATE_LEVEL);
     j->inflate = libdeflate_alloc_decompressor();
@@ -61,7 +65,12 @@ struct journal *journal_new(void) {
     return NULL;
 }
 
+static size_t size_of(const struct entry *e) {
+    return ENTRY_COST + strlen(e->key) + e->stored;
+}
+
 static void entry_free(struct journal *j, struct entry *e) {
+    j->size -= size_of(e);
     HASH_DEL(j->by_key, e);
     DL_DELETE(j->by_number, e);
     free(e->data);
@@ -107,7 +116,9 @@ static struct entry *entry_new(struct journal *j, const char *key) {
         return NULL;
     memcpy(e->key, key, len + 1);
     HASH_ADD_STR(j->by_key, key, e);
-    return hash_added_or_freed(e);
+    e = hash_added_or_freed(e);
+    j->size += e ? size_of(e) : 0;
+    return e;
 }
 
 /* The text in the form that is kept; NULL without memory. Lines of nodes repeat themselves. */
@@ -137,12 +148,18 @@ static int set_text(struct journal *j, struct entry *e, const char *text) {
 
     if (!data)
         return -ENOMEM;
+    j->size = j->size - e->stored + stored;
     free(e->data);
     e->data = data;
     e->len = (uint32_t) len;
     e->stored = stored;
     e->hash = hash_bytes(HASH_START, text, len);
     return 0;
+}
+
+/* The line that says what is not there always does. */
+static bool fits(const struct journal *j, const char *key, size_t len) {
+    return (j->size < j->max && len <= j->max - j->size) || strcmp(key, "state") == 0;
 }
 
 static int put(struct journal *j, const char *key, const char *text) {
@@ -154,12 +171,17 @@ static int put(struct journal *j, const char *key, const char *text) {
         e->put = true;
     if (e && has_text(e, len, hash_bytes(HASH_START, text, len)))
         return 0;
+    if (e)
+        e->put = fits(j, key, len); /* what it was is not true any more */
+    if (!fits(j, key, len))
+        return -ENOSPC;
     bool is_new = !e;
     e = e ? e : entry_new(j, key);
     if (!e)
         return -ENOMEM;
     if (set_text(j, e, text) < 0) {
         if (is_new) {
+            j->size -= size_of(e);
             HASH_DEL(j->by_key, e);
             free(e);
         }
@@ -174,6 +196,7 @@ static int put(struct journal *j, const char *key, const char *text) {
 int journal_put(struct journal *j, const char *key, const char *text) {
     (void) pthread_mutex_lock(&j->lock);
     int r = put(j, key, text);
+    j->refused += r == -ENOSPC;
     (void) pthread_mutex_unlock(&j->lock);
     return r;
 }
@@ -248,6 +271,14 @@ bool journal_is_put(struct journal *j, const char *key) {
     bool is_put = e && e->put;
     (void) pthread_mutex_unlock(&j->lock);
     return is_put;
+}
+
+size_t journal_refused(struct journal *j) {
+    (void) pthread_mutex_lock(&j->lock);
+    size_t n = j->refused;
+    j->refused = 0;
+    (void) pthread_mutex_unlock(&j->lock);
+    return n;
 }
 
 size_t journal_keys(struct journal *j) {

@@ -11,12 +11,13 @@
 struct journal;
 struct journal_reader;
 
-struct journal *journal_new(void); /* NULL without memory */
+/* Holds so many bytes; 0: any number. NULL without memory. */
+struct journal *journal_new(size_t max);
 /* All readers must have ended. NULL is fine. */
 void journal_free(struct journal *journal);
 
 /* The text of a key, which is a line of JSON with the key in it; nothing happens where it is what
- * the key has already. 0 or -ENOMEM. */
+ * the key has already. 0, -ENOMEM, or -ENOSPC: the journal holds no more. */
 int journal_put(struct journal *journal, const char *key, const char *text);
 
 /* Begins a reading of the keys with a prefix. At its end those that were not put since are removed:
@@ -34,5 +35,8 @@ void journal_reader_free(struct journal_reader *reader);
 /* Writes the next texts as server-sent events, a line of an event for each: up to `max` bytes of
  * them, and the call that follows goes on from there. 0 where there is nothing new. */
 size_t journal_read(struct journal_reader *reader, char *to, size_t max);
+
+/* How many texts it could not hold since this was last asked. */
+size_t journal_refused(struct journal *journal);
 
 size_t journal_keys(struct journal *journal); /* how many there are, removed ones included */

@@ -104,7 +104,7 @@ static void watch_signals(struct web *web) {
 static int start(struct web *web, struct err *err) {
     const struct web_operations operations = {on_viewers, on_history, on_command, web};
 
-    web->journal = journal_new();
+    web->journal = journal_new(0);
     if (!web->journal)
         return err_errno(err, ENOMEM, "cannot start");
     int r = web_server_start(&web->loop, arg_port, arg_source.system, web->journal, &operations,
