@@ -7,13 +7,16 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+struct session;
+
 struct question {
     struct question *prev, *next;
     char *node, *namespace, *pod; /* valid names; owned */
     struct buf text;              /* the answer, where the result is 0 */
     int result;                   /* 0 or a negative errno, and then the text of `err` */
     struct err err;
-    void *userdata; /* of the one that asks */
+    struct session *session; /* set by session_ask() */
+    void *userdata;          /* of the one that asks */
 };
 
 /* NULL without memory. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,10 +382,15 @@ static const struct part {
     const char *name;   /* in the line "state" */
     const char *prefix; /* of its keys */
     int (*read)(struct part_state *s, struct err *err);
+    bool is_one_list; /* which can be as long as its writers want */
 } parts[] = {
-    {"cards", "c/", read_cards},   {"waiting", "w/", read_waiting}, {"quotas", "q/", read_quotas},
-    {"claims", "m/", read_claims}, {"use", "u/", read_use},
+    {"cards", "c/", read_cards, false},  {"waiting", "w/", read_waiting, true},
+    {"quotas", "q/", read_quotas, true}, {"claims", "m/", read_claims, true},
+    {"use", "u/", read_use, false},
 };
+
+/* Of all threads one at a time holds such a list. */
+static pthread_mutex_t one_list = PTHREAD_MUTEX_INITIALIZER;
 
 static void put_trouble(struct json_writer *w, const struct part *part, int r,
                         const struct err *err) {
@@ -395,41 +401,65 @@ static void put_trouble(struct json_writer *w, const struct part *part, int r,
     json_object_end(w);
 }
 
-/* Whether it was read to its end. What could not be read stays as it was. */
-static bool read_part(const struct reading *reading, const struct part *part, size_t *silent,
-                      struct json_writer *troubles) {
+static int call_read(const struct part *part, struct part_state *s, struct err *err) {
+    if (part->is_one_list)
+        (void) pthread_mutex_lock(&one_list);
+    int r = part->read(s, err);
+    if (part->is_one_list)
+        (void) pthread_mutex_unlock(&one_list);
+    return r;
+}
+
+/* As reading_run(). What could not be read stays as it was. */
+static int read_part(const struct reading *reading, const struct part *part, size_t *silent,
+                     struct json_writer *troubles) {
     struct part_state s = {.reading = reading};
     struct err err = {0};
 
     journal_begin(reading->journal, part->prefix);
-    int r = part->read(&s, &err);
+    int r = call_read(part, &s, &err);
     line_done(&s.line);
     *silent += s.silent;
-    if (r == STOPPED)
-        return false;
+    if (r == STOPPED || r == -EKEYREJECTED)
+        return r;
     if (r < 0)
         put_trouble(troubles, part, r, &err);
     if (r >= 0 || r == -EACCES) /* what may not be read is not shown as it was */
         journal_end(reading->journal, part->prefix);
-    return reading->pause(reading->userdata) == 0;
+    return reading->pause(reading->userdata) == 0 ? 0 : STOPPED;
 }
 
-bool reading_run(const struct reading *reading) {
+static void put_refused(struct json_writer *w, struct journal *journal) {
+    static const struct part all = {.name = "memory"};
+    size_t n = journal_refused(journal);
+    struct err err;
+
+    if (n == 0)
+        return;
+    (void) err_set(&err, ENOSPC, "%zu lines are not shown: the server holds no more for one viewer",
+                   n);
+    put_trouble(w, &all, -ENOSPC, &err);
+}
+
+int reading_run(const struct reading *reading) {
     _cleanup_(line_done) struct line state = {0};
     size_t silent = 0;
+    int r = 0;
 
     line_begin(&state, "state");
     if (reading->namespace)
         json_put_string(&state.w, "namespace", reading->namespace);
     json_array_begin(&state.w, "trouble");
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (!read_part(reading, &parts[i], &silent, &state.w))
-            return false;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && r == 0; i++)
+        r = read_part(reading, &parts[i], &silent, &state.w);
+    if (r < 0)
+        return r;
+    put_refused(&state.w, reading->journal);
     json_array_end(&state.w);
     json_put_u64(&state.w, "silent", silent);
     json_put_u64(&state.w, "time", clock_ms(CLOCK_REALTIME));
     line_end(&state, reading);
-    return true;
+    return 0;
 }
 
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,

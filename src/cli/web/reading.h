@@ -19,8 +19,9 @@ struct reading {
     void *userdata;
 };
 
-/* False: `pause` has ended it. */
-bool reading_run(const struct reading *reading);
+/* 0. -ECANCELED: `pause` has ended it. -EKEYREJECTED: the API server does not take the token of the
+ * thread's login, and nothing has changed by that. */
+int reading_run(const struct reading *reading);
 
 /* Appends the page /history of the node's agent about the pod. -ENOENT: the node has no agent. */
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,

@@ -14,11 +14,15 @@
 #include "wire/http.h"
 #include "wire/json_write.h"
 
-#define VIEWERS_MAX 32
-#define COMMANDS_MAX 2 /* at a time: each starts a kubectl */
+#define VIEWERS_MAX 32         /* of a user */
+#define VIEWERS_MAX_CLUSTER 64 /* of all users, */
+#define VIEWERS_MAX_EACH 8     /* and of one */
+#define CONNECTIONS_CLUSTER 256
+#define CONNECTIONS_EACH 128 /* of an address, which can be a proxy for all */
+#define COMMANDS_MAX 2       /* at a time: each is a process, and asks for whole lists */
 #define COMMAND_TEXT_MAX ((size_t) 1 << 20)
 #define FILES_MAX 16
-#define ROUTES_OTHER 4
+#define ROUTES_OTHER 6
 
 static const struct http_header headers[] = {
     {"Content-Security-Policy",
@@ -35,22 +39,25 @@ static const struct http_header headers[] = {
 struct viewer {
     struct viewer *prev, *next;
     struct web_server *server;
+    struct session *session;
     struct http_exchange *exchange;
     struct journal_reader *reader;
 };
 
 struct web_server {
     uv_loop_t *loop;
+    struct web_options options;
     struct http_server *http;
     struct http_route routes[FILES_MAX + ROUTES_OTHER + 1];
     struct guard guard;
-    struct journal *journal;
-    struct web_operations operations;
-    char *system;
     struct viewer *viewers;
     unsigned nviewers, ncommands;
-    bool is_closed;
+    bool is_draining, is_closed;
 };
+
+static bool is_in_cluster(const struct web_server *s) {
+    return s->options.hosts;
+}
 
 /* ---- who may ask ---- */
 
@@ -72,6 +79,73 @@ static bool may_pass(struct web_server *s, struct http_exchange *x, enum asked a
     if (status != 0)
         http_reply_text(x, status, text);
     return status == 0;
+}
+
+static unsigned status_of(int r) {
+    switch (r) {
+    case -EKEYREJECTED:
+        return 401;
+    case -EACCES:
+        return 403;
+    case -ENOENT:
+        return 404;
+    case -EBUSY:
+    case -EUSERS:
+    case -ENOMEM:
+    case -ECANCELED:
+        return 503;
+    default:
+        return 502;
+    }
+}
+
+/* A request on its way to a session. */
+struct request {
+    struct web_server *server;
+    struct http_exchange *exchange;
+    void (*then)(struct web_server *s, struct session *session, struct http_exchange *x);
+};
+
+static void on_entered(void *userdata, struct session *session, int result, const char *text) {
+    struct request *request = userdata;
+
+    if (request->server->is_closed)
+        ; /* it is answered already */
+    else if (session)
+        request->then(request->server, session, request->exchange);
+    else
+        http_reply_text(request->exchange, status_of(result), text);
+    free(request);
+}
+
+/* Has `then` called with the session that the request is for; otherwise it is refused here, or when
+ * the API server refuses its token. */
+static void enter(struct web_server *s, struct http_exchange *x, bool is_tried,
+                  void (*then)(struct web_server *s, struct session *session,
+                               struct http_exchange *x)) {
+    const char *token = http_header(x, "X-Aliquot-Token");
+    const char *namespace = http_header(x, "X-Aliquot-Namespace");
+    struct request *request;
+
+    if (!may_pass(s, x, FIGURES))
+        return;
+    if (is_in_cluster(s) && !login_is_token(token)) {
+        http_reply_text(x, 401, "this is no token\n");
+    } else if (namespace && *namespace && !api_is_name(namespace)) {
+        http_reply_text(x, 400, "this is no name of a namespace\n");
+    } else if (!(request = malloc(sizeof(*request)))) {
+        http_reply_text(x, 503, "out of memory\n");
+    } else {
+        *request = (struct request){s, x, then};
+        sessions_enter(s->options.sessions,
+                       &(struct entrant){
+                           .token = token,
+                           .namespace = namespace && *namespace ? namespace : NULL,
+                           .is_tried = is_tried,
+                           .then = on_entered,
+                           .userdata = request,
+                       });
+    }
 }
 
 /* ---- the page ---- */
@@ -97,56 +171,100 @@ static void on_file(struct http_exchange *x, void *userdata) {
         reply_file(x);
 }
 
+/* Which token the page is to ask for. */
+static void on_mode(struct http_exchange *x, void *userdata) {
+    struct buf body = BUF_INIT(0);
+
+    if (!may_pass(userdata, x, FILE_OF_PAGE))
+        return;
+    buf_printf(&body, "{\"kubernetes\":%s}", is_in_cluster(userdata) ? "true" : "false");
+    http_reply(x, 200, "application/json", &body);
+}
+
+/* kubelet's probe has the pod's address as Host. */
+static void on_health(struct http_exchange *x, void *userdata) {
+    if (is_in_cluster(userdata) || may_pass(userdata, x, PAGE))
+        http_reply_text(x, 200, "ok\n");
+}
+
 /* ---- its events ---- */
 
 static size_t fill(void *userdata, char *to, size_t max) {
     struct viewer *viewer = userdata;
 
+    if (viewer->session->is_over || viewer->server->is_draining)
+        return HTTP_STREAM_END;
     return journal_read(viewer->reader, to, max);
 }
 
-static void count_viewers(struct web_server *s, int more) {
-    s->nviewers += (unsigned) more;
-    s->operations.viewers(s->operations.userdata, s->nviewers);
+static void count_viewers(struct viewer *viewer, int more) {
+    viewer->server->nviewers += (unsigned) more;
+    session_watch(viewer->session, more);
+}
+
+static void stop_when_drained(struct web_server *s) {
+    if (s->is_draining && s->nviewers == 0)
+        uv_stop(s->loop);
 }
 
 static void on_gone(void *userdata) {
     struct viewer *viewer = userdata;
 
     DL_DELETE(viewer->server->viewers, viewer);
-    count_viewers(viewer->server, -1);
     journal_reader_free(viewer->reader);
+    count_viewers(viewer, -1);
+    stop_when_drained(viewer->server);
     free(viewer);
 }
 
-static void on_events(struct http_exchange *x, void *userdata) {
-    struct web_server *s = userdata;
+static bool has_place(const struct web_server *s, const struct session *session) {
+    if (s->is_draining)
+        return false;
+    if (!is_in_cluster(s))
+        return s->nviewers < VIEWERS_MAX;
+    return s->nviewers < VIEWERS_MAX_CLUSTER && session->viewers < VIEWERS_MAX_EACH;
+}
 
-    if (!may_pass(s, x, FIGURES))
-        return;
-    if (s->nviewers == VIEWERS_MAX) {
+static void begin_events(struct web_server *s, struct session *session, struct http_exchange *x) {
+    if (!has_place(s, session)) {
         http_reply_text(x, 503, "too many pages are open at the same time\n");
         return;
     }
     struct viewer *viewer = calloc(1, sizeof(*viewer));
-    struct journal_reader *reader = viewer ? journal_reader_new(s->journal) : NULL;
+    struct journal_reader *reader = viewer ? journal_reader_new(session->journal) : NULL;
     if (!reader) {
         free(viewer);
         http_reply_text(x, 503, "out of memory\n");
         return;
     }
-    *viewer = (struct viewer){.server = s, .exchange = x, .reader = reader};
+    *viewer = (struct viewer){.server = s, .session = session, .exchange = x, .reader = reader};
     DL_APPEND(s->viewers, viewer);
-    count_viewers(s, 1);
+    count_viewers(viewer, 1);
     http_reply_stream(x, "text/event-stream", &(struct http_stream){fill, on_gone, viewer});
 }
 
-void web_server_news(struct web_server *s) {
+/* What was read for a session is shown only to a token that the API server takes at that moment. */
+static void on_events(struct http_exchange *x, void *userdata) {
+    enter(userdata, x, true, begin_events);
+}
+
+void web_server_news(struct web_server *s, struct session *session) {
     struct viewer *viewer;
 
     DL_FOREACH(s->viewers, viewer) {
+        if (viewer->session == session)
+            http_stream_wake(viewer->exchange);
+    }
+}
+
+void web_server_drain(struct web_server *s) {
+    struct viewer *viewer;
+
+    s->is_draining = true;
+    DL_FOREACH(s->viewers, viewer) {
         http_stream_wake(viewer->exchange);
     }
+    stop_when_drained(s);
 }
 
 /* ---- questions ---- */
@@ -163,23 +281,12 @@ static const char *name_of(struct http_exchange *x, const char *parameter) {
     return NULL;
 }
 
-static unsigned status_of(int r) {
-    switch (r) {
-    case -EACCES:
-        return 403;
-    case -ENOENT:
-        return 404;
-    default:
-        return 502;
-    }
-}
-
-static void on_history(struct http_exchange *x, void *userdata) {
-    struct web_server *s = userdata;
+static void ask_history(struct web_server *s, struct session *session, struct http_exchange *x) {
     const char *node, *namespace, *pod;
 
-    if (!may_pass(s, x, FIGURES) || !(node = name_of(x, "node")) ||
-        !(namespace = name_of(x, "namespace")) || !(pod = name_of(x, "pod")))
+    (void) s;
+    if (!(node = name_of(x, "node")) || !(namespace = name_of(x, "namespace")) ||
+        !(pod = name_of(x, "pod")))
         return;
     struct question *question = question_new(node, namespace, pod);
     if (!question) {
@@ -187,7 +294,11 @@ static void on_history(struct http_exchange *x, void *userdata) {
         return;
     }
     question->userdata = x;
-    s->operations.history(s->operations.userdata, question);
+    session_ask(session, question);
+}
+
+static void on_history(struct http_exchange *x, void *userdata) {
+    enter(userdata, x, false, ask_history);
 }
 
 void web_server_answer(struct web_server *s, struct question *question) {
@@ -207,6 +318,7 @@ void web_server_answer(struct web_server *s, struct question *question) {
 struct command {
     uv_work_t work;
     struct web_server *server;
+    struct session *session;
     struct http_exchange *exchange;
     char *pod, *namespace; /* NULL: it is no explanation */
     struct buf text;
@@ -222,12 +334,18 @@ static void command_free(struct command *c) {
 
 static void run_command(uv_work_t *work) {
     struct command *c = work->data;
-    const struct web_operations *o = &c->server->operations;
-    const char *const explain[] = {
-        "explain", c->pod, "--namespace", c->namespace, "--system", c->server->system, NULL};
+    const struct web_options *o = &c->server->options;
+    const char *const explain[] = {"explain",  c->pod,    "--namespace", c->namespace,
+                                   "--system", o->system, NULL};
     const char *const plan[] = {"defrag", "--plan", NULL};
 
-    c->result = o->command(o->userdata, c->pod ? explain : plan, &c->text);
+    c->result = o->command(&c->session->login, c->pod ? explain : plan, &c->text);
+}
+
+static void count_commands(struct command *c, int more) {
+    c->server->ncommands += (unsigned) more;
+    c->session->commands += (unsigned) more;
+    c->session->busy += (unsigned) more;
 }
 
 static void after_command(uv_work_t *work, int status) {
@@ -236,7 +354,7 @@ static void after_command(uv_work_t *work, int status) {
     struct buf body = BUF_INIT(0);
 
     (void) status;
-    c->server->ncommands--;
+    count_commands(c, -1);
     if (!c->server->is_closed) {
         w.out = &body;
         json_object_begin(&w, NULL);
@@ -249,15 +367,21 @@ static void after_command(uv_work_t *work, int status) {
     command_free(c);
 }
 
-static void begin_command(struct web_server *s, struct http_exchange *x, const char *namespace,
-                          const char *pod) {
-    struct command *c = s->ncommands < COMMANDS_MAX ? calloc(1, sizeof(*c)) : NULL;
+/* Of many viewers none has both places. */
+static bool may_begin(const struct web_server *s, const struct session *session) {
+    return s->ncommands < COMMANDS_MAX && (!is_in_cluster(s) || session->commands == 0);
+}
+
+static void begin_command(struct web_server *s, struct session *session, struct http_exchange *x,
+                          const char *namespace, const char *pod) {
+    struct command *c = may_begin(s, session) ? calloc(1, sizeof(*c)) : NULL;
 
     if (!c) {
         http_reply_text(x, 503, "another command runs: try again\n");
         return;
     }
-    *c = (struct command){.server = s, .exchange = x, .text = BUF_INIT(COMMAND_TEXT_MAX)};
+    *c = (struct command){
+        .server = s, .session = session, .exchange = x, .text = BUF_INIT(COMMAND_TEXT_MAX)};
     c->work.data = c;
     c->pod = pod ? strdup(pod) : NULL;
     c->namespace = namespace ? strdup(namespace) : NULL;
@@ -267,30 +391,35 @@ static void begin_command(struct web_server *s, struct http_exchange *x, const c
         http_reply_text(x, 503, "out of memory\n");
         return;
     }
-    s->ncommands++;
+    count_commands(c, 1);
+}
+
+static void explain(struct web_server *s, struct session *session, struct http_exchange *x) {
+    const char *namespace, *pod;
+
+    if ((namespace = name_of(x, "namespace")) && (pod = name_of(x, "pod")))
+        begin_command(s, session, x, namespace, pod);
 }
 
 static void on_explain(struct http_exchange *x, void *userdata) {
-    const char *namespace, *pod;
+    enter(userdata, x, false, explain);
+}
 
-    if (may_pass(userdata, x, FIGURES) && (namespace = name_of(x, "namespace")) &&
-        (pod = name_of(x, "pod")))
-        begin_command(userdata, x, namespace, pod);
+static void plan(struct web_server *s, struct session *session, struct http_exchange *x) {
+    begin_command(s, session, x, NULL, NULL);
 }
 
 static void on_plan(struct http_exchange *x, void *userdata) {
-    if (may_pass(userdata, x, FIGURES))
-        begin_command(userdata, x, NULL, NULL);
+    enter(userdata, x, false, plan);
 }
 
 /* ---- start and stop ---- */
 
 static void make_routes(struct web_server *s) {
     static const struct http_route other[ROUTES_OTHER] = {
-        {"GET", "/api/events", on_events},
-        {"GET", "/api/history", on_history},
-        {"GET", "/api/explain", on_explain},
-        {"GET", "/api/plan", on_plan},
+        {"GET", "/api/events", on_events},   {"GET", "/api/history", on_history},
+        {"GET", "/api/explain", on_explain}, {"GET", "/api/plan", on_plan},
+        {"GET", "/api/mode", on_mode},       {"GET", "/healthz", on_health},
     };
     size_t n = ROUTES_OTHER;
 
@@ -300,32 +429,44 @@ static void make_routes(struct web_server *s) {
             (struct http_route){"GET", f->path, strcmp(f->path, "/") == 0 ? on_page : on_file};
 }
 
-int web_server_start(uv_loop_t *loop, unsigned port, const char *system, struct journal *journal,
-                     const struct web_operations *operations, struct web_server **ret,
+static int init_guard(struct web_server *s, struct err *err) {
+    if (!is_in_cluster(s))
+        return guard_init(&s->guard, http_server_port(s->http)) == 0
+                   ? 0
+                   : err_set(err, EIO, "the kernel gives no random bytes for a token");
+    return guard_init_cluster(&s->guard, s->options.hosts) == 0
+               ? 0
+               : err_set(err, EINVAL, "'%s' are no names of hosts", s->options.hosts);
+}
+
+int web_server_start(uv_loop_t *loop, const struct web_options *options, struct web_server **ret,
                      struct err *err) {
     struct web_server *s = calloc(1, sizeof(*s));
-    char listen[32];
 
     if (!s)
         return err_errno(err, ENOMEM, "cannot start the server");
-    *s = (struct web_server){.loop = loop, .journal = journal, .operations = *operations};
-    (void) snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
+    s->loop = loop;
+    s->options = *options;
     make_routes(s);
-    const struct http_options options = {
-        .listen = listen, .routes = s->routes, .userdata = s, .headers = headers};
-    s->system = strdup(system);
-    int r = s->system ? http_server_start(loop, &options, &s->http, err)
-                      : err_errno(err, ENOMEM, "cannot start the server");
-    if (r == 0 && guard_init(&s->guard, http_server_port(s->http)) < 0) {
-        http_server_close(s->http);
-        r = err_set(err, EIO, "the kernel gives no random bytes for a token");
-    }
+    const struct http_options http = {
+        .listen = options->listen,
+        .tls_cert = options->tls_cert,
+        .tls_key = options->tls_key,
+        .routes = s->routes,
+        .userdata = s,
+        .headers = headers,
+        .max_connections = is_in_cluster(s) ? CONNECTIONS_CLUSTER : 0,
+        .max_per_client = is_in_cluster(s) ? CONNECTIONS_EACH : 0,
+    };
+    int r = http_server_start(loop, &http, &s->http, err);
     if (r < 0) {
-        web_server_free(s);
+        free(s);
         return r;
     }
-    *ret = s;
-    return 0;
+    r = init_guard(s, err);
+    if (r == 0)
+        *ret = s;
+    return r; /* the process ends, without the loop that the server's end needs */
 }
 
 const struct guard *web_server_guard(const struct web_server *s) {
@@ -335,9 +476,4 @@ const struct guard *web_server_guard(const struct web_server *s) {
 void web_server_close(struct web_server *s) {
     s->is_closed = true;
     http_server_close(s->http);
-}
-
-void web_server_free(struct web_server *s) {
-    free(s->system);
-    free(s);
 }

@@ -9,37 +9,39 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cli/web/guard.h"
-#include "cli/web/journal.h"
+#include "cli/web/sessions.h"
 
 struct question;
 struct web_server;
 
-/* What the server asks for. Calls are made on the loop's thread. */
-struct web_operations {
-    void (*viewers)(void *userdata, unsigned n); /* how many watch now */
-    /* Answers by web_server_answer(), now or later. */
-    void (*history)(void *userdata, struct question *question);
-    /* What `aliquot WORDS...` prints; its exit status, or a negative errno. On another thread. */
-    int (*command)(void *userdata, const char *const *words, struct buf *ret);
-    void *userdata;
+struct web_options {
+    const char *listen;             /* as in wire/http.h */
+    const char *tls_cert, *tls_key; /* PEM files; NULL: plain HTTP */
+    const char *hosts;              /* of the guard; NULL: a user's machine, and a fresh token */
+    const char *system;             /* Aliquot's namespace */
+    struct sessions *sessions;
+    /* What `aliquot WORDS...` prints with the login (token NULL: the user's); its exit status, or a
+     * negative errno. On another thread. */
+    int (*command)(const struct api_login *login, const char *const *words, struct buf *ret);
 };
 
-/* Serves on 127.0.0.1, port 0 being any, as soon as the loop runs; `system` is Aliquot's namespace.
- */
-int web_server_start(uv_loop_t *loop, unsigned port, const char *system, struct journal *journal,
-                     const struct web_operations *operations, struct web_server **ret,
+/* Serves as soon as the loop runs. */
+int web_server_start(uv_loop_t *loop, const struct web_options *options, struct web_server **ret,
                      struct err *err);
 
 /* The token and the port. */
 const struct guard *web_server_guard(const struct web_server *server);
 
-/* The journal has changed. */
-void web_server_news(struct web_server *server);
+/* The journal of the session has changed, or it is over. */
+void web_server_news(struct web_server *server, struct session *session);
 
 /* Takes the question over. */
 void web_server_answer(struct web_server *server, struct question *question);
 
+/* Ends the events of all pages, which ask another replica then. The loop is stopped when the last
+ * one is told, and at once where there is none. */
+void web_server_drain(struct web_server *server);
+
 /* Ends all connections; the loop must run on until its handles are closed. Questions may be
- * answered no more. web_server_free() comes after that. */
+ * answered no more. */
 void web_server_close(struct web_server *server);
-void web_server_free(struct web_server *server);

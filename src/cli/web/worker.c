@@ -3,13 +3,15 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 #include "base/clock.h"
+#include "cli/cluster/agent_token.h"
+#include "cli/cluster/api.h"
 #include "cli/web/reading.h"
+#include "cli/web/thread.h"
 
 /* A reading may take this part of a processor of ours; what kubectl and the API server take comes
  * to about as much as the time in which it waits for them. */
@@ -25,7 +27,7 @@ struct worker {
     pthread_cond_t changed;
     struct question *asked, *answered;
     unsigned viewers;
-    bool is_stopped;
+    bool is_stopped, has_ended, is_refused;
     uint64_t cpu; /* milliseconds of the process at the end of the last reading */
 };
 
@@ -47,6 +49,7 @@ static void answer_all(struct worker *w) {
         q->result =
             reading_history(w->source.system, q->node, q->namespace, q->pod, &q->text, &q->err);
         (void) pthread_mutex_lock(&w->lock);
+        w->is_refused |= q->result == -EKEYREJECTED;
         DL_APPEND(w->answered, q);
         (void) pthread_mutex_unlock(&w->lock);
         w->news(w->userdata);
@@ -75,9 +78,12 @@ static uint64_t read_once(struct worker *w) {
                               .userdata = w};
     uint64_t start = clock_ms(CLOCK_MONOTONIC), rest = w->source.rest_ms;
 
-    bool is_whole = reading_run(&reading);
+    int r = reading_run(&reading);
+    (void) pthread_mutex_lock(&w->lock);
+    w->is_refused |= r == -EKEYREJECTED;
+    (void) pthread_mutex_unlock(&w->lock);
     w->news(w->userdata);
-    if (!is_whole)
+    if (r == -ECANCELED)
         return 0;
     uint64_t end = clock_ms(CLOCK_MONOTONIC), took = end - start;
     uint64_t cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID), cycle = CPU_PART * (cpu - w->cpu);
@@ -91,8 +97,31 @@ static struct timespec time_of(uint64_t ms) {
                              .tv_nsec = (long) (ms % 1000) * 1000000};
 }
 
+/* For whom to read. */
+static bool has_viewers(const struct worker *w) {
+    return w->viewers > 0 && !w->is_refused;
+}
+
 static bool must_wait(const struct worker *w, uint64_t next) {
-    return !w->is_stopped && !w->asked && (w->viewers == 0 || clock_ms(CLOCK_MONOTONIC) < next);
+    return !w->is_stopped && !w->asked && (!has_viewers(w) || clock_ms(CLOCK_MONOTONIC) < next);
+}
+
+/* What a thread has of a login is its own. All questions have an answer, as requests wait for it.
+ */
+static void leave(struct worker *w) {
+    struct question *q;
+
+    api_close();
+    agent_token_forget();
+    (void) pthread_mutex_lock(&w->lock);
+    DL_FOREACH(w->asked, q) {
+        q->result = err_set(&q->err, ECANCELED, "the session has ended");
+    }
+    DL_CONCAT(w->answered, w->asked);
+    w->asked = NULL;
+    w->has_ended = true;
+    (void) pthread_mutex_unlock(&w->lock);
+    w->news(w->userdata);
 }
 
 static void *run(void *arg) {
@@ -100,22 +129,24 @@ static void *run(void *arg) {
     uint64_t next = 0;
     bool ends = false;
 
+    login_use(w->source.login);
     while (!ends) {
         (void) pthread_mutex_lock(&w->lock);
         while (must_wait(w, next)) {
             struct timespec end = time_of(next);
-            if (w->viewers == 0)
+            if (!has_viewers(w))
                 (void) pthread_cond_wait(&w->changed, &w->lock);
             else
                 (void) pthread_cond_timedwait(&w->changed, &w->lock, &end);
         }
         ends = w->is_stopped;
-        bool reads = !ends && w->viewers > 0 && clock_ms(CLOCK_MONOTONIC) >= next;
+        bool reads = !ends && has_viewers(w) && clock_ms(CLOCK_MONOTONIC) >= next;
         (void) pthread_mutex_unlock(&w->lock);
         answer_all(w);
         if (reads)
             next = read_once(w);
     }
+    leave(w);
     return NULL;
 }
 
@@ -123,18 +154,13 @@ static void *run(void *arg) {
 
 static int begin(struct worker *w) {
     pthread_condattr_t attr;
-    sigset_t all, before;
 
     (void) pthread_mutex_init(&w->lock, NULL);
     (void) pthread_condattr_init(&attr);
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&w->changed, &attr);
     (void) pthread_condattr_destroy(&attr);
-    (void) sigfillset(&all); /* signals are the loop's */
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&w->thread, NULL, run, w);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -r;
+    return thread_start(&w->thread, run, w);
 }
 
 int worker_start(const struct worker_source *source, struct journal *journal,
@@ -159,10 +185,29 @@ static void change(struct worker *w) {
     (void) pthread_mutex_unlock(&w->lock);
 }
 
-void worker_stop(struct worker *w) {
+void worker_end(struct worker *w) {
     (void) pthread_mutex_lock(&w->lock);
     w->is_stopped = true;
     change(w);
+}
+
+static bool read_flag(struct worker *w, const bool *flag) {
+    (void) pthread_mutex_lock(&w->lock);
+    bool value = *flag;
+    (void) pthread_mutex_unlock(&w->lock);
+    return value;
+}
+
+bool worker_has_ended(struct worker *w) {
+    return read_flag(w, &w->has_ended);
+}
+
+bool worker_is_refused(struct worker *w) {
+    return read_flag(w, &w->is_refused);
+}
+
+void worker_stop(struct worker *w) {
+    worker_end(w);
     (void) pthread_join(w->thread, NULL);
     DL_CONCAT(w->asked, w->answered);
     while (w->asked) {

@@ -5,6 +5,7 @@
  * While there are no viewers nothing is read. */
 
 #include "base/err.h"
+#include "cli/login.h"
 #include "cli/web/journal.h"
 #include "cli/web/question.h"
 
@@ -14,6 +15,9 @@ struct worker_source {
     const char *system;    /* namespace of Aliquot */
     const char *namespace; /* only what pods of it have; NULL: everything */
     unsigned rest_ms;      /* between two readings, at least */
+    /* As whom its requests are made; NULL: the user of kubectl's context. Borrowed, as the texts.
+     */
+    const struct api_login *login;
 };
 
 /* `news` is called by the thread whenever the journal has changed or a question has its answer. */
@@ -21,8 +25,15 @@ int worker_start(const struct worker_source *source, struct journal *journal,
                  void (*news)(void *userdata), void *userdata, struct worker **ret,
                  struct err *err);
 
-/* Waits for the thread; requests of the cluster must fail by then (proxy_end()). */
+/* The thread ends when the request that it waits for has its answer, and calls `news`. */
+void worker_end(struct worker *worker);
+bool worker_has_ended(struct worker *worker);
+
+/* Ends it, waits for the thread and frees it. */
 void worker_stop(struct worker *worker);
+
+/* Whether the API server does not take the token of its login any more; nothing is read then. */
+bool worker_is_refused(struct worker *worker);
 
 /* How many watch now. The first one causes a reading, as soon as the rest after the
  * last one is over. */

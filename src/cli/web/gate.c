@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/web/gate.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "base/cleanup.h"
+#include "cli/cluster/api.h"
+#include "cli/web/thread.h"
+
+#define GATE_MAX 64
+#define PATH "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+#define REVIEW "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"SelfSubjectReview\"}"
+
+struct gate {
+    struct api_login cluster;
+    void (*news)(void *userdata);
+    void *userdata;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct gate_check *asked, *answered;
+    unsigned n;
+};
+
+/* What the server answers to one that it knows is no matter: a user that may not review itself and
+ * a server that has no such review have found the token good all the same. */
+static int check_token(const struct gate *gate, struct gate_check *check) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct api_login login = gate->cluster;
+    struct json answer;
+
+    login.token = check->token;
+    login_use(&login);
+    int r = api_create(PATH, REVIEW, &parser, &answer, &check->err);
+    login_use(NULL);
+    return r == -EACCES || r == -ENOENT ? 0 : r;
+}
+
+static void *run(void *arg) {
+    struct gate *gate = arg;
+
+    for (;;) {
+        (void) pthread_mutex_lock(&gate->lock);
+        while (!gate->asked)
+            (void) pthread_cond_wait(&gate->changed, &gate->lock);
+        struct gate_check *check = gate->asked;
+        DL_DELETE(gate->asked, check);
+        (void) pthread_mutex_unlock(&gate->lock);
+        check->result = check_token(gate, check);
+        (void) pthread_mutex_lock(&gate->lock);
+        DL_APPEND(gate->answered, check);
+        bool rests = !gate->asked;
+        (void) pthread_mutex_unlock(&gate->lock);
+        if (rests) /* a server that has closed an idle connection would fail the next one */
+            api_close();
+        gate->news(gate->userdata);
+    }
+    return NULL;
+}
+
+int gate_start(const struct api_login *cluster, void (*news)(void *userdata), void *userdata,
+               struct gate **ret, struct err *err) {
+    struct gate *gate = calloc(1, sizeof(*gate));
+
+    if (!gate)
+        return err_errno(err, ENOMEM, "cannot start");
+    *gate = (struct gate){.cluster = *cluster, .news = news, .userdata = userdata};
+    (void) pthread_mutex_init(&gate->lock, NULL);
+    (void) pthread_cond_init(&gate->changed, NULL);
+    int r = thread_start(&gate->thread, run, gate);
+    if (r < 0) {
+        free(gate);
+        return err_errno(err, -r, "cannot start");
+    }
+    *ret = gate;
+    return 0;
+}
+
+int gate_ask(struct gate *gate, struct gate_check *check) {
+    int r = 0;
+
+    (void) pthread_mutex_lock(&gate->lock);
+    if (gate->n == GATE_MAX) {
+        r = -EBUSY;
+    } else {
+        gate->n++;
+        DL_APPEND(gate->asked, check);
+        (void) pthread_cond_signal(&gate->changed);
+    }
+    (void) pthread_mutex_unlock(&gate->lock);
+    return r;
+}
+
+struct gate_check *gate_answered(struct gate *gate) {
+    (void) pthread_mutex_lock(&gate->lock);
+    struct gate_check *check = gate->answered;
+    if (check) {
+        gate->n--;
+        DL_DELETE(gate->answered, check);
+    }
+    (void) pthread_mutex_unlock(&gate->lock);
+    return check;
+}

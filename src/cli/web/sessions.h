@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Whom `aliquot web` shows the cluster. On a user's machine that is one session, of the user of
+ * kubectl's context. In a cluster there is one for each token and namespace that pages are opened
+ * with: it has a journal, a thread and connections of its own, and nothing of one is seen by
+ * another. All calls are made on the loop's thread. */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "cli/login.h"
+#include "cli/web/journal.h"
+#include "cli/web/question.h"
+#include "cli/web/worker.h"
+
+struct sessions;
+
+struct session {
+    struct session *prev, *next;
+    struct sessions *sessions;
+    struct api_login login; /* token NULL: the user of kubectl's context */
+    char *token, *namespace;
+    struct journal *journal;
+    struct worker *worker;
+    unsigned viewers; /* pages that watch: session_watch() */
+    unsigned busy;    /* questions and commands under way: what they use must stay */
+    unsigned commands;
+    uint64_t since; /* of its last use, in milliseconds */
+    bool is_over;   /* its token is refused, or it is not used: nothing more begins */
+    atomic_bool has_news;
+};
+
+struct sessions_options {
+    uv_loop_t *loop;
+    struct worker_source source;
+    /* Address of the API server, by which tokens are tried; token NULL. NULL: one session. */
+    const struct api_login *cluster;
+    /* Something of the session has changed, or it is over. */
+    void (*news)(void *userdata, struct session *session);
+    /* Takes the question over. */
+    void (*answer)(void *userdata, struct question *question);
+    void *userdata;
+};
+
+int sessions_start(const struct sessions_options *options, struct sessions **ret, struct err *err);
+
+/* A request that is for a session. */
+struct entrant {
+    const char *token, *namespace; /* NULL: none */
+    bool is_tried;                 /* the API server is asked although the session is known */
+    /* Called once, now or later. `result` 0, or a negative errno and why there is no session:
+     * -EKEYREJECTED: the API server does not take the token; -EUSERS: there are too many. */
+    void (*then)(void *userdata, struct session *session, int result, const char *text);
+    void *userdata;
+};
+
+void sessions_enter(struct sessions *sessions, const struct entrant *entrant);
+
+/* One page more or less (-1) watches. */
+void session_watch(struct session *session, int more);
+
+/* Answered by the `answer` of the options. */
+void session_ask(struct session *session, struct question *question);
+
+/* Waits for all threads. Only where there is one session: requests must fail by then. */
+void sessions_stop(struct sessions *sessions);
