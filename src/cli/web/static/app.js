@@ -4,12 +4,14 @@
 import {choice, drawCluster} from "./cluster.js";
 import {clock, el, update} from "./draw.js";
 import {start, status, waiting} from "./data.js";
+import {drawLogin} from "./login.js";
+import {inCluster, isSignedIn, signOut} from "./session.js";
 import {chooseLanguage, otherLanguage, t} from "./texts.js";
 import {VIEWS, forgetAnswers, onViewChange} from "./views.js";
 
 const main = document.getElementById("main");
 const LINKS = [["", "cluster"], ["waiting", "waiting"], ["quotas", "quotas"], ["moves", "moves"]];
-const PARTS = {cards: "partCards", use: "partUse", waiting: "partWaiting", quotas: "partQuotas", claims: "partClaims"};
+const PARTS = {cards: "partCards", use: "partUse", waiting: "partWaiting", quotas: "partQuotas", claims: "partClaims", memory: "partMemory"};
 const LANGUAGE = "aliquot-language";
 
 // An address that was typed can be no escaped text.
@@ -23,7 +25,11 @@ function unescaped(text) {
 
 const route = () => location.hash.replace(/^#\/?/, "").split("/").map(unescaped);
 
+const asksForToken = () => inCluster && !isSignedIn();
+
 function drawView() {
+    if (asksForToken())
+        return drawLogin(status.connection === "expired");
     const [view, ...names] = route();
     return VIEWS[view] ? VIEWS[view](...names) : drawCluster(main, draw);
 }
@@ -35,6 +41,8 @@ function drawNav() {
 }
 
 function statusText() {
+    if (asksForToken())
+        return "";
     if (status.connection !== "open")
         return t(status.connection);
     const parts = [status.time ? t("asOf", clock(status.time, true)) : t("reading")];
@@ -46,16 +54,18 @@ function statusText() {
 }
 
 function drawTrouble() {
-    return status.trouble.map((trouble) => el("p", {key: trouble.part}, el("b", {}, t(PARTS[trouble.part])), ": ",
-                                              t(trouble.refused ? "isRefused" : "isTroubled", trouble.text)));
+    return (asksForToken() ? [] : status.trouble).map((trouble) => el(
+        "p", {key: trouble.part}, el("b", {}, t(PARTS[trouble.part])), ": ", t(trouble.refused ? "isRefused" : "isTroubled", trouble.text)));
 }
 
 let drawing = false;
 let searchNext = false;     // the next view begins in its search
 
 function drawNow() {
-    const nav = document.getElementById("nav"), button = document.getElementById("language");
-    update(nav, drawNav());
+    const nav = document.getElementById("nav"), button = document.getElementById("language"), out = document.getElementById("out");
+    update(nav, asksForToken() ? [] : drawNav());
+    out.hidden = !inCluster || !isSignedIn();
+    out.textContent = t("signOut");
     nav.setAttribute("aria-label", t("sections"));
     update(document.getElementById("status"), [document.createTextNode(statusText())]);
     update(document.getElementById("trouble"), drawTrouble());
@@ -139,6 +149,7 @@ function switchLanguage() {
 
 chooseLanguage(stored() ?? navigator.language);
 document.getElementById("language").addEventListener("click", switchLanguage);
+document.getElementById("out").addEventListener("click", signOut);
 document.addEventListener("keydown", onKey);
 addEventListener("hashchange", onRoute);
 addEventListener("scroll", draw, {passive: true});

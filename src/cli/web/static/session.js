@@ -1,24 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 // The token of this tab, and what is asked with it. It is in a header and in the storage of the tab for this origin,
-// port included: a cookie would go to the servers of all ports of 127.0.0.1.
+// port included: a cookie would go to the servers of all ports of 127.0.0.1. On a user's machine the token comes with
+// the address. In a cluster it is one of Kubernetes, which is given in a form and is in no address.
 
-const STORED = "aliquot-token";
-const token = takeToken();
+const STORED = "aliquot-token", NAMESPACE = "aliquot-namespace";
+export const inCluster = await isInCluster();
+let token = takeToken(), namespace = load(NAMESPACE);
 
-function takeToken() {
-    const given = new URLSearchParams(location.search).get("token");
-    if (location.search)
-        history.replaceState(null, "", location.pathname + location.hash);
+async function isInCluster() {
     try {
-        if (given)
-            sessionStorage.setItem(STORED, given);
-        return sessionStorage.getItem(STORED);
+        return (await (await fetch("/api/mode")).json()).kubernetes;
     } catch {
-        return given;       // until the page is loaded again, then
+        return false;
     }
 }
 
-const request = (path, signal) => fetch(path, {headers: {"X-Aliquot-Token": token}, signal});
+function load(key) {
+    try {
+        return sessionStorage.getItem(key);
+    } catch {
+        return null;
+    }
+}
+
+// What cannot be stored is known until the page is loaded again.
+function store(key, value) {
+    try {
+        if (value)
+            sessionStorage.setItem(key, value);
+        else
+            sessionStorage.removeItem(key);
+    } catch {
+        // nothing is stored
+    }
+}
+
+function takeToken() {
+    const given = inCluster ? null : new URLSearchParams(location.search).get("token");
+    if (location.search)
+        history.replaceState(null, "", location.pathname + location.hash);
+    if (given)
+        store(STORED, given);
+    return load(STORED) ?? given;
+}
+
+export const isSignedIn = () => Boolean(token);
+export const namespaceAsked = () => namespace ?? "";
+
+// What was shown to another one is gone with the page.
+export function signIn(given, only) {
+    store(STORED, given.trim());
+    store(NAMESPACE, only.trim());
+    location.reload();
+}
+
+export function signOut() {
+    store(STORED, null);
+    location.reload();
+}
+
+function headers() {
+    const made = {"X-Aliquot-Token": token};
+    if (inCluster && namespace)
+        made["X-Aliquot-Namespace"] = namespace;
+    return made;
+}
+
+const request = (path, signal) => fetch(path, {headers: headers(), signal});
 
 async function eachLines(body, onLines) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
@@ -30,12 +78,17 @@ async function eachLines(body, onLines) {
     }
 }
 
-// Data of server-sent events until their end, which is returned: "lost", "tooMany", "refused" or "noToken".
+// Data of server-sent events until their end, which is returned: "lost", "tooMany", "refused", "noToken", or in a
+// cluster "expired": the API server takes the token no more.
 export async function listen(path, signal, onOpen, onLines) {
     if (!token)
         return "noToken";
     try {
         const answer = await request(path, signal);
+        if (inCluster && answer.status === 401) {
+            store(STORED, token = null);
+            return "expired";
+        }
         if (answer.status === 401 || answer.status === 403)
             return "refused";
         if (!answer.ok)

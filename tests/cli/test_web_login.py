@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `aliquot web --in-cluster` in headless Chromium: signing in and out, tokens that end, replicas that end."""
+
+import subprocess
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from conftest import TOP
+from test_web_cluster import ADMIN, BLUE, RED, api, start, tenant     # noqa: F401  (fixtures)
+from test_web_page import Shown, axe     # noqa: F401  (fixture)
+from web_cluster import InCluster
+from web_page import browser, resize, theme, until
+
+pytestmark = pytest.mark.waits
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    made = browser(tmp_path_factory.mktemp("browser"))
+    yield made
+    made.quit()
+
+
+class Viewer(Shown):
+    """The page in the browser, of a tab that has nothing stored."""
+
+    def __init__(self, page, web, route="#/"):
+        web.address = f"http://127.0.0.1:{web.port}/"
+        super().__init__(page, web, route)
+        self.forget()
+
+    def forget(self):
+        self.run("sessionStorage.clear()")
+        self.page.refresh()
+        self.until("Sign in")
+
+    def sign_in(self, token, namespace=""):
+        until("the form is there", lambda: self.run("!!document.getElementById('token')"))
+        self.run("document.getElementById('token').focus()")
+        self.press(token, Keys.TAB, namespace, Keys.ENTER)
+
+    def waiting(self):
+        self.go("#/waiting")
+        return [row[0] for row in self.rows()]
+
+
+def test_signing_in_and_out(page, start):     # noqa: F811
+    shown = Viewer(page, start(), "#/waiting")
+    assert shown.text("nav") == "" and shown.text("#status") == ""
+    shown.sign_in(RED, "red")
+    shown.until_read()
+    shown.until("red/secret-red")
+    assert "namespace red only" in shown.text("#status") and "blue" not in shown.run("document.body.innerText")
+    assert "the API server refuses" in shown.text("#trouble")
+    # neither the address, nor what lies in the page, nor a cookie has the token
+    assert RED not in page.current_url and page.get_cookies() == [] and RED not in page.page_source
+    assert shown.run("performance.getEntries().every((e) => !e.name.includes(arguments[0]))", RED)
+    assert shown.run("localStorage.length + document.cookie.length") in (0, "0")
+    page.refresh()
+    shown.until("red/secret-red")
+    shown.run("document.getElementById('out').click()")
+    shown.until("Sign in")
+    assert shown.run("sessionStorage.getItem('aliquot-token')") is None and "secret" not in shown.run("document.documentElement.innerHTML")
+    shown.sign_in(f"  {BLUE}  ", "blue")
+    shown.until("blue/secret-blue")
+    assert "secret-red" not in shown.run("document.documentElement.innerHTML")
+    errors = [line["message"] for line in page.get_log("browser") if line["level"] == "SEVERE"]
+    assert errors == []
+
+
+def test_a_token_that_is_not_taken(page, start):     # noqa: F811
+    shown = Viewer(page, start())
+    shown.sign_in("unknown")
+    shown.until("The token has expired, was revoked, or is not of this cluster.")
+    assert shown.run("sessionStorage.getItem('aliquot-token')") is None
+    shown.sign_in(ADMIN)
+    until("the cluster is shown", lambda: shown.hidden())
+
+
+def test_a_token_in_the_address_is_not_taken(page, start):     # noqa: F811
+    web = start()
+    shown = Viewer(page, web)
+    page.get(f"http://127.0.0.1:{web.port}/?token={RED}#/waiting")
+    shown.until("Sign in")
+    assert RED not in page.current_url and shown.run("sessionStorage.length") == 0
+
+
+def test_a_token_that_is_revoked(page, start, api):     # noqa: F811
+    """What was shown goes, the page says why, and another token is taken."""
+    shown = Viewer(page, start(), "#/waiting")
+    shown.sign_in(RED, "red")
+    shown.until("red/secret-red")
+    del api.rights[RED]
+    shown.until("The token has expired, was revoked, or is not of this cluster.")
+    assert "secret-red" not in shown.run("document.documentElement.innerHTML") and shown.text("#trouble") == ""
+    assert shown.run("document.getElementById('namespace').value") == "red"
+    api.rights["red-token.b"] = tenant("red", "another")
+    shown.run("document.getElementById('token').focus()")
+    shown.press("red-token.b", Keys.ENTER)
+    shown.until("red/another")
+
+
+def test_a_replica_that_ends(page, aliquot, start, api):     # noqa: F811
+    """The page goes on with the next one at the same address, without asking for the token again."""
+    web = start()
+    shown = Viewer(page, web, "#/waiting")
+    shown.sign_in(RED, "red")
+    shown.until("red/secret-red")
+    web.process.kill()
+    web.process.wait()
+    until("the page says so", lambda: "connection lost" in shown.text("#status"))
+    api.rights[RED] = tenant("red", "later")
+    successor = subprocess.Popen(web.process.args)
+    try:
+        shown.until("red/later")
+        shown.until_read()
+    finally:
+        successor.terminate()
+        successor.wait()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_axe_finds_nothing_in_the_form(page, start, axe, width, dark):     # noqa: F811
+    shown = Viewer(page, start())
+    resize(page, width, 800)
+    theme(page, dark)
+    for expired in (False, True):
+        if expired:
+            shown.sign_in("unknown")
+            shown.until("has expired")
+        page.execute_script(axe)
+        found = page.execute_async_script(
+            "const done = arguments[0]; axe.run(document).then((r) => done(r.violations.map((v) => [v.id, v.nodes.map((n) => n.html)])))")
+        assert found == []
+        assert shown.run("document.documentElement.scrollWidth") <= width
