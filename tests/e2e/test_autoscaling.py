@@ -161,6 +161,11 @@ def delete_namespace(world):
     return time.monotonic() - start
 
 
+def wait_replicas(world):
+    world.api.wait("/apis/apps/v1/namespaces/aliquot-system/deployments", "aliquot-scheduler",
+                   lambda seen: seen["status"].get("readyReplicas") == 2, 90, "two replicas ready")
+
+
 @pytest.mark.parametrize("how", ["killed", "deleted"])
 def test_namespaces_go_while_each_replica_ends(world, how):
     wait_available(world)
@@ -170,8 +175,7 @@ def test_namespaces_go_while_each_replica_ends(world, how):
         else:
             world.api.delete(kube.pods(kit.SYSTEM) + "/" + seen["metadata"]["name"])
         print(f"{how}: namespace gone after {delete_namespace(world):.1f} s")
-        world.api.wait("/apis/apps/v1/namespaces/aliquot-system/deployments", "aliquot-scheduler",
-                       lambda seen: seen["status"].get("readyReplicas") == 2, 90, "two replicas ready")
+        wait_replicas(world)
         assert all(condition(world.api.get(f"{API_SERVICES}/{name}"), "Available")["status"] == "True" for name in (CUSTOM, EXTERNAL))
 
 
@@ -192,18 +196,28 @@ def test_alert_while_the_backend_is_away(world):
     wait_available(world)
 
 
+def start_again(world):
+    """The replicas. Each looks at the APIs when it starts, and then once a minute (tests/unit/test-endpoints.c)."""
+    for seen in world.scheduler.pods():
+        world.kill_container(world.scheduler.status(seen))
+
+
 def test_an_api_of_another_product(world):
     """Ours stays away, and doctor says so."""
     service = {"namespace": "default", "name": "other-metrics", "port": 443}
     ours = world.api.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]["service"]
     world.api.patch(f"{API_SERVICES}/{EXTERNAL}", {"spec": {"service": service, "caBundle": None}})
+    start_again(world)
     try:
-        world.until(lambda: "stays away from it" in world.scheduler.log(), 90, "the log says so", pause=1)
+        world.until(lambda: "stays away from it" in world.scheduler.log(), 90, "the log says so", pause=0.2)
+        wait_replicas(world)
         assert "caBundle" not in world.api.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]
         assert any("is of Service default/other-metrics" in text for text in world.doctor()["metrics APIs", "ok"])
     finally:
         world.api.patch(f"{API_SERVICES}/{EXTERNAL}", {"spec": {"service": ours}})
+        start_again(world)
     wait_available(world, 90)
+    wait_replicas(world)
 
 
 def test_doctor(world):
