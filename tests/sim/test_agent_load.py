@@ -52,7 +52,7 @@ def is_whole(text, containers):
 
 
 def test_ten_clients_every_tenth_of_a_second(full):
-    """Each gets all figures each time, within the budget of a page; those who ask at the same time share a poll."""
+    """Each gets all figures each time, within the budget of a page; for all of them the driver is asked once in a second, beside the agent's own poll."""
     begun, failed, pages = len(full.fill()), [], []
 
     def client():
@@ -75,7 +75,7 @@ def test_ten_clients_every_tenth_of_a_second(full):
     print(f"{begun} containers: {1000 * cost:.1f} ms of CPU a page, {len(pages)} pages in {took:.1f} s")
     assert not failed and len(pages) == CLIENTS * round(SECONDS / PERIOD)
     assert cost <= PAGE, cost
-    assert polls() - before <= len(pages) / 2
+    assert polls() - before <= 2 * (took + 1)
 
 
 def test_two_hundred_containers(full):

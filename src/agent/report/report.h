@@ -48,6 +48,7 @@ struct report {
     struct history history;
     uv_timer_t recorder;     /* of `history` */
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
+    uint64_t scrape_polled;  /* when /metrics has last asked the driver, loop time; 0: never */
     void (*on_node)(struct json node, void *userdata); /* it was read; NULL: not called */
     void (*on_gpu)(struct json gpu, void *userdata);   /* a GPU object of this node; the same */
     void (*on_orders)(void *userdata); /* the Node and all its GPU objects were read; the same */
