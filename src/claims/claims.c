@@ -15,7 +15,6 @@
 #define ALL_MS 600000  /* between two evaluations of all objects, in case one was missed */
 #define TEMPLATE_RETRY_MS 2000
 #define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
-#define TELL_MS 30000
 
 struct claims *claims_new(const struct claims_world *world) {
     struct claims *c = calloc(1, sizeof(*c));
@@ -247,13 +246,6 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
 }
 
 /* ---- one pass ---- */
-
-bool claims_may_tell(const struct claims *c, struct claims_hand *hand, const char *told) {
-    if (strcmp(told, OVER_QUOTA) == 0 && c->now_ms < hand->told_ms)
-        return false;
-    hand->told_ms = c->now_ms + TELL_MS;
-    return true;
-}
 
 /* A template becomes a claim, once. One of that name that is not the pod's own may go without
  * stirring the pod. */

@@ -8,12 +8,6 @@
 #include "base/err.h"
 #include "claims/model.h"
 
-bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
-    return e->reserved && strcmp(e->claim_uid, claim->meta.uid) == 0 &&
-           strcmp(e->claim_name, claim->meta.name) == 0 &&
-           strcmp(e->claim_namespace, claim->meta.namespace) == 0;
-}
-
 /* Verifies an ElasticGPU without a claim or not verified yet. The result is final. */
 static void sync_free(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;

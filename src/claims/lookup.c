@@ -25,6 +25,12 @@ const struct egpu_class *claims_class(const struct claims *c, const char *name) 
     return item ? &item->o : NULL;
 }
 
+bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
+    return e->reserved && strcmp(e->claim_uid, claim->meta.uid) == 0 &&
+           strcmp(e->claim_name, claim->meta.name) == 0 &&
+           strcmp(e->claim_namespace, claim->meta.namespace) == 0;
+}
+
 /* The newest default class; by name among equals, so that the choice is deterministic. */
 const struct egpu_class *claims_default_class(const struct claims *c) {
     const struct egpu_class *best = NULL;

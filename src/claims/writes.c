@@ -17,8 +17,16 @@
 #define PATH_MAX_LEN 700
 #define SHOWN_MS 5000 /* by then the watch has shown what a write has changed */
 #define MAKE_RETRY_MS 2000
+#define TELL_MS 30000
 #define MERGE_PATCH "application/merge-patch+json"
 #define API_VERSION "elasticgpu.io/v1alpha1"
+
+bool claims_may_tell(const struct claims *c, struct claims_hand *hand, const char *told) {
+    if (strcmp(told, OVER_QUOTA) == 0 && c->now_ms < hand->told_ms)
+        return false;
+    hand->told_ms = c->now_ms + TELL_MS;
+    return true;
+}
 
 /* ---- sending ---- */
 

@@ -88,3 +88,21 @@ uint64_t state_hash(uint64_t hash, const char *text) {
     hash = hash_text(hash ? hash : HASH_START, text);
     return hash ? hash : 1;
 }
+
+struct state_draw *state_draw_find(const struct state_pod *pod, const char *container) {
+    for (struct state_draw *d = pod->draws; d; d = d->next)
+        if (strcmp(d->container, container ? container : "") == 0)
+            return d;
+    return NULL;
+}
+
+/* The reserved capacity for containers without a row of their own. */
+static const char *id_of_pod(const struct state_pod *pod) {
+    const struct state_draw *draw = state_draw_find(pod, NULL);
+    return draw ? draw->id : pod->uid;
+}
+
+const char *state_draw_id(const struct state_pod *pod, const char *container) {
+    const struct state_draw *draw = state_draw_find(pod, container);
+    return draw ? draw->id : id_of_pod(pod);
+}

@@ -11,13 +11,6 @@
 
 /* ---- what a pod draws on ---- */
 
-static struct state_draw *find_draw(const struct state_pod *pod, const char *container) {
-    for (struct state_draw *d = pod->draws; d; d = d->next)
-        if (strcmp(d->container, container ? container : "") == 0)
-            return d;
-    return NULL;
-}
-
 static void drop_draw(struct state_pod *pod, struct state_draw *draw) {
     LL_DELETE(pod->draws, draw);
     free(draw);
@@ -40,7 +33,7 @@ static int add_draw(struct state_pod *pod, const char *container, const char *id
 }
 
 int state_draw(struct state_pod *pod, const char *container, const char *id) {
-    struct state_draw *draw = find_draw(pod, container);
+    struct state_draw *draw = state_draw_find(pod, container);
     if (draw ? id && strcmp(draw->id, id) == 0 : !id)
         return 0;
     if (draw)
@@ -50,17 +43,6 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
         state_node_changed(pod->node);
     space_recount(pod);
     return r;
-}
-
-/* The reserved capacity for containers without a row of their own. */
-static const char *id_of_pod(const struct state_pod *pod) {
-    const struct state_draw *draw = find_draw(pod, NULL);
-    return draw ? draw->id : pod->uid;
-}
-
-const char *state_draw_id(const struct state_pod *pod, const char *container) {
-    const struct state_draw *draw = find_draw(pod, container);
-    return draw ? draw->id : id_of_pod(pod);
 }
 
 /* Whether the container's allocation is part of that reserved capacity. */
@@ -235,7 +217,7 @@ static bool is_all_for(const struct state_pod *pod, const char *id) {
     for (const struct state_draw *d = pod->draws; d; d = d->next)
         if (d->container[0])
             return false;
-    return strcmp(id_of_pod(pod), id) == 0;
+    return strcmp(state_draw_id(pod, NULL), id) == 0;
 }
 
 void state_count_reserved(const struct state_node *node, const struct state_pod *without,

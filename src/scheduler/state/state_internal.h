@@ -78,6 +78,9 @@ uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *
                           bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]);
 void state_draws_drop(struct state_pod *pod);
 
+/* lookup.c: what was given to the container of the pod, NULL: to all; NULL: nothing. */
+struct state_draw *state_draw_find(const struct state_pod *pod, const char *container);
+
 /* The id that the container draws on: the pod's UID, where it was given none. */
 const char *state_draw_id(const struct state_pod *pod, const char *container);
 
