@@ -142,6 +142,22 @@ def test_with_a_component(row, component, value, programs, render, tmp_path):
     check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", f"{value}=true")
 
 
+def test_with_the_component_of_the_page(programs, render, tmp_path):
+    row, place = DIRECTORIES[0], os.path.relpath(TOP / "deploy", tmp_path.resolve())
+    (tmp_path / "kustomization.yaml").write_text(
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/web]\n")
+    check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", "web.enabled=true")
+
+
+def test_the_page_has_no_rights(render):
+    """No role names its account, and its pods have no token of it."""
+    made = render("--set", "web.enabled=true")
+    bound = [subject["name"] for (kind, _, _), one in made.items() if kind.endswith("RoleBinding") for subject in one.get("subjects", [])]
+    assert bound and "aliquot-web" not in bound
+    pod = made["Deployment", "default", "aliquot-web"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False and not any("projected" in volume for volume in pod["volumes"])
+
+
 @pytest.mark.parametrize("names", [*PROJECTS, ",".join(PROJECTS), "nvidia.com/mig-1g.10gb"])
 def test_dialects_are_left_as_scripts_manifests_leaves_them(names, programs, render, tmp_path):
     subprocess.run([TOP / "scripts/manifests", "--served-elsewhere", names, tmp_path], check=True)
@@ -314,6 +330,7 @@ FIRST, SECOND = POD + "containers.0.", POD + "containers.1."
 OPTIONS = FIRST + "args"
 WEBHOOK, CONFIGURATION_OWN = "Service aliquot-webhook", "ConfigMap aliquot-kube-scheduler"
 MORE = "..."      # other objects may change as well
+WEB = "Deployment aliquot-web"
 SHA = "sha256:" + "a" * 64
 
 
@@ -474,6 +491,18 @@ EFFECTS = {
                                      for name in ("cluster", "node", "namespace", "pod", "scheduler")}),
     "monitoring.labels": ({"release": "prometheus"}, {name: ("metadata.labels.release", "prometheus") for name in (
         "PodMonitor aliquot-agent", "PodMonitor aliquot-scheduler", "PrometheusRule aliquot")}),
+    "web.enabled": (True, {WEB: (OPTIONS, option("--in-cluster")), "Service aliquot-web": ("spec.ports.0.port", 80), "ServiceAccount aliquot-web": (
+        "automountServiceAccountToken", False)}),
+    "web.replicas": (3, {WEB: ("spec.replicas", 3)}),
+    "web.hosts": (["gpus.example.org", "inner:8080"], {WEB: (OPTIONS, option("--host=gpus.example.org,inner:8080"))}),
+    "web.tlsSecret": ("page", {
+        WEB: ("spec.template.spec", lambda pod: [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == ["page"]
+              and "--tls-cert=/etc/aliquot/tls/tls.crt" in pod["containers"][0]["args"]
+              and {pod["containers"][0][probe]["httpGet"].get("scheme") for probe in ("readinessProbe", "livenessProbe")} == {"HTTPS"}),
+        "Service aliquot-web": ("spec.ports.0.port", 443)}),
+    "web.nodeSelector": ({"pool": "web"}, {WEB: (POD + "nodeSelector.pool", "web")}),
+    "web.tolerations": ([{"key": "mine", "operator": "Exists"}], {WEB: (POD + "tolerations", [{"key": "mine", "operator": "Exists"}])}),
+    "web.resources": ({"limits": {"memory": "777Mi"}}, {WEB: (FIRST + "resources.limits.memory", "777Mi")}),
     "webhook.port": (8443, {SCHEDULER: (OPTIONS, option("--webhook-listen=:8443")), WEBHOOK: (
         "spec.ports.0.targetPort", 8443)}),
     "webhook.hostNetwork": (True, in_scheduler(POD + "hostNetwork", True)),
@@ -486,7 +515,9 @@ OTHERWISE = {"crds.keep": False, "uninstall.check": False, "uninstall.clean": Fa
 # Without which the value has no effect.
 OWN = {"scheduler.mode": "own"}
 SERVED = {"scheduler.metricsApi.enabled": True}
-BESIDES = {"scheduler.metricsApi.custom": SERVED, "scheduler.metricsApi.external": SERVED, "scheduler.metricsApi.port": SERVED,
+SHOWN = {"web.enabled": True}
+BESIDES = {**{f"web.{name}": SHOWN for name in ("replicas", "hosts", "tlsSecret", "nodeSelector", "tolerations", "resources")},
+           "scheduler.metricsApi.custom": SERVED, "scheduler.metricsApi.external": SERVED, "scheduler.metricsApi.port": SERVED,
            "webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
            "monitoring.labels": {"monitoring.podMonitor": True, "monitoring.prometheusRule": True},
            **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}

@@ -66,7 +66,7 @@ def copy_sources(directory):
     ("deploy/base/agent.yaml", "--listen=:9400", "--listen=:9499", {"deploy/base/agent.yaml"}),
     ("deploy/templates/webhook/webhook.yaml", "port: 443", "port: 444", {"deploy/webhook/webhook.yaml", "charts/aliquot/templates/webhook.yaml"}),
     ("charts/aliquot/templates/roles.yaml", "aliquot-view", "aliquot-see", {"charts/aliquot/templates/roles.yaml"}),
-    ("meson.build", "  version: '", "  version: '1", {"charts/aliquot/Chart.yaml", "deploy/base/agent.yaml", "deploy/base/scheduler.yaml"}),
+    ("meson.build", "  version: '", "  version: '1", {"charts/aliquot/Chart.yaml", "deploy/base/agent.yaml", "deploy/base/scheduler.yaml", "deploy/web/web.yaml"}),
     ("src/model/dialects.def", '"tencent.com/vcuda-core"', '"tencent.com/vcuda-percent"',
      {"deploy/base/policy-pods.yaml", "deploy/base/kube-scheduler-configuration.yaml", "deploy/webhook/webhook.yaml",
       "deploy/own-scheduler/policy-scheduler-name.yaml", "deploy/own-scheduler/pair/kube-scheduler.yaml",

@@ -219,7 +219,7 @@ def used(release):
 def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
     """And it removes no object that helm needs: that removes the revisions, the CRDs and the hook's rights itself. With a Job of an
     earlier call, and with an error at the end, after which the rights of the Job that stays go, too."""
-    made = render("--namespace", "gpus", "--set", "crds.keep=" + keep)
+    made = render("--namespace", "gpus", "--set", "web.enabled=true,crds.keep=" + keep)
     (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
     everywhere = made["ClusterRole", "", "aliquot-uninstall"]["rules"]
     rules = {"gpus": everywhere + made["Role", "gpus", "aliquot-uninstall"]["rules"]}

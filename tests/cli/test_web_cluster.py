@@ -307,7 +307,7 @@ def test_other_sites(named):
 
 @pytest.mark.parametrize("words, problem", [
     (["--host", "a b"], "no names of hosts"), (["--host", "a,"], "no names of hosts"), (["--host", "https://a"], "no names of hosts"),
-    (["--tls-cert", "/x"], "together"), (["--port", "80"], "neither --port"), (["-n", "red"], "neither --port"), (["--ca-file", "/nothing"], "cannot read")])
+    (["--tls-cert", "/x"], "together"), (["--port", "80"], "neither --port"), (["-n", "red"], "neither --port"), (["--ca-file", "/nothing"], "cannot read"), (["--api-server", "api:6443"], "does not begin with https://")])
 def test_wrong_options(aliquot, api, words, problem):
     web = InCluster(aliquot, api, *words)
     assert web.process.wait(PATIENCE) in (1, 2) and problem in web.process.stderr.read()

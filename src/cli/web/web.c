@@ -118,7 +118,10 @@ static int start_sessions(struct web *web, struct err *err) {
                                        .userdata = web};
 
     if (arg_in_cluster) {
+        struct kube_address address;
         int r = kube_config_load_address(arg_api_server, arg_ca, &web->config, err);
+        if (r == 0)
+            r = kube_address_parse(web->config.server, &address, err);
         if (r < 0)
             return r;
         web->cluster = (struct api_login){web->config.server, web->config.ca_file, NULL};
