@@ -32,8 +32,8 @@ def words_of(path):
 
 
 def serve(arguments, get, patch=None):
-    """If these arguments ask for a proxy, it answers with what `get` returns for words of kubectl, and `patch` for words
-    and a patch: a document, a text, or None where nothing is known. Texts that begin with "error: " are refusals; those that
+    """If these arguments ask for a proxy, it answers with what `get` returns for words of kubectl, and `patch`, if there is one, for words
+    and a merge patch: a document, a text, or None where nothing is known. Texts that begin with "error: " are refusals; those that
     begin with "raw: " are all that is sent before the connection ends; a list is answers in turn, the last one for ever."""
     sockets = [a.partition("=")[2] for a in arguments if a.startswith("--unix-socket=")]
     if "proxy" not in arguments or not sockets:
@@ -69,7 +69,8 @@ def serve(arguments, get, patch=None):
             elif str(found).startswith("401: "):    # of a pod, to which the request was passed on
                 self.send(401, found[5:] + "\n")
             elif str(found).startswith("error: "):
-                self.send(403, json.dumps({"kind": "Status", "message": found[7:]}))
+                status = 409 if "already exists" in found else 403
+                self.send(status, json.dumps({"kind": "Status", "message": found[7:]}))
             else:
                 self.send(200, found if isinstance(found, str) else json.dumps(found))
 
@@ -79,7 +80,7 @@ def serve(arguments, get, patch=None):
             assert self.headers["Content-Type"] == "application/json"
             if asked["kind"] != "TokenRequest":
                 words = f"create {self.path} {json.dumps(asked)}"
-                self.answer(words, get(words))
+                self.answer(words, get(words, "create " + self.path))
                 return
             assert asked["kind"] == "TokenRequest" and asked["spec"]["audiences"] == ["aliquot-agent"], asked
             found = get("create token " + self.path.split("/")[-2])
@@ -93,9 +94,19 @@ def serve(arguments, get, patch=None):
                 words += " with " + self.headers["X-Aliquot-Token"]
             self.answer(words, get(words))
 
+        def do_DELETE(self):
+            words = "delete " + self.path
+            self.answer(words, get(words))
+
         def do_PATCH(self):
             words = words_of(self.path)
-            change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            change = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            if not patch:
+                kind = self.headers["Content-Type"].removeprefix("application/").removesuffix("-patch+json")
+                words = f"patch {self.path} {kind} {change}"
+                self.answer(words, get(words))
+                return
+            change = json.loads(change)
             assert self.headers["Content-Type"] == "application/merge-patch+json"
             self.answer(words, patch(words, change))
 

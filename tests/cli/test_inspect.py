@@ -30,9 +30,9 @@ def note(asked):
     with open(where + "/asked", "a") as log:
         log.write(asked + "\\n")
 options = "".join(a + " " for a in sys.argv[1:] if a.startswith(("--context=", "--kubeconfig=")))
-def get(words):
+def get(words, otherwise=None):
     note(options + words)
-    return answers.get(options + words)
+    return answers.get(options + words, answers.get(otherwise))
 proxied.serve(sys.argv[1:], get)
 """
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`aliquot uninstall` against a kubectl that answers from files: what is removed, and in which order."""
+"""`aliquot uninstall` against a proxy that answers from files: what is removed, and in which order."""
 
-import argparse
 import json
 import pathlib
 import re
@@ -17,16 +16,55 @@ USERS = {"Pod": "/api/v1/pods", "Deployment": "/apis/apps/v1/deployments", "Stat
          "DaemonSet": "/apis/apps/v1/daemonsets", "ReplicaSet": "/apis/apps/v1/replicasets", "Job": "/apis/batch/v1/jobs",
          "CronJob": "/apis/batch/v1/cronjobs"}
 NODES = "get nodes -o json"
-DELETE = "delete --ignore-not-found --wait=false -o name "
+ADMISSION, RIGHTS = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
+OWN, MONITORING = "/apis/elasticgpu.io/v1alpha1", "/apis/monitoring.coreos.com/v1"
+# Of the kinds that the tests name; the others are of the core.
+GROUPS = {"apiservices": "/apis/apiregistration.k8s.io/v1", "daemonsets": "/apis/apps/v1", "deployments": "/apis/apps/v1",
+          "jobs": "/apis/batch/v1", "certificatesigningrequests": "/apis/certificates.k8s.io/v1", "clusterroles": RIGHTS, "clusterrolebindings": RIGHTS}
+# The path of an object, or of a list.
+PLACE = re.compile(r"/api(?:s/([^/]+))?/v[^/]+(?:/namespaces/([^/]+))?/([^/?]+)(?:/([^/?]+))?(/status)?(?:\?(.*))?")
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
            "PodMonitor": "podmonitors.monitoring.coreos.com", "PrometheusRule": "prometheusrules.monitoring.coreos.com"}
 OWN_KINDS = ("elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas", "elasticgpureservations", "elasticgpus", "gpus")
 BY_LABEL = ("DaemonSet", "Deployment", "Job")
-BINDING = "get clusterrolebindings aliquot-agent -o json"
-AGENTS = "get daemonsets -n {} -l app.kubernetes.io/name=aliquot-agent -o json"
-KINDS = "api-resources --namespaced --verbs=list -o name"
-CONTENTS = ("get {} -n aliquot-system --ignore-not-found -o jsonpath={{range .items[*]}}{{.kind}}/{{.metadata.name}} "
-            '{{.metadata.ownerReferences[0].name}} {{.metadata.deletionTimestamp}}{{"\\n"}}{{end}}')
+DISCOVERY = " as application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+METADATA = " as application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+CONTENTS = "get --raw {}/namespaces/aliquot-system/{}" + METADATA
+
+
+def path(kind, name="", namespace=""):
+    return GROUPS.get(kind, "/api/v1") + (f"/namespaces/{namespace}" if namespace else "") + f"/{kind}" + (f"/{name}" if name else "")
+
+
+def of(kind, name="", namespace="", labels=""):
+    """The words by which the proxy is asked for it."""
+    found = "get --raw " + path(kind, name, namespace)
+    return found + ("?labelSelector=" + labels.replace("/", "%2F").replace("=", "%3D").replace(",", "%2C") if labels else "")
+
+
+def delete(kind, name, namespace=""):
+    return f"delete {path(kind, name, namespace)}?propagationPolicy=Background"
+
+
+BINDING = of("clusterrolebindings", "aliquot-agent")
+ROLE = of("clusterroles", "aliquot-agent")
+
+
+def agents_in(namespace):
+    return of("daemonsets", namespace=namespace, labels="app.kubernetes.io/name=aliquot-agent")
+
+
+def resource(name, kind, verbs=("get", "list"), scope="Namespaced"):
+    return {"resource": name, "responseKind": {"kind": kind}, "verbs": verbs, "scope": scope}
+
+
+def group(name, version, *resources, freshness="Current"):
+    return {"metadata": {"name": name}, "versions": [{"version": version, "freshness": freshness, "resources": list(resources)}]}
+
+
+def kinds(core, others=()):
+    """What the API server says of its kinds."""
+    return {"get --raw /api" + DISCOVERY: {"items": [group("", "v1", *core)]}, "get --raw /apis" + DISCOVERY: {"items": list(others)}}
 
 
 def listed(items):
@@ -39,10 +77,10 @@ def listed(items):
 def cluster(aliquot, tmp_path):
     """Nothing is there: what an answer lacks, the test's kubectl does not find."""
     made = Cluster(aliquot, tmp_path)
-    made.answers = {**listed([]), NODES: {"items": []}, KINDS: "pods\nthings.elasticgpu.io",
-                    CONTENTS.format("pods"): "", CONTENTS.format("pods,things.elasticgpu.io"): ""}
-    for name in ("aliquot-system", "gpus"):
-        made.answers[f"get namespaces {name} --ignore-not-found -o name"] = "namespace/" + name
+    made.answers = {**listed([]), NODES: {"items": []}, **kinds([resource("pods", "Pod")], [
+        group("elasticgpu.io", "v1alpha1", resource("things", "Thing"))])}
+    made.answers |= {CONTENTS.format(base, name): {"items": []} for base, name in (("/api/v1", "pods"), (OWN, "things"))}
+    made.answers |= {of("namespaces", name): {"metadata": {"name": name}} for name in ("aliquot-system", "gpus")}
     return made
 
 
@@ -74,10 +112,11 @@ def installed():
 def deleted(calls):
     """(namespace, kind, name) of all that the calls delete by name."""
     for call in calls:
-        if call.startswith(DELETE):
-            words = call.removeprefix(DELETE).split()
-            namespace, words = (words[1], words[2:]) if words[0] == "-n" else ("", words)
-            yield from ((namespace, words[0], name) for name in words[1:])
+        if call.startswith("delete "):
+            own, namespace, kind, name, _, query = PLACE.fullmatch(call.removeprefix("delete ")).groups()
+            assert query == "propagationPolicy=Background"     # without it the pods of a Job stay
+            if name:
+                yield namespace or "", kind + (f".{own}" if own in (OWN.split("/")[2], MONITORING.split("/")[2]) else ""), name
 
 
 def api(service, namespace="aliquot-system"):
@@ -85,7 +124,7 @@ def api(service, namespace="aliquot-system"):
 
 
 def of_api(name):
-    return f"get apiservices {name}.metrics.k8s.io -o json"
+    return of("apiservices", name + ".metrics.k8s.io")
 
 
 def test_apis_go_first(cluster):
@@ -105,6 +144,11 @@ def test_apis_of_another_namespace_stay(cluster):
 
 def test_every_object_of_an_installation(cluster):
     cluster.answers |= {of_api(name): api("aliquot-metrics-api") for name in ("v1beta2.custom", "v1beta1.external")}
+    for kind in ("deployments", "daemonsets", "jobs"):
+        cluster.answers[of(kind, namespace="aliquot-system", labels="app.kubernetes.io/part-of=aliquot")] = {
+            "items": [{"metadata": {"namespace": "aliquot-system", "name": "of-" + kind}}]}
+    cluster.answers[of("certificatesigningrequests", labels="app.kubernetes.io/part-of=aliquot")] = {
+        "items": [{"metadata": {"name": "of-agents"}}]}
     uninstall(cluster, "--crds=delete")
     calls = asked(cluster)
     gone = set(deleted(calls))
@@ -117,8 +161,8 @@ def test_every_object_of_an_installation(cluster):
         assert (meta.get("namespace", ""), plural, meta["name"]) in gone, (kind, meta)
         found += 1
     assert found > 50 and ("", "namespaces", "aliquot-system") in gone
-    assert DELETE + "-n aliquot-system deployments,daemonsets,jobs -l app.kubernetes.io/part-of=aliquot" in calls
-    assert DELETE + "certificatesigningrequests -l app.kubernetes.io/part-of=aliquot" in calls
+    assert {("aliquot-system", kind, "of-" + kind) for kind in ("deployments", "daemonsets", "jobs")} <= gone
+    assert ("", "certificatesigningrequests", "of-agents") in gone
 
 
 def test_every_hook_of_the_chart(cluster, render):      # noqa: F811
@@ -138,10 +182,11 @@ def test_every_hook_of_the_chart(cluster, render):      # noqa: F811
 
 LATER = "aliquot-uninstall-nodes"
 BEFORE = ("--system=gpus", "--hook=before", '--job={"kind":"Job"}')
+MADE = f"create {path('jobs', namespace='gpus')} " + json.dumps({"kind": "Job"})
 
 
-OWN_JOB = "get -n gpus jobs aliquot-uninstall -o json --show-managed-fields"
-LATER_JOB = DELETE + f"-n gpus jobs {LATER}"
+OWN_JOB = of("jobs", "aliquot-uninstall", "gpus")
+LATER_JOB = delete("jobs", LATER, "gpus")
 OWNED = ("clusterrolebindings", "serviceaccounts", "jobs")
 NOT_BY_HELM = "made by kubectl, Argo CD or Flux, not by helm: nothing is removed"
 
@@ -152,7 +197,8 @@ def made_by(manager, **notes):
 
 
 def own(kind):
-    return (f'patch -n gpus {kind} {LATER} --type=merge -p {{"metadata":{{"ownerReferences":[{{"apiVersion":"rbac.authorization.k8s.io/v1",'
+    place = path(kind, LATER, "" if kind == "clusterrolebindings" else "gpus")
+    return (f'patch {place} merge {{"metadata":{{"ownerReferences":[{{"apiVersion":"rbac.authorization.k8s.io/v1",'
             f'"kind":"ClusterRole","name":"{LATER}","uid":"role-uid"}}]}}}}')
 
 
@@ -161,39 +207,23 @@ def release(cluster):
     """One of helm, with the role for the Job that stays."""
     cluster.answers[OWN_JOB] = made_by("helm")
     cluster.answers |= {own(kind): {} for kind in OWNED}
-    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
-    cluster.answers |= {f"get clusterroles {LATER} -o json": {"metadata": {"uid": "role-uid"}}, "create -n gpus -f /dev/fd/3": {}}
+    cluster.answers[ROLE] = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
+    cluster.answers |= {of("clusterroles", LATER): {"metadata": {"uid": "role-uid"}}, MADE: {}}
     return cluster
 
 
-def options_of_kubectl():
-    parser = argparse.ArgumentParser()
-    for option in ("-n", "-o", "-l", "-f", "-p", "--raw", "--subresource", "--type", "--wait"):
-        parser.add_argument(option)
-    for flag in ("-A", "--all", "--ignore-not-found", "--show-managed-fields"):
-        parser.add_argument(flag, action="store_true")
-    parser.add_argument("words", nargs="+")
-    return parser
-
-
-def requests(call, labelled):
-    """(verb, namespace, resource, name) of what the call asks the API server for; name None: a list, all of it, or one that is new.
-    `labelled`: (resource, name) of what a selector finds. As aliquot-kubectl does it."""
-    got = options_of_kubectl().parse_intermixed_args(call.split(" "))
-    verb, *words = got.words
-    if verb == "create":
-        yield verb, got.n, "jobs", None
-        return
-    kinds, *names = words or [got.raw.partition("?")[0].rpartition("/")[2]]
-    if got.all:
+def request(call):
+    """(verb, namespace, resource, name) of what the API server is asked for; name None: a list, all of it, or one that is new."""
+    words = re.fullmatch(r"get (\S+)(?: -n (\S+))?(?: -l \S+)? -o json", call)
+    if words:
+        return "list", words[2], words[1], None
+    verb, place = call.removeprefix("get --raw ").split(" ")[0], re.search(r"/api\S*", call)[0]
+    own, namespace, kind, name, sub, _ = PLACE.fullmatch(place).groups()
+    if call.startswith("get "):
+        verb = "get" if name else "list"
+    elif verb == "delete" and not name:
         verb = "deletecollection"
-    for kind in kinds.split(","):
-        if not names and not got.all:
-            yield "list", got.n, kind, None
-        resource = kind + (f"/{got.subresource}" if got.subresource else "")
-        if names or verb != "get":
-            for name in names or [found for of, found in labelled if got.l and of == kind] or [None]:
-                yield verb, got.n, resource, name
+    return verb, namespace, kind + (f".{own}" if own == "elasticgpu.io" else "") + (sub or ""), name
 
 
 def allows(rules, verb, resource, name):
@@ -209,10 +239,15 @@ def used(release):
     found["metadata"]["name"] = "aliquot-agent"
     kept = {"metadata": {"name": "x", "namespace": "team", "finalizers": ["elasticgpu.io/x"]}}
     release.answers |= {
-        AGENTS.format("gpus"): {"items": [found]}, "get daemonsets -n gpus aliquot-agent -o json": ordered,
+        agents_in("gpus"): {"items": [found]}, of("daemonsets", "aliquot-agent", "gpus"): ordered,
         NODES: {"items": [node(capacity={"elasticgpu.io/slot": "0"})]},
-        **{f"get {kind}.elasticgpu.io -A -o json": {"items": [kept]} for kind in OWN_KINDS}}
+        **{f"get --raw {OWN}/{kind}": {"items": [kept]} for kind in OWN_KINDS}}
     return release
+
+
+def job_of(hook):
+    (job,) = [arg.removeprefix("--job=") for arg in hook["args"] if arg.startswith("--job=")]
+    return job
 
 
 @pytest.mark.parametrize("keep", ["true", "false"])
@@ -223,32 +258,35 @@ def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
     (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
     everywhere = made["ClusterRole", "", "aliquot-uninstall"]["rules"]
     rules = {"gpus": everywhere + made["Role", "gpus", "aliquot-uninstall"]["rules"]}
-    labelled = [(kind.lower() + "s", name) for (kind, _, name), one in made.items()
-                if one["metadata"].get("labels", {}).get("app.kubernetes.io/part-of") == "aliquot"]
-    used.answers[LATER_JOB] = f"jobs/{LATER}"
+    for kind in BY_LABEL:
+        used.answers[of(kind.lower() + "s", namespace="gpus", labels="app.kubernetes.io/part-of=aliquot")] = {"items": [
+            one for (of_kind, *_), one in made.items()
+            if of_kind == kind and one["metadata"].get("labels", {}).get("app.kubernetes.io/part-of") == "aliquot"]}
+    used.answers |= {LATER_JOB: {}, f"create {path('jobs', namespace='gpus')} " + json.dumps(json.loads(job_of(hook))): {}}
     del used.answers[own("jobs")]
     uninstall(used, *hook["args"], status=1)
-    done = {one for call in asked(used) for one in requests(call, labelled)}
+    done = {request(call) for call in asked(used)}
     assert {verb for verb, *_ in done} == {"list", "get", "create", "patch", "delete", "deletecollection"}
     assert {("patch", None, "nodes/status", "n"), ("patch", "gpus", "daemonsets", "aliquot-agent"), ("create", "gpus", "jobs", None),
             ("get", "gpus", "jobs", "aliquot-uninstall"), ("get", "gpus", "jobs", LATER),
-            ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", "team", "elasticgpus.elasticgpu.io", "x")} <= done
+            ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", None, "elasticgpus.elasticgpu.io", "x"),
+            ("patch", "team", "elasticgpuclaims.elasticgpu.io", "x")} <= done
     assert [one for one in done if not allows(rules.get(one[1], everywhere), one[0], *one[2:])] == []
     gone = {one[1:] for one in done if one[0] == "delete"}
     assert len(gone) > 60
     assert not any(kind in ("customresourcedefinitions", "namespaces") for _, kind, _ in gone)
     assert not any(name == "aliquot-uninstall" for _, _, name in gone)
     assert {kind for _, kind, name in gone if name == LATER} == {"jobs", "clusterrolebindings", "serviceaccounts", "clusterroles"}
-    assert not any(call.startswith(DELETE) and "owner=helm" in call for call in asked(used))
+    assert not any("owner%3Dhelm" in call for call in asked(used))
 
 
 def test_the_job_that_stays_may_do_what_it_does(used, render):      # noqa: F811
     made = render("--namespace", "gpus")
     (hook,) = made["Job", "gpus", "aliquot-uninstall"]["spec"]["template"]["spec"]["containers"]
-    (job,) = [json.loads(arg.removeprefix("--job=")) for arg in hook["args"] if arg.startswith("--job=")]
+    job = json.loads(job_of(hook))
     (later,) = job["spec"]["template"]["spec"]["containers"]
     uninstall(used, *(arg for arg in later["args"] if arg != "--wait"))
-    done = {one for call in asked(used) for one in requests(call, [])}
+    done = {request(call) for call in asked(used)}
     assert done == {("get", None, "clusterrolebindings", "aliquot-agent"), ("list", None, "nodes", None),
                     ("patch", None, "nodes/status", "n"), ("delete", None, "clusterroles", LATER)}
     rules = made["ClusterRole", "", LATER]["rules"]
@@ -260,34 +298,34 @@ def test_the_hook_leaves_a_job(release):
     told = uninstall(release, *BEFORE)
     assert f"Job {LATER} in gpus removes what kubelet writes again" in told
     calls = asked(release)
-    assert calls[-4].startswith("create -n gpus -f /dev/fd/")
+    assert calls[-4] == MADE
     assert calls[-3:] == [own(kind) for kind in OWNED]
-    assert calls.index(LATER_JOB) < calls.index(f"get clusterroles {LATER} -o json")
+    assert calls.index(LATER_JOB) < calls.index(of("clusterroles", LATER))
 
 
-@pytest.mark.parametrize("gone", [f"get clusterroles {LATER} -o json", *map(own, OWNED)])
+@pytest.mark.parametrize("gone", [of("clusterroles", LATER), *map(own, OWNED)])
 def test_the_hook_leaves_nothing_after_an_error(release, gone):
     """What is gone cannot be owned, or be the owner: an earlier call's, for example, is on its way out."""
     del release.answers[gone]
     said = uninstall(release, *BEFORE, status=1)
     assert f"Job {LATER} in gpus removes" not in said
-    assert f"no ClusterRole {LATER} for the Job" in said or "(NotFound)" in said
-    assert asked(release)[-4:] == [DELETE + f"-n gpus {kind} {LATER}" for kind in (
+    assert f"no ClusterRole {LATER} for the Job" in said or "nothing is known of: patch" in said
+    assert list(deleted(asked(release)[-4:])) == [("gpus" if kind in ("jobs", "serviceaccounts") else "", kind, LATER) for kind in (
         "jobs", "clusterrolebindings", "serviceaccounts", "clusterroles")]
 
 
 def test_the_job_of_an_earlier_call_does_not_end(release):
     """It is waited for as long as pods are."""
-    release.answers |= {LATER_JOB: f"jobs/{LATER}", f"get -n gpus jobs {LATER} -o json": {"metadata": {}}}
+    release.answers |= {LATER_JOB: {}, of("jobs", LATER, "gpus"): {"metadata": {}}}
     assert f"Job {LATER} of an earlier call is still there" in uninstall(release, *BEFORE, "--timeout=0", status=1)
     assert not any(call.startswith("create ") for call in asked(release))
 
 
 def test_the_hook_of_no_release(release):
     """By what makes no Job of itself that is known, as `helm template | kubectl create` with another client."""
-    release.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"name": "aliquot-agent"}}
+    release.answers[ROLE] = {"metadata": {"name": "aliquot-agent"}}
     assert "helm does not remove them: nothing is removed" in uninstall(release, *BEFORE)
-    assert asked(release) == [OWN_JOB, "get clusterroles aliquot-agent -o json"]
+    assert asked(release) == [OWN_JOB, ROLE]
 
 
 @pytest.mark.parametrize("job", [
@@ -297,7 +335,7 @@ def test_the_hook_is_applied_over_a_release(release, job):
     """Whose marks its objects still have, or which an earlier call has begun to remove."""
     release.answers[OWN_JOB] = job
     assert NOT_BY_HELM in uninstall(release, *BEFORE)
-    del release.answers["get clusterroles aliquot-agent -o json"]
+    del release.answers[ROLE]
     assert NOT_BY_HELM in uninstall(release, *BEFORE)
     assert not [call for call in asked(release) if not call.startswith("get ")]
 
@@ -318,7 +356,7 @@ def test_what_has_made_the_hook_is_not_known(release):
 def test_the_job_that_stays_ends_with_an_installation(cluster):
     cluster.answers |= {BINDING: bound_in("gpus"), NODES: {"items": [node(capacity={"elasticgpu.io/slot": "0"})]}}
     uninstall(cluster, "--system=gpus", "--hook=after", "--wait")
-    assert asked(cluster) == [BINDING, DELETE + f"clusterroles {LATER}"]
+    assert asked(cluster) == [BINDING, delete("clusterroles", LATER)]
 
 
 # ---- where it is ----
@@ -345,24 +383,48 @@ def test_a_wrong_namespace(cluster):
     assert asked(cluster) == [BINDING]
 
 
+def thing(name, owner=None, deleted=None):
+    meta = {"name": name, "namespace": "aliquot-system"}
+    meta |= {"ownerReferences": [{"name": owner}]} if owner else {}
+    return {"metadata": meta | ({"deletionTimestamp": deleted} if deleted else {})}
+
+
 def test_the_namespace_has_other_things(cluster):
-    """What is on its way out, of Aliquot's objects or of Kubernetes in every namespace is none."""
-    kinds = "configmaps,persistentvolumeclaims,things.elasticgpu.io"
-    there = ["ConfigMap/kube-root-ca.crt  ", "ServiceAccount/default  ", "Event/x.1  ", "ReplicaSet/r aliquot-scheduler ",
-             "Pod/p aliquot-scheduler-1 2026-01-01T00:00:00Z", "Pod/q  2026-01-01T00:00:00Z", "Endpoints/aliquot-webhook  "]
-    cluster.answers |= {KINDS: kinds.replace(",", "\n"), CONTENTS.format(kinds): "\n".join(there)}
-    assert "namespace    aliquot-system is being removed, which takes some seconds\n" in uninstall(cluster)
-    cluster.answers[CONTENTS.format(kinds)] = "\n".join([*there, "PersistentVolumeClaim/data  ", "ConfigMap/mine other-owner "])
-    cluster.where.joinpath("asked").unlink()
-    assert "namespace    aliquot-system stays, with: PersistentVolumeClaim/data ConfigMap/mine\n" in uninstall(cluster)
+    """What is on its way out, of Aliquot's objects or of Kubernetes in every namespace is none; kinds of which nothing is asked are
+    those that cannot be listed, are of no namespace, or are in another version already."""
+    apps = group("apps", "v1", resource("replicasets", "ReplicaSet"))
+    apps["versions"].append({"version": "v1beta1", "resources": [resource("replicasets", "ReplicaSet"), resource("old", "Old")]})
+    cluster.answers |= kinds([
+        resource("pods", "Pod"), resource("configmaps", "ConfigMap"), resource("serviceaccounts", "ServiceAccount"), resource("events", "Event"),
+        resource("endpoints", "Endpoints"), resource("persistentvolumeclaims", "PersistentVolumeClaim"), resource("gone", "Gone"),
+        resource("bindings", "Binding", ["create"]), resource("nodes", "Node", scope="Cluster")],
+        [apps, group("metrics.k8s.io", "v1beta1", resource("pods", "PodMetrics"))])
+    there = {"configmaps": [thing("kube-root-ca.crt")], "serviceaccounts": [thing("default")], "persistentvolumeclaims": [],
+             "pods": [thing("p", "aliquot-scheduler-1", "2026-01-01T00:00:00Z"), thing("q", None, "2026-01-01T00:00:00Z")],
+             "endpoints": [thing("aliquot-webhook")]}
+    def now():
+        cluster.answers |= {CONTENTS.format("/api/v1", name): {"items": items} for name, items in there.items()}
+        cluster.where.joinpath("asked").unlink(missing_ok=True)
+        return uninstall(cluster)
+    cluster.answers |= {CONTENTS.format("/apis/apps/v1", "replicasets"): {"items": [thing("r", "aliquot-scheduler")]},
+                        CONTENTS.format("/apis/apps/v1beta1", "old"): {"items": []}}
+    assert "namespace    aliquot-system is being removed, which takes some seconds\n" in now()
+    asked_for = sorted(call.removesuffix(METADATA).rpartition("/")[2] for call in asked(cluster) if call.endswith(METADATA))
+    assert asked_for == sorted([*there, "replicasets", "old", "gone"])
+    there |= {"persistentvolumeclaims": [thing("data")], "configmaps": [thing("mine", "other-owner")]}
+    assert "namespace    aliquot-system stays, with: ConfigMap/mine PersistentVolumeClaim/data\n" in now()
     assert not any(kind == "namespaces" for _, kind, _ in deleted(asked(cluster)))
 
 
-def test_what_the_namespace_has_is_not_known(cluster):
+@pytest.mark.parametrize("answers, why", [
+    ({CONTENTS.format(OWN, "things"): "error: the server is currently unable to handle the request"}, "the server is currently"),
+    (kinds([], [group("x.io", "v1", freshness="Stale")]), "the server of x.io/v1 does not answer"),
+    ({"get --raw /apis" + DISCOVERY: {"kind": "APIGroupList", "groups": []}}, "does not say which kinds it has")])
+def test_what_the_namespace_has_is_not_known(cluster, answers, why):
     """A kind that is announced and does not answer; the other steps are still done."""
-    cluster.answers[CONTENTS.format("pods,things.elasticgpu.io")] = "error: the server is currently unable to handle the request"
+    cluster.answers |= answers
     said = uninstall(cluster, status=1)
-    assert "aliquot-system stays: what else is in it is not known (kubectl: error: the server" in said
+    assert "aliquot-system stays: what else is in it is not known (" in said and why in said
     assert "something is left, see above; run this command again then" in said
     assert asked(cluster)[-1] == NODES and not any(kind == "namespaces" for _, kind, _ in deleted(asked(cluster)))
 
@@ -378,9 +440,10 @@ def test_another_namespace_and_the_crds_stay(cluster):
 def test_the_order(cluster):
     """Webhooks before the scheduler that answers them, rights before what they allow to write."""
     uninstall(cluster, "--crds=delete")
-    calls = [call.removeprefix(DELETE) for call in asked(cluster)]
-    order = ["mutatingwebhookconfigurations", "-n aliquot-system deployments", "clusterrolebindings", "gpus.elasticgpu.io",
-             "-n aliquot-system secrets", "customresourcedefinitions", "namespaces"]
+    calls = asked(cluster)
+    order = [f"delete {ADMISSION}/mutatingwebhookconfigurations", of("deployments", namespace="aliquot-system"),
+             "delete " + path("clusterrolebindings"), f"delete {OWN}/gpus?", "delete " + path("secrets", namespace="aliquot-system"),
+             "delete /apis/apiextensions.k8s.io/v1/customresourcedefinitions", "delete " + path("namespaces", "aliquot-system") + "?"]
     places = [next(i for i, call in enumerate(calls) if call.startswith(start)) for start in order]
     assert places == sorted(places) and calls[-1] == NODES
 
@@ -442,7 +505,7 @@ def test_what_waits_for_the_own_scheduler(cluster):
         return {"kind": "Pod", "metadata": {"namespace": "team", "name": name, "ownerReferences": [{"name": "d"}]},
                 "spec": {"schedulerName": scheduler, "containers": [], **more}}
     configuration = 'profiles:\n  - schedulerName: aliquot-scheduler\n  - schedulerName: "volcano"\n  # - schedulerName: kai-scheduler\n'
-    cluster.answers["get configmaps -n aliquot-system aliquot-kube-scheduler -o json"] = {"data": {"configuration.yaml": configuration}}
+    cluster.answers[of("configmaps", "aliquot-kube-scheduler", "aliquot-system")] = {"data": {"configuration.yaml": configuration}}
     cluster.answers |= listed([
         bare("waits", "aliquot-scheduler"), bare("taken", "volcano"), bare("bound", "volcano", nodeName="n"), bare("not", "kai-scheduler"),
         bare("default", "default-scheduler"), workload("Deployment", "d", {"spec": {"schedulerName": "aliquot-scheduler"}})])
@@ -464,12 +527,12 @@ def test_nodes(cluster):
     capacity = {"cpu": "4", "nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "20", "elasticgpu.io/gpu-memory": "1000",
                 "elasticgpu.io/gpu-core": "200", "elasticgpu.io/slot": "0", "nvidia.com/mig-1g.10gb": "0"}
     cluster.answers[NODES] = {"items": [node(capacity=capacity, allocatable={"nvidia.com/gpu": "8", "elasticgpu.io/slot": "0"})]}
-    patch = ('patch nodes n --subresource=status --type=strategic -p {"metadata":{"labels":{"nvidia.com/gpu.count":null,'
+    patch = ('patch /api/v1/nodes/n/status strategic-merge {"metadata":{"labels":{"nvidia.com/gpu.count":null,'
              '"nvidia.com/gfd.timestamp":null},"annotations":{"elasticgpu.io/feature-labels":null,"elasticgpu.io/capacity":null}},'
              '"status":{"capacity":{"nvidia.com/gpu.shared":null,"elasticgpu.io/gpu-memory":null,"elasticgpu.io/gpu-core":null,"elasticgpu.io/slot":null,'
              '"nvidia.com/mig-1g.10gb":null},"allocatable":{"elasticgpu.io/slot":null},'
              '"conditions":[{"$patch":"delete","type":"GPUHealthy"}]}}')
-    cluster.answers[patch] = ""
+    cluster.answers[patch] = {}
     told = uninstall(cluster)
     assert "nodes        1 changed\n" in told
     assert "kubelet may show 1 resources of plugins again for 5 minutes after their end; run this command again then" in told
@@ -487,14 +550,14 @@ def test_names_of_other_projects(cluster):
         cluster.answers[NODES] = {"items": [bare]}
         cluster.where.joinpath("asked").unlink(missing_ok=True)
         cluster.run("uninstall")
-        return [call for call in asked(cluster) if call.startswith("patch nodes")]
+        return [call for call in asked(cluster) if call.startswith("patch /api/v1/nodes/")]
 
     trace = {"conditions": [{"type": "AliquotAgentReady", "status": "False"}]}
     assert patches() == []
     (patch,) = patches(**trace)
     assert all(f'"{name}":null' in patch for name in SHARED)
     agent = {"name": "agent", "args": ["--served-elsewhere=aliyun.com/gpu-mem,nvidia.com/gpu"]}
-    cluster.answers[AGENTS.format("aliquot-system")] = {"items": [{"spec": {"template": {"spec": {"containers": [agent]}}}}]}
+    cluster.answers[agents_in("aliquot-system")] = {"items": [{"spec": {"template": {"spec": {"containers": [agent]}}}}]}
     (patch,) = patches(**trace)
     assert "aliyun" not in patch and "qgpu-memory" in patch
 
@@ -515,13 +578,13 @@ class Hosts:
         self.cluster = cluster
 
     def clean(self, found, after, *options, status=0):
-        self.cluster.answers[AGENTS.format("aliquot-system")] = {"items": [found]}
-        self.cluster.answers["get daemonsets -n aliquot-system agents -o json"] = after
+        self.cluster.answers[agents_in("aliquot-system")] = {"items": [found]}
+        self.cluster.answers[of("daemonsets", "agents", "aliquot-system")] = after
         self.cluster.where.joinpath("asked").unlink(missing_ok=True)
         return uninstall(self.cluster, *options, status=status)
 
     def orders(self):
-        return [call for call in asked(self.cluster) if call.startswith("patch -n aliquot-system daemonsets agents ")]
+        return [call for call in asked(self.cluster) if call.startswith(f"patch {path('daemonsets', 'agents', 'aliquot-system')} strategic-merge ")]
 
 
 @pytest.fixture
@@ -562,20 +625,20 @@ def test_the_order_is_taken_back(hosts, cluster):
 
 def test_a_spare_with_another_image(cluster):
     """The first had a name that is nowhere."""
-    cluster.answers["create -n kube-system -f /dev/fd/3"] = "error: (AlreadyExists)"
-    spare = "get daemonsets -n kube-system aliquot-uninstall -o json"
-    cluster.answers[spare] = agents("--clean")
+    cluster.answers["create " + path("daemonsets", namespace="kube-system")] = "error: it already exists"
+    cluster.answers[of("daemonsets", "aliquot-uninstall", "kube-system")] = agents("--clean")
     assert "1 nodes cleaned" in uninstall(cluster, "--agent-image=agent:3")
-    (order,) = [call for call in asked(cluster) if call.startswith("patch -n kube-system daemonsets aliquot-uninstall ")]
+    (order,) = [call for call in asked(cluster) if call.startswith(f"patch {path('daemonsets', 'aliquot-uninstall', 'kube-system')} ")]
     assert '"containers":[{"name":"agent","image":"agent:3"}]' in order
 
 
 def test_the_release_of_helm(cluster):
     """Not of one that has the chart as a part."""
     notes = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "gpus"}
-    cluster.answers["get clusterroles aliquot-agent -o json"] = {"metadata": {"annotations": notes}}
-    revisions = DELETE + "-n gpus secrets,configmaps -l owner=helm,name=mine"
-    cluster.answers[revisions] = "secret/a\nsecret/b"
+    cluster.answers[ROLE] = {"metadata": {"annotations": notes}}
+    revisions = of("secrets", namespace="gpus", labels="owner=helm,name=mine")
+    cluster.answers[revisions] = {"items": [{"metadata": {"name": name, "namespace": "gpus"}} for name in "ab"]}
+    cluster.answers |= {delete("secrets", name, "gpus"): {} for name in "ab"}
     assert "helm         release mine in gpus has Aliquot as a part and stays" in uninstall(cluster)
     assert revisions not in asked(cluster)
     notes["elasticgpu.io/release"] = "mine"
@@ -589,6 +652,6 @@ def test_wrong_arguments(cluster, options, said):
     assert said in uninstall(cluster, *options, status=2)
 
 
-def test_what_kubectl_says(cluster):
+def test_what_the_api_server_says(cluster):
     cluster.answers["get --raw /api/v1/pods?limit=500"] = "error: pods is forbidden"
-    assert uninstall(cluster, status=1) == "aliquot uninstall: kubectl: error: pods is forbidden\n"
+    assert uninstall(cluster, status=1) == "aliquot uninstall: pods is forbidden\n"

@@ -36,8 +36,7 @@ def before(world):
 
 
 def test_nothing_is_left(world, before):
-    """Refused while a pod holds a share, by force beside it, and again when it has ended. By the real kubectl."""
-    real = {"kubectl": "kubectl"}
+    """Refused while a pod holds a share, by force beside it, and again when it has ended."""
     install(world)
     world.api.create(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "reclaimPolicy": "Retain",
                                "metadata": {"name": "kept"}, "provisioner": "elasticgpu.io/qgpu"})
@@ -46,11 +45,11 @@ def test_nothing_is_left(world, before):
     world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)
     seen = space.start(pod("holder", container(core=30, memory=2 * GiB)))
     there = objects(world)
-    refused = uninstall(world, "--crds=delete", check=False, **real)
+    refused = uninstall(world, "--crds=delete", check=False)
     assert refused.returncode == 1 and f"{space.name}/holder on node" in refused.stdout and "--force" in refused.stderr, refused
     assert difference(there, objects(world))["gone"] == set()
 
-    told = uninstall(world, "--crds=delete", "--force", **real).stdout
+    told = uninstall(world, "--crds=delete", "--force").stdout
     assert f"{space.name}/holder" in told and "kubelet may show 3 resources" in told and "1 nodes cleaned" in told
     with space.tenant(seen) as tenant:      # its limits hold
         assert tenant.alloc(GiB) == 0 and tenant.alloc(2 * GiB) == kit.OUT_OF_MEMORY
@@ -58,7 +57,7 @@ def test_nothing_is_left(world, before):
     kit.clear_namespace(space)
     world.wait_cleared()
     forget_plugins(world)
-    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE, **real)
+    uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
     before.is_again()
 
 
@@ -97,9 +96,9 @@ def test_what_users_wrote_stays(world, before):
 
 
 def test_interrupted(world, before):
-    """At every third call of kubectl, in three ways; each run goes on from there."""
+    """At every tenth request, in three ways; each run goes on from there."""
     install(world)
-    assert uninstall_interrupted(world, "--crds=delete", stride=3) > 10
+    assert uninstall_interrupted(world, "--crds=delete", stride=10) > 10
     forget_plugins(world)
     uninstall(world, "--crds=delete")
     before.is_again()

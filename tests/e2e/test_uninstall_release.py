@@ -337,7 +337,7 @@ def test_after_helm_without_hooks(world, helm, before):
 def test_interrupted_at_every_call(world, helm, before, how):
     install(world, helm, *WEBHOOK)
     bind_claim(world)
-    assert uninstall_interrupted(world, SYSTEM, "--crds=delete", stride=1, how=(how,)) > 40
+    assert uninstall_interrupted(world, SYSTEM, "--crds=delete", stride=1, how=(how,)) > 100
     forget_plugins(world)
     uninstall(world, SYSTEM, "--crds=delete")
     before.is_again()

@@ -2,14 +2,13 @@
 """Everything that the API server has, the Node and the directories of the host, compared before an installation and after its
 removal by `aliquot uninstall`; and ways to interrupt that command."""
 
-import os
 import pathlib
 import re
 import secrets
+import sys
 
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
-from cluster.node import API_PORT, BRIDGE_IP
 
 # What changes by itself: resources that are not compared, and fields of those that are.
 OTHERS = {"events", "componentstatuses"}
@@ -88,7 +87,6 @@ def difference(before, after):
 
 class Before:
     def __init__(self, world):
-        quick_kubectl(world)
         for node in world.cluster.nodes:    # kubelet makes its Lease some time after the node is Ready
             world.api.wait(NODE_LEASES, node.node, bool, SETTLED, f"the Lease of {node.node}")
         self.world = world
@@ -108,64 +106,29 @@ class Before:
 
 # ---- the command ----
 
-# `aliquot uninstall` calls kubectl seventy times, and each call starts a large program. aliquot-kubectl, which takes kubectl's place in
-# the pods of the chart's hooks, does most of the calls in a tenth of the time.
-QUICK = """#!/bin/sh
-case "$*" in
-*customresourcedefinitions*|*monitoring.coreos.com*|*namespaces*|*jsonpath*) exec kubectl "$@" ;;
-get\\ *-o\\ json*|get\\ --raw\\ *|patch\\ *|delete\\ *|create\\ *) exec env KUBERNETES_SERVICE_HOST={} KUBERNETES_SERVICE_PORT={} {} "$@" ;;
-*) exec kubectl "$@" ;;
-esac
-"""
-QUICK_PATH = "/run/quick-kubectl"
-ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
-# A kubectl that interrupts, at one of its calls, the command that calls it.
-INTERRUPTS = f"""#!/bin/sh
-left=$(cat "$0.left")
-echo $((left - 1)) > "$0.left"
-[ "$left" -gt 0 ] && exec {QUICK_PATH} "$@"
-case $INTERRUPTION in
-refused) echo refused >&2; exit 1 ;;
-ctrl-c) kill -INT 0 ;;
-killed) {QUICK_PATH} "$@" > /dev/null; kill -KILL $PPID ;;
-esac
-"""
-INTERRUPTIONS = ("refused", "ctrl-c", "killed")     # before a call, but for the last one: after what it has done
+INTERRUPTIONS = ("refused", "ctrl-c", "killed")     # before a request, but for the last one: after what it has done
 
 
-def put(world, path, text):
-    """A file on the first node that can be executed."""
-    world.cluster.on_node(["sh", "-c", f"mkdir -p {os.path.dirname(path)} && cat > {path} && chmod 755 {path}"], input=text)
-
-
-def quick_kubectl(world):
-    """Makes it on the first node, with the account that it uses, the administrator's."""
-    if os.path.exists(world.node_path(QUICK_PATH)):
-        return
-    put(world, ACCOUNT + "/token", world.api.token)
-    put(world, ACCOUNT + "/ca.crt", pathlib.Path(world.cluster.ca_file).read_text())
-    put(world, QUICK_PATH, QUICK.format(BRIDGE_IP, API_PORT, world.build / "src/cli/aliquot-kubectl"))
-
-
-def uninstall(world, *options, check=True, kubectl=QUICK_PATH, env=()):
+def uninstall(world, *options, check=True, env=()):
     """In a session of its own, so that a signal can be sent to it as a terminal does."""
-    env = [f"KUBECTL={kubectl}", *env]
     done = world.cluster.on_node(["setsid", "env", *env, str(world.build / "src/cli/aliquot"), "uninstall", *options], check=check)
     print(done.stdout)
     return done
 
 
 def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
-    """Until it ends by itself: each run gets `stride` calls of kubectl further than the one before. Returns the number of runs."""
+    """Until it ends by itself: each run gets `stride` requests further than the one before. Returns the number of runs."""
     script = f"/run/kubectl-{secrets.token_hex(2)}"
-    put(world, script, INTERRUPTS)
+    program = pathlib.Path(__file__).with_name("interrupting.py")
+    text = f'#!/bin/sh\nexec {sys.executable} {program} "$0.left" "$INTERRUPTION" "$@"\n'
+    world.cluster.on_node(["sh", "-c", f"cat > {script} && chmod +x {script}"], input=text)
     status, runs = 1, 0
     while status:
         world.cluster.on_node(["sh", "-c", f"echo {runs * stride} > {script}.left"])
-        done = uninstall(world, *options, check=False, kubectl=script, env=[f"INTERRUPTION={how[runs % len(how)]}"])
+        done = uninstall(world, *options, check=False, env=[f"KUBECTL={script}", f"INTERRUPTION={how[runs % len(how)]}"])
         status = done.returncode
         runs += 1
-        assert runs * stride < 300, done
+        assert runs * stride < 600, done
     world.cluster.on_node(["rm", script, script + ".left"])
     return runs
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
 #include "cli/uninstall/uninstall.h"
 
 static struct {
@@ -38,40 +38,53 @@ static bool job_is_there(void) {
 }
 
 static int not_found(struct err *err) {
-    return err_set(err, EREMOTEIO, "kubectl: Error from server (NotFound): none");
+    return err_set(err, ENOENT, "none");
 }
 
-static int get(struct buf *ret, struct err *err, const char *const *words) {
-    if (strcmp(words[0], "pods") == 0)
-        buf_puts(ret, k.there && k.now < k.pod_ends ? "{\"items\":[{}]}" : "{\"items\":[]}");
-    else if (strcmp(words[0], "clusterroles") == 0)
-        buf_puts(ret, "{\"metadata\":{\"uid\":\"role\"}}");
+/* The test is the API server. */
+
+int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err) {
+    const char *answer = "{\"metadata\":{}}";
+
+    if (strstr(path, "/pods?"))
+        answer = k.there && k.now < k.pod_ends ? "{\"items\":[{}]}" : "{\"items\":[]}";
+    else if (strstr(path, "/clusterroles/"))
+        answer = "{\"metadata\":{\"uid\":\"role\"}}";
     else if (!job_is_there())
         return not_found(err);
-    else
-        buf_puts(ret, "{\"metadata\":{}}");
+    return json_open(answer, strlen(answer), ret_parser, ret, err);
+}
+
+int api_delete(const char *path, struct buf *ret, struct err *err) {
+    bool there = job_is_there();
+
+    (void) ret;
+    assert_string_equal(path, "/apis/batch/v1/namespaces/gpus/jobs/aliquot-uninstall-nodes"
+                              "?propagationPolicy=Background");
+    k.deleted = true;
+    return there ? 0 : not_found(err);
+}
+
+int api_create(const char *path, const char *object, struct json_parser **ret_parser,
+               struct json *ret, struct err *err) {
+    (void) ret_parser;
+    (void) ret;
+    assert_string_equal(path, "/apis/batch/v1/namespaces/gpus/jobs");
+    assert_string_equal(object, "{\"kind\":\"Job\"}");
+    if (job_is_there())
+        return err_set(err, EEXIST, "there");
+    assert_false(k.there && k.now < k.pod_ends); /* it would remove the role of the new one */
+    k.created = true;
     return 0;
 }
 
-/* The test is kubectl. */
-int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
-    if (strcmp(arguments[0], "get") == 0)
-        return get(ret, err, arguments + (strcmp(arguments[1], "-n") == 0 ? 3 : 1));
-    if (strcmp(arguments[0], "delete") == 0) {
-        if (job_is_there())
-            buf_puts(ret, "jobs/aliquot-uninstall-nodes\n");
-        k.deleted = true;
-    } else if (strcmp(arguments[0], "create") == 0) {
-        if (job_is_there())
-            return err_set(err, EREMOTEIO, "kubectl: Error from server (AlreadyExists): there");
-        assert_false(k.there && k.now < k.pod_ends); /* it would remove the role of the new one */
-        k.created = true;
-    } else {
-        assert_string_equal(arguments[0], "patch");
-        if (!job_is_there())
-            return not_found(err);
-        k.owned++;
-    }
+int api_patch(const char *path, const char *type, const char *patch, struct err *err) {
+    (void) type;
+    assert_non_null(strstr(path, "/aliquot-uninstall-nodes"));
+    assert_non_null(strstr(patch, "\"uid\":\"role\""));
+    if (!job_is_there())
+        return not_found(err);
+    k.owned++;
     return 0;
 }
 

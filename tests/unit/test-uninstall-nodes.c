@@ -11,8 +11,9 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/api/client.h"
 
 #define NODE(capacity)                                                                             \
     "{\"items\":[{\"metadata\":{\"name\":\"n\"},\"status\":{\"conditions\":[{\"type\":\"Ready\","  \
@@ -51,22 +52,50 @@ int __wrap_nanosleep(const struct timespec *pause, struct timespec *left) {
     return 0;
 }
 
-/* The test is kubectl. */
-int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
-    if (strcmp(arguments[0], "patch") == 0) {
-        assert_true(k.installed == 0 || k.now < k.installed);
-        k.patches++;
-        k.shows = false;
-    } else if (strcmp(arguments[1], "clusterrolebindings") == 0) {
+/* The test is the API server. */
+
+int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err) {
+    const char *answer = "{\"metadata\":{}}";
+
+    if (strstr(path, "/clusterrolebindings/")) {
         if (k.installed == 0 || k.now < k.installed)
-            return err_set(err, EREMOTEIO, "kubectl: Error from server (NotFound): none");
-        buf_puts(ret, "{\"metadata\":{}}");
+            return err_set(err, ENOENT, "none");
     } else {
-        assert_string_equal(arguments[1], "nodes");
-        buf_puts(ret, !k.shows         ? NODE("")
-                      : k.zero_written ? NODE("\"elasticgpu.io/gpu-core\":\"0\"")
-                                       : NODE("\"elasticgpu.io/gpu-core\":\"200\""));
+        assert_string_equal(path, "/api/v1/nodes");
+        answer = !k.shows         ? NODE("")
+                 : k.zero_written ? NODE("\"elasticgpu.io/gpu-core\":\"0\"")
+                                  : NODE("\"elasticgpu.io/gpu-core\":\"200\"");
     }
+    return json_open(answer, strlen(answer), ret_parser, ret, err);
+}
+
+int api_patch(const char *path, const char *type, const char *patch, struct err *err) {
+    (void) patch;
+    (void) err;
+    assert_string_equal(path, "/api/v1/nodes/n/status");
+    assert_string_equal(type, KUBE_STRATEGIC_PATCH);
+    assert_true(k.installed == 0 || k.now < k.installed);
+    k.patches++;
+    k.shows = false;
+    return 0;
+}
+
+int api_create(const char *path, const char *object, struct json_parser **ret_parser,
+               struct json *ret, struct err *err) {
+    (void) path;
+    (void) object;
+    (void) ret_parser;
+    (void) ret;
+    (void) err;
+    fail();
+    return 0;
+}
+
+int api_delete(const char *path, struct buf *ret, struct err *err) {
+    (void) path;
+    (void) ret;
+    (void) err;
+    fail();
     return 0;
 }
 

@@ -88,6 +88,8 @@ static int code_of(int status) {
         return EACCES;
     case 404:
         return ENOENT;
+    case 409:
+        return EEXIST;
     default:
         return EREMOTEIO;
     }
@@ -401,13 +403,15 @@ int api_read(const char *path, struct json_parser **ret_parser, struct json *ret
     return r < 0 ? r : json_open(buf_str(&text), text.len, ret_parser, ret, err);
 }
 
-int api_patch(const char *path, const char *patch, struct err *err) {
+int api_patch(const char *path, const char *type, const char *patch, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
 
-    return do_one(
-        &(struct request){
-            .method = "PATCH", .path = path, .type = "application/merge-patch+json", .body = patch},
-        &text, err);
+    return do_one(&(struct request){.method = "PATCH", .path = path, .type = type, .body = patch},
+                  &text, err);
+}
+
+int api_delete(const char *path, struct buf *ret, struct err *err) {
+    return do_one(&(struct request){.method = "DELETE", .path = path}, ret, err);
 }
 
 int api_create(const char *path, const char *object, struct json_parser **ret_parser,

@@ -27,8 +27,8 @@ struct api_get {
 };
 
 /* Appends the answer to `ret`. -ENOENT: there is no such object, or the server does not know the
- * kind; -EACCES: the user may not; the text is the server's. -EKEYREJECTED: it does not take the
- * token of the thread's login (any more). */
+ * kind; -EACCES: the user may not; -EEXIST: it is there already, or is another one by now; the text
+ * is the server's. -EKEYREJECTED: it does not take the token of the thread's login (any more). */
 int api_get(const char *path, struct buf *ret, struct err *err);
 
 /* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
@@ -38,8 +38,11 @@ int api_read(const char *path, struct json_parser **ret_parser, struct json *ret
 int api_create(const char *path, const char *object, struct json_parser **ret_parser,
                struct json *ret, struct err *err);
 
-/* Changes an object by a merge patch. */
-int api_patch(const char *path, const char *patch, struct err *err);
+/* Changes an object by a patch of that type (kube/api/client.h). */
+int api_patch(const char *path, const char *type, const char *patch, struct err *err);
+
+/* Deletes an object, or all of a collection, and appends the answer to `ret`. */
+int api_delete(const char *path, struct buf *ret, struct err *err);
 
 /* Does all of them, a bounded number at a time. Results as of api_get(); -ENOKEY: `who` does
  * not take the token, or asks for one. Each has `each_ms` from its start, and all together

@@ -13,6 +13,7 @@
 #include "cli/clean.h"
 #include "cli/cluster/api.h"
 #include "cli/kubectl_options.h"
+#include "kube/api/client.h"
 #include "kube/api/object_write.h"
 #include "kube/objects/gpu_object.h"
 #include "wire/json.h"
@@ -220,7 +221,7 @@ static int annotate(const char *kind, const char *name, const struct verb *verb,
     json_object_end(&w);
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot order");
-    return api_patch(path, buf_str(&patch), err);
+    return api_patch(path, KUBE_MERGE_PATCH, buf_str(&patch), err);
 }
 
 static int read_state(const struct target *t, struct gpu_object *ret, struct err *err) {

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/api/client.h"
 
 #define GROUP ".elasticgpu.io"
 
@@ -43,16 +44,16 @@ static int release(const char *kind, struct json object, bool all, struct err *e
     if (removed == 0)
         return 0;
     int e = buf_error(&patch) < 0 ? err_errno(err, ENOMEM, "cannot release %s", name)
-            : namespace ? REMOVAL_PATCH(err, "-n", namespace, kind, name, "--type=merge", "-p",
-                                        buf_str(&patch))
-                        : REMOVAL_PATCH(err, kind, name, "--type=merge", "-p", buf_str(&patch));
+                                  : removal_if_there(removal_patch(
+                                        OBJECTS(.kind = kind, .namespace = namespace, .name = name),
+                                        KUBE_MERGE_PATCH, buf_str(&patch), err));
     return e < 0 ? e : 1;
 }
 
 static int release_kind(const char *kind, bool all, unsigned *count, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json list, object;
-    int e = REMOVAL_GET(&parser, &list, err, kind, "-A", "-o", "json");
+    int e = removal_get(OBJECTS(.kind = kind), &parser, &list, err);
     struct json_iter it = json_iter(json_get(list, "items"));
 
     while (e >= 0 && json_next(&it, NULL, &object)) {
@@ -76,7 +77,7 @@ int removal_of_finalizers(const struct removal *r, struct err *err) {
 
 int removal_of_gpus(const struct removal *r, struct err *err) {
     unsigned count = 0;
-    int e = REMOVAL_DELETE(&count, err, "gpus" GROUP, "--all");
+    int e = removal_delete(OBJECTS(.kind = "gpus" GROUP), &count, err);
 
     (void) r;
     if (e == 0)
@@ -94,7 +95,8 @@ int removal_of_crds(const struct removal *r, struct err *err) {
         return 0;
     }
     for (size_t i = 0; e == 0 && i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        e = REMOVAL_DELETE(&count, err, "customresourcedefinitions", kinds[i]);
+        e = removal_delete(OBJECTS(.kind = "customresourcedefinitions", .name = kinds[i]), &count,
+                           err);
     if (e == 0)
         removal_say("crds", "%u removed, with all their objects", count);
     return e;

@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "cli/cluster/kubectl.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/api/client.h"
 
 #define HOOK "aliquot-uninstall"             /* the Job before the removal */
 #define AFTERWARDS "aliquot-uninstall-nodes" /* the Job that stays, and all that it has */
@@ -16,8 +16,8 @@
 int removal_is_installed(struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json binding;
-    int e =
-        REMOVAL_GET(&parser, &binding, err, "clusterrolebindings", LOCATION_BINDING, "-o", "json");
+    int e = removal_get(OBJECTS(.kind = "clusterrolebindings", .name = LOCATION_BINDING), &parser,
+                        &binding, err);
 
     return e < 0 ? e : json_valid(binding);
 }
@@ -47,8 +47,8 @@ static int job_was_applied(const struct removal *r, bool *ret, struct err *err) 
 
     if (!r->system)
         return err_set(err, EINVAL, "--hook=before needs --system");
-    e = REMOVAL_GET(&parser, &job, err, "-n", r->system, "jobs", HOOK, "-o", "json",
-                    "--show-managed-fields");
+    e = removal_get(OBJECTS(.kind = "jobs", .namespace = r->system, .name = HOOK), &parser, &job,
+                    err);
     if (e < 0)
         return e;
     if (!json_valid(job))
@@ -64,7 +64,8 @@ int removal_is_of_helm(const struct removal *r, bool *ret, struct err *err) {
     int e = job_was_applied(r, &applied, err);
 
     if (e == 0)
-        e = REMOVAL_GET(&parser, &role, err, "clusterroles", "aliquot-agent", "-o", "json");
+        e = removal_get(OBJECTS(.kind = "clusterroles", .name = "aliquot-agent"), &parser, &role,
+                        err);
     if (e < 0)
         return e;
     /* Without the role, an earlier call was interrupted. */
@@ -82,7 +83,7 @@ int removal_is_of_helm(const struct removal *r, bool *ret, struct err *err) {
 /* Its role is the owner of all the rest: the Job ends by removing that, and the garbage collector
  * takes the rest. What is gone cannot be owned. */
 static int own(const struct removal *r, const char *uid, const char *kind, struct err *err) {
-    _cleanup_buf_ struct buf patch = BUF_INIT(0), answer = BUF_INIT(0);
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
 
     buf_printf(&patch,
                "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"rbac.authorization.k8s.io/"
@@ -90,8 +91,8 @@ static int own(const struct removal *r, const char *uid, const char *kind, struc
                uid);
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot change %s %s", kind, AFTERWARDS);
-    return KUBECTL(&answer, err, "patch", "-n", r->system, kind, AFTERWARDS, "--type=merge", "-p",
-                   buf_str(&patch));
+    return removal_patch(OBJECTS(.kind = kind, .namespace = r->system, .name = AFTERWARDS),
+                         KUBE_MERGE_PATCH, buf_str(&patch), err);
 }
 
 static int own_all(const struct removal *r, const char *uid, struct err *err) {
@@ -110,7 +111,8 @@ static int await_no_job(const struct removal *r, struct err *err) {
     for (;;) {
         _cleanup_json_ struct json_parser *parser = NULL;
         struct json job;
-        int e = REMOVAL_GET(&parser, &job, err, "-n", r->system, "jobs", AFTERWARDS, "-o", "json");
+        int e = removal_get(OBJECTS(.kind = "jobs", .namespace = r->system, .name = AFTERWARDS),
+                            &parser, &job, err);
 
         if (e < 0 || !json_valid(job))
             return e;
@@ -124,7 +126,8 @@ static int await_no_job(const struct removal *r, struct err *err) {
  * the role of the next one at its end. */
 static int remove_earlier_job(const struct removal *r, struct err *err) {
     unsigned count = 0;
-    int e = REMOVAL_DELETE(&count, err, "-n", r->system, "jobs", AFTERWARDS);
+    int e = removal_delete(OBJECTS(.kind = "jobs", .namespace = r->system, .name = AFTERWARDS),
+                           &count, err);
 
     if (e == 0 && count > 0)
         e = await_no_job(r, err);
@@ -138,14 +141,14 @@ int removal_leave_job(const struct removal *r, struct err *err) {
     int e = remove_earlier_job(r, err);
 
     if (e == 0)
-        e = REMOVAL_GET(&parser, &role, err, "clusterroles", AFTERWARDS, "-o", "json");
+        e = removal_get(OBJECTS(.kind = "clusterroles", .name = AFTERWARDS), &parser, &role, err);
     if (e < 0)
         return e;
     uid = json_string(JSON_PATH(role, "metadata", "uid"));
     if (!uid || !r->job)
         return err_set(err, EINVAL, "no %s for the Job that removes kubelet's zeros",
                        uid ? "--job" : "ClusterRole " AFTERWARDS);
-    e = removal_create(r->system, r->job, err);
+    e = removal_create(OBJECTS(.kind = "jobs", .namespace = r->system), r->job, err);
     if (e == 0)
         e = own_all(r, uid, err);
     if (e == 0)
@@ -163,7 +166,8 @@ void removal_leave_nothing(const struct removal *r) {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         struct err err;
 
-        if (REMOVAL_DELETE(&count, &err, "-n", r->system, kinds[i], AFTERWARDS) < 0)
+        if (removal_delete(OBJECTS(.kind = kinds[i], .namespace = r->system, .name = AFTERWARDS),
+                           &count, &err) < 0)
             removal_say("nodes", "%s " AFTERWARDS " stays: %s", kinds[i], err.text);
     }
 }
@@ -172,5 +176,5 @@ int removal_of_last_rights(const struct removal *r, struct err *err) {
     unsigned count = 0;
 
     (void) r;
-    return REMOVAL_DELETE(&count, err, "clusterroles", AFTERWARDS);
+    return removal_delete(OBJECTS(.kind = "clusterroles", .name = AFTERWARDS), &count, err);
 }

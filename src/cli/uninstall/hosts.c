@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "cli/cluster/pod_ready.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/api/client.h"
 #include "wire/json_write.h"
 
 #define CLEAN "--clean"
@@ -88,8 +89,9 @@ static int order_cleaning(const struct removal *r, const char *name, struct json
     buf_puts(&patch, "}]}}}}");
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot change the agents");
-    return REMOVAL_PATCH(err, "-n", r->system, "daemonsets", name, "--type=strategic", "-p",
-                         buf_str(&patch));
+    return removal_if_there(
+        removal_patch(OBJECTS(.kind = "daemonsets", .namespace = r->system, .name = name),
+                      KUBE_STRATEGIC_PATCH, buf_str(&patch), err));
 }
 
 /* ---- where it is gone ---- */
@@ -126,8 +128,9 @@ static int correct_spare(const struct removal *r, struct err *err) {
     buf_puts(&patch, "}]}}}}");
     if (buf_error(&patch) < 0)
         return err_errno(err, ENOMEM, "cannot change the DaemonSet that cleans the nodes");
-    return REMOVAL_PATCH(err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE, "--type=strategic", "-p",
-                         buf_str(&patch));
+    return removal_if_there(
+        removal_patch(OBJECTS(.kind = "daemonsets", .namespace = SPARE_NAMESPACE, .name = SPARE),
+                      KUBE_STRATEGIC_PATCH, buf_str(&patch), err));
 }
 
 static int make_spare(const struct removal *r, struct err *err) {
@@ -140,8 +143,9 @@ static int make_spare(const struct removal *r, struct err *err) {
     buf_puts(&text, "}]}}}}");
     if (buf_error(&text) < 0)
         return err_errno(err, ENOMEM, "cannot write the DaemonSet that cleans the nodes");
-    e = removal_create(SPARE_NAMESPACE, buf_str(&text), err);
-    return e < 0 && strstr(err->text, "(AlreadyExists)") ? correct_spare(r, err) : e;
+    e = removal_create(OBJECTS(.kind = "daemonsets", .namespace = SPARE_NAMESPACE), buf_str(&text),
+                       err);
+    return e == -EEXIST ? correct_spare(r, err) : e;
 }
 
 /* ---- waiting ---- */
@@ -173,8 +177,8 @@ static int name_missing(const struct removal *r, const struct pass *p, struct er
     _cleanup_json_ struct json_parser *parser = NULL;
     _cleanup_buf_ struct buf nodes = BUF_INIT(0);
     struct json pods, pod;
-    int e =
-        REMOVAL_GET(&parser, &pods, err, "pods", "-n", p->namespace, "-l", p->label, "-o", "json");
+    int e = removal_get(OBJECTS(.kind = "pods", .namespace = p->namespace, .labels = p->label),
+                        &parser, &pods, err);
     struct json_iter it = json_iter(json_get(pods, "items"));
 
     while (e == 0 && json_next(&it, NULL, &pod))
@@ -203,8 +207,9 @@ static int await(const struct removal *r, const struct pass *p, struct err *err)
     for (;;) {
         _cleanup_json_ struct json_parser *parser = NULL;
         struct json daemons;
-        int e = REMOVAL_GET(&parser, &daemons, err, "daemonsets", "-n", p->namespace, p->name, "-o",
-                            "json");
+        int e =
+            removal_get(OBJECTS(.kind = "daemonsets", .namespace = p->namespace, .name = p->name),
+                        &parser, &daemons, err);
 
         if (e < 0)
             return e;
@@ -256,8 +261,7 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
     unsigned count = 0;
     struct json_iter it;
     bool left;
-    int e = REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", AGENT_LABEL, "-o",
-                        "json");
+    int e = removal_get(AGENTS(r), &parser, &list, err);
 
     it = json_iter(json_get(list, "items"));
     if (e == 0 && json_next(&it, NULL, &daemons))
@@ -271,6 +275,7 @@ int removal_of_host_files(const struct removal *r, struct err *err) {
     left = e > 0;
     if (r->caller == REMOVAL_BY_HELM) /* none is made by it */
         return left;
-    e = REMOVAL_DELETE(&count, err, "-n", SPARE_NAMESPACE, "daemonsets", SPARE);
+    e = removal_delete(OBJECTS(.kind = "daemonsets", .namespace = SPARE_NAMESPACE, .name = SPARE),
+                       &count, err);
     return e < 0 ? e : left;
 }

@@ -16,8 +16,8 @@ static int find_namespace(struct removal *r, struct err *err) {
     struct json binding, subject;
     struct json_iter it;
     const char *found = NULL;
-    int e =
-        REMOVAL_GET(&parser, &binding, err, "clusterrolebindings", LOCATION_BINDING, "-o", "json");
+    int e = removal_get(OBJECTS(.kind = "clusterrolebindings", .name = LOCATION_BINDING), &parser,
+                        &binding, err);
 
     it = json_iter(json_get(binding, "subjects"));
     if (e == 0 && json_next(&it, NULL, &subject))
@@ -39,8 +39,7 @@ static int find_namespace(struct removal *r, struct err *err) {
 static int leave_names(const struct removal *r, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json list, daemons, arg;
-    int e = REMOVAL_GET(&parser, &list, err, "daemonsets", "-n", r->system, "-l", AGENT_LABEL, "-o",
-                        "json");
+    int e = removal_get(AGENTS(r), &parser, &list, err);
     struct json_iter it = json_iter(json_get(list, "items")), args;
 
     while (e == 0 && json_next(&it, NULL, &daemons)) {

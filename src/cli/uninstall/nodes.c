@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/api/client.h"
 #include "kube/objects/node.h"
 #include "model/dialect.h"
 #include "model/gpu_model.h"
@@ -203,8 +204,9 @@ static int sweep_node(struct sweep *s, struct json node, struct err *err) {
     if (buf_error(&p.text) < 0)
         e = err_errno(err, ENOMEM, "cannot write to node %s", name);
     else if (p.changes > 0)
-        e = REMOVAL_PATCH(err, "nodes", name, "--subresource=status", "--type=strategic", "-p",
-                          buf_str(&p.text));
+        e = removal_if_there(
+            removal_patch(OBJECTS(.kind = "nodes", .name = name, .subresource = "status"),
+                          KUBE_STRATEGIC_PATCH, buf_str(&p.text), err));
     s->changed += e == 0 && p.changes > 0;
     if (p.held > 0)
         buf_printf(is_ready(node) ? &s->waiting : &s->away, " %s", name);
@@ -221,7 +223,7 @@ static void sweep_done(struct sweep *s) {
 static int sweep_nodes(struct sweep *s, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json list, node;
-    int e = REMOVAL_GET(&parser, &list, err, "nodes", "-o", "json");
+    int e = removal_get(OBJECTS(.kind = "nodes"), &parser, &list, err);
     struct json_iter it = json_iter(json_get(list, "items"));
 
     s->changed = s->held = 0;

@@ -124,18 +124,13 @@ static const struct row {
 
 static int delete_row(const struct removal *r, const struct row *row, unsigned *count,
                       struct err *err) {
-    const char *words[NAMES_MAX + 10] = {"delete", "--ignore-not-found", "--wait=false", "-o",
-                                         "name"};
-    size_t n = 5;
+    const char *namespace = row->namespace == system_namespace ? r->system : row->namespace;
+    int e = 0;
 
-    if (row->namespace) {
-        words[n++] = "-n";
-        words[n++] = row->namespace == system_namespace ? r->system : row->namespace;
-    }
-    words[n++] = row->kind;
-    for (size_t i = 0; i < NAMES_MAX && row->names[i]; i++)
-        words[n++] = row->names[i];
-    return removal_delete(count, err, words);
+    for (size_t i = 0; e == 0 && i < NAMES_MAX && row->names[i]; i++)
+        e = removal_delete(
+            OBJECTS(.kind = row->kind, .namespace = namespace, .name = row->names[i]), count, err);
+    return e;
 }
 
 static int delete_group(const struct removal *r, enum group group, unsigned *count,
@@ -163,12 +158,14 @@ static int remove_group(const struct removal *r, const char *step, enum group gr
 /* What helm knows of it. First, while an object still has the release's name. A release of which
  * the chart is only a part is not Aliquot's. */
 int removal_of_release(const struct removal *r, struct err *err) {
+    static const char *const revisions[] = {"secrets", "configmaps"};
     _cleanup_buf_ struct buf selector = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     unsigned count = 0;
     struct json role, notes;
     const char *release, *namespace;
-    int e = REMOVAL_GET(&parser, &role, err, "clusterroles", "aliquot-agent", "-o", "json");
+    int e =
+        removal_get(OBJECTS(.kind = "clusterroles", .name = "aliquot-agent"), &parser, &role, err);
 
     notes = JSON_PATH(role, "metadata", "annotations");
     release = json_string(json_get(notes, "meta.helm.sh/release-name"));
@@ -185,8 +182,10 @@ int removal_of_release(const struct removal *r, struct err *err) {
     buf_printf(&selector, "owner=helm,name=%s", release);
     if (buf_error(&selector) < 0)
         return err_errno(err, ENOMEM, "cannot remove release %s", release);
-    e = REMOVAL_DELETE(&count, err, "-n", namespace, "secrets,configmaps", "-l",
-                       buf_str(&selector));
+    for (size_t i = 0; e == 0 && i < sizeof(revisions) / sizeof(revisions[0]); i++)
+        e = removal_delete(
+            OBJECTS(.kind = revisions[i], .namespace = namespace, .labels = buf_str(&selector)),
+            &count, err);
     if (e == 0)
         removal_say("helm", "%u revisions of release %s removed", count, release);
     return e;
@@ -196,13 +195,13 @@ int removal_of_release(const struct removal *r, struct err *err) {
 static int remove_api(const struct removal *r, const char *name, unsigned *count, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json object, service;
-    int e = REMOVAL_GET(&parser, &object, err, "apiservices", name, "-o", "json");
+    int e = removal_get(OBJECTS(.kind = "apiservices", .name = name), &parser, &object, err);
 
     service = JSON_PATH(object, "spec", "service");
     if (e < 0 || !json_is_string(json_get(service, "name"), "aliquot-metrics-api") ||
         !json_is_string(json_get(service, "namespace"), r->system))
         return e;
-    return REMOVAL_DELETE(count, err, "apiservices", name);
+    return removal_delete(OBJECTS(.kind = "apiservices", .name = name), count, err);
 }
 
 /* Before the scheduler that serves them: while it is away no namespace can be deleted. */
@@ -229,10 +228,13 @@ int removal_of_admission(const struct removal *r, struct err *err) {
 }
 
 int removal_of_workloads(const struct removal *r, struct err *err) {
+    static const char *const kinds[] = {"deployments", "daemonsets", "jobs"};
     unsigned count = 0;
-    int e =
-        REMOVAL_DELETE(&count, err, "-n", r->system, "deployments,daemonsets,jobs", "-l", PART_OF);
+    int e = 0;
 
+    for (size_t i = 0; e == 0 && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        e = removal_delete(OBJECTS(.kind = kinds[i], .namespace = r->system, .labels = PART_OF),
+                           &count, err);
     if (e == 0)
         e = delete_group(r, WORKLOADS, &count, err);
     if (e == 0 && r->caller == REMOVAL_BY_USER)
@@ -256,7 +258,8 @@ int removal_of_state(const struct removal *r, struct err *err) {
     int e = delete_group(r, STATE, &count, err);
 
     if (e == 0) /* the agents' */
-        e = REMOVAL_DELETE(&count, err, "certificatesigningrequests", "-l", PART_OF);
+        e = removal_delete(OBJECTS(.kind = "certificatesigningrequests", .labels = PART_OF), &count,
+                           err);
     if (e == 0)
         removal_say("state", "objects removed: %u", count);
     return e;

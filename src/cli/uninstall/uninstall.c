@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "cli/args.h"
-#include "cli/cluster/kubectl.h"
+#include "cli/cluster/api.h"
+#include "cli/kubectl_options.h"
 #include "model/dialect.h"
 
 static int parse_crds(const char *value, void *target, struct err *err) {
@@ -128,6 +129,8 @@ static int remove_installation(struct removal *r, struct err *err) {
     bool begin = true;
     int e = 0;
 
+    if (r->system && !api_is_name(r->system))
+        return err_set(err, EINVAL, "'%s' is no name of a namespace", r->system);
     if (r->caller == REMOVAL_BY_HELM)
         e = removal_is_of_helm(r, &begin, err);
     if (e < 0 || !begin)

@@ -37,28 +37,35 @@ struct removal {
 /* Prints what a step has done: its name, then the text. */
 void removal_say(const char *step, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A list or an object by `kubectl get ... -o json`. What is not there, or is of a kind that the
- * cluster does not have, is the invalid view. */
-int removal_get(struct json_parser **ret_parser, struct json *ret, struct err *err,
-                const char *const *words);
-#define REMOVAL_GET(parser, ret, err, ...)                                                         \
-    removal_get((parser), (ret), (err), (const char *const[]){"get", __VA_ARGS__, NULL})
+/* Objects of a kind, by one of: a name; labels ("a=b,c=d"); neither, which is all of them. */
+struct removal_objects {
+    const char *kind;      /* as in kinds.c */
+    const char *namespace; /* NULL: of all, or the kind has none */
+    const char *name, *labels;
+    const char *subresource; /* for removal_patch(): "status"; NULL: none */
+};
+#define OBJECTS(...) (&(const struct removal_objects){__VA_ARGS__})
 
-/* `kubectl delete` of what may be gone already, or of a kind that the cluster does not have. Adds
- * the number of what was there. Waits for nothing. */
-int removal_delete(unsigned *count, struct err *err, const char *const *words);
-#define REMOVAL_DELETE(count, err, ...)                                                            \
-    removal_delete((count), (err),                                                                 \
-                   (const char *const[]){"delete", "--ignore-not-found", "--wait=false", "-o",     \
-                                         "name", __VA_ARGS__, NULL})
+/* A list or an object. What is not there, or is of a kind that the cluster does not have, is the
+ * invalid view. */
+int removal_get(const struct removal_objects *o, struct json_parser **ret_parser, struct json *ret,
+                struct err *err);
 
-/* `kubectl patch`; what is gone is no error. */
-int removal_patch(struct err *err, const char *const *words);
-#define REMOVAL_PATCH(err, ...)                                                                    \
-    removal_patch((err), (const char *const[]){"patch", __VA_ARGS__, NULL})
+/* Deletes what may be gone already, or is of a kind that the cluster does not have. Adds the number
+ * of what was there. Waits for nothing. */
+int removal_delete(const struct removal_objects *o, unsigned *count, struct err *err);
 
-/* `kubectl create` in a namespace; the text of an error has "(AlreadyExists)" where it is there. */
-int removal_create(const char *namespace, const char *object, struct err *err);
+/* Changes one object by a patch of that type (kube/api/client.h). -ENOENT: it is gone. */
+int removal_patch(const struct removal_objects *o, const char *type, const char *patch,
+                  struct err *err);
+
+/* The result where what is gone is no error. */
+static inline int removal_if_there(int r) {
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Creates an object in the namespace; -EEXIST: it is there. */
+int removal_create(const struct removal_objects *o, const char *object, struct err *err);
 
 /* Until no pod of Aliquot with this name (its label) is left, or the time is over, which is said.
  */
@@ -68,6 +75,7 @@ int removal_await_pods(const struct removal *r, const char *step, const char *na
 /* The object by which a later call finds the namespace: it goes after all that is in there. */
 #define LOCATION_BINDING "aliquot-agent"
 #define AGENT_LABEL "app.kubernetes.io/name=aliquot-agent"
+#define AGENTS(r) OBJECTS(.kind = "daemonsets", .namespace = (r)->system, .labels = AGENT_LABEL)
 
 /* The agent's container of a DaemonSet. */
 static inline struct json removal_agent_of(struct json daemons) {

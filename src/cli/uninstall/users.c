@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What uses Aliquot: pods that hold shares, workloads whose pods would start without a GPU, and
- * what waits for its kube-scheduler. Objects are read by pages: all of a large cluster at once are
- * more than kubectl prints. */
+ * what waits for its kube-scheduler. Objects are read by pages, as a large cluster has many. */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "cli/cluster/api.h"
 #include "cli/uninstall/uninstall.h"
 #include "kube/objects/pod_claims.h"
 #include "kube/objects/share_holder.h"
@@ -116,8 +116,9 @@ static void add_names(struct buf *names, const char *text) {
 static int read_names(const struct removal *r, struct buf *names, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json map, text;
-    int e = REMOVAL_GET(&parser, &map, err, "configmaps", "-n", r->system, "aliquot-kube-scheduler",
-                        "-o", "json");
+    int e = removal_get(
+        OBJECTS(.kind = "configmaps", .namespace = r->system, .name = "aliquot-kube-scheduler"),
+        &parser, &map, err);
     struct json_iter it = json_iter(json_get(map, "data"));
 
     buf_puts(names, OWN_SCHEDULER);
@@ -165,7 +166,7 @@ static const struct text_pair lists[] = {
 static int see_page(struct users *u, size_t list, struct buf *next, struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     _cleanup_buf_ struct buf path = BUF_INIT(0);
-    struct json page, items, object;
+    struct json page = {0}, items, object;
     struct json_iter it;
     int e;
 
@@ -174,7 +175,7 @@ static int see_page(struct users *u, size_t list, struct buf *next, struct err *
     buf_reset(next);
     if (buf_error(&path) < 0)
         return err_errno(err, ENOMEM, "cannot list %s", lists[list].key);
-    e = REMOVAL_GET(&parser, &page, err, "--raw", buf_str(&path));
+    e = api_read(buf_str(&path), &parser, &page, err);
     items = json_get(page, "items");
     if (e == 0 && json_type(items) != JSON_ARRAY)
         e = err_set(err, EBADMSG, "the API server does not list %s", lists[list].key);

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/in_pod/kinds.h"
+#include "cli/uninstall/kinds.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
 #define ADMISSION "/apis/admissionregistration.k8s.io/v1"
 #define RIGHTS "/apis/rbac.authorization.k8s.io/v1"
 #define OWN "/apis/elasticgpu.io/v1alpha1"
+#define MONITORING                                                                                 \
+    "/apis/monitoring.coreos.com/v1" /* of prometheus-operator, which may not be there */
 
-struct kind {
+static const struct kind {
     const char *name, *group;
     bool everywhere; /* it has no namespace */
-};
-
-static const struct kind kinds[] = {
+} kinds[] = {
+    {"namespaces", "/api/v1", true},
     {"nodes", "/api/v1", true},
     {"configmaps", "/api/v1", false},
-    {"events", "/api/v1", false},
     {"pods", "/api/v1", false},
     {"secrets", "/api/v1", false},
     {"serviceaccounts", "/api/v1", false},
     {"services", "/api/v1", false},
     {"apiservices", "/apis/apiregistration.k8s.io/v1", true},
     {"certificatesigningrequests", "/apis/certificates.k8s.io/v1", true},
+    {"customresourcedefinitions", "/apis/apiextensions.k8s.io/v1", true},
     {"daemonsets", "/apis/apps/v1", false},
     {"deployments", "/apis/apps/v1", false},
     {"jobs", "/apis/batch/v1", false},
@@ -40,6 +41,8 @@ static const struct kind kinds[] = {
     {"validatingadmissionpolicies", ADMISSION, true},
     {"validatingadmissionpolicybindings", ADMISSION, true},
     {"validatingwebhookconfigurations", ADMISSION, true},
+    {"podmonitors.monitoring.coreos.com", MONITORING, false},
+    {"prometheusrules.monitoring.coreos.com", MONITORING, false},
     {"elasticgpuclaims.elasticgpu.io", OWN, false},
     {"elasticgpuclasses.elasticgpu.io", OWN, true},
     {"elasticgpuquotas.elasticgpu.io", OWN, false},
@@ -48,21 +51,18 @@ static const struct kind kinds[] = {
     {"gpus.elasticgpu.io", OWN, true},
 };
 
-int kind_find(const char *name, size_t len, const struct kind **ret, struct err *err) {
+static const struct kind *find(const char *name) {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strncmp(kinds[i].name, name, len) == 0 && kinds[i].name[len] == '\0') {
-            *ret = &kinds[i];
-            return 0;
-        }
-    return err_set(err, EINVAL, "no kind %.*s is known to aliquot-kubectl", (int) len, name);
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    return NULL;
 }
 
-const char *kind_name(const struct kind *kind) {
-    return kind->name;
-}
-
-void kind_put_path(const struct kind *kind, const char *namespace, const char *name,
+void kind_put_path(const char *kind_name, const char *namespace, const char *name,
                    struct buf *path) {
+    const struct kind *kind = find(kind_name);
+
+    assert(kind); /* names are those of this program */
     buf_puts(path, kind->group);
     if (!kind->everywhere && namespace)
         buf_printf(path, "/namespaces/%s", namespace);
