@@ -432,6 +432,45 @@ static void test_status_of_quotas(void **state) {
     ungovern(&g);
 }
 
+/* The CRD of an earlier release drops the part of claims: it is sent once for each usage, and again
+ * where the API server did not take it. */
+static void test_status_without_the_part_of_claims(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    char told[256] = "";
+    struct json object;
+    struct quota_object seen;
+    struct quota_use use = {{50, 0, 0}};
+    govern(&g, w);
+    assert_int_equal(state_charge(w->state, "claim", "a", &use), 0);
+    parse(w,
+          "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},\"spec\":{\"max\":{" CORES(
+              100) "}},\"status\":{\"used\":{" CORES(50) "}}}",
+          &object);
+    assert_int_equal(quota_object_parse(object, &seen, NULL), 0);
+    assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
+    for (int i = 0; i < 3; i++)
+        quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 ");
+    quotas_refused(&g.quotas);
+    for (int i = 0; i < 3; i++)
+        quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 a=50 ");
+    /* A part that is shown and wrong is put right. */
+    seen.has_claims = true;
+    assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
+    quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 a=50 a=50 ");
+    seen.has_claims = false;
+    assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
+    use.of[QUOTA_CORE] = 60;
+    assert_int_equal(state_charge(w->state, "claim", "a", &use), 0);
+    quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 a=50 a=50 a=60 ");
+    state_uncharge(w->state, "claim");
+    ungovern(&g);
+}
+
 /* Of two of which one may be written at a time, one fails always. */
 static void test_nobody_starves(void **state) {
     struct world *w = *state;
@@ -472,6 +511,7 @@ int main(void) {
         T(test_quota_arithmetic),
         T(test_cohort_that_changes),
         T(test_status_of_quotas),
+        T(test_status_without_the_part_of_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,7 @@ int quota_object_parse(struct json object, struct quota_object *ret, struct err 
         field_copy_optional(json_get(spec, "cohort"), q.cohort, sizeof(q.cohort)) < 0)
         return err_set(err, EINVAL, "not an ElasticGPUQuota: name, namespace or cohort is wrong");
     q.has_used = json_type(used) == JSON_OBJECT;
+    q.has_claims = json_type(claims) == JSON_OBJECT;
     for (int r = 0; r < QUOTA_RESOURCES; r++) {
         bool has_part = read_quantity(JSON_PATH(spec, "guaranteed", names[r]), &q.guaranteed[r]);
         bool has_max = read_quantity(JSON_PATH(spec, "max", names[r]), &q.max[r]);

@@ -51,6 +51,7 @@ struct quota_object {
     bool has_requests[QUOTA_RESOURCES];
     uint64_t requests[QUOTA_RESOURCES];
     bool has_used;           /* there is a status */
+    bool has_claims;         /* with the part of claims */
     struct quota_usage used; /* of the status */
 };
 

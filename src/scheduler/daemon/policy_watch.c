@@ -84,7 +84,8 @@ void govern_reservations_end(struct scheduler *s) {
 /* What was not written is written in the next round: the watch shows what there is. */
 static void on_patched(const struct kube_response *response, void *userdata) {
     struct scheduler *s = userdata;
-    (void) response;
+    if (response->status < 200 || response->status >= 300)
+        quotas_refused(&s->govern.quotas);
     s->govern.in_flight--;
 }
 
@@ -93,8 +94,10 @@ static void patch_status(struct scheduler *s, const char *path, const struct buf
     struct err err;
     if (buf_error(body) < 0 ||
         api->request(api->context, "PATCH", path, KUBE_MERGE_PATCH, body->data, body->len,
-                     TIMEOUT_MS, on_patched, s, &err) < 0)
+                     TIMEOUT_MS, on_patched, s, &err) < 0) {
+        quotas_refused(&s->govern.quotas);
         return;
+    }
     s->govern.in_flight++;
 }
 

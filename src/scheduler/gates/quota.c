@@ -32,6 +32,8 @@ struct quota {
     enum quota_kind kind;
     bool listed;
     bool had_turn; /* its status was sent, and others wait for theirs */
+    bool sent;     /* and was not refused: what was sent is `told` */
+    struct quota_usage told;
     struct quota_object object;
 };
 
@@ -355,6 +357,20 @@ void quotas_each(const struct quotas *q,
 
 /* ---- status ---- */
 
+/* The CRD of a release without the part of claims drops it: it is sent once for each usage. */
+static bool is_shown(const struct quota *quota, const struct quota_usage *used) {
+    const struct quota_object *o = &quota->object;
+    if (!o->has_used || memcmp(&o->used.all, &used->all, sizeof(used->all)) != 0)
+        return false;
+    return memcmp(&o->used.claims, &used->claims, sizeof(used->claims)) == 0 ||
+           (!o->has_claims && quota->sent && memcmp(&quota->told, used, sizeof(*used)) == 0);
+}
+
+void quotas_refused(struct quotas *q) {
+    for (struct quota *quota = q->all; quota; quota = quota->hh.next)
+        quota->sent = false;
+}
+
 void quotas_project(struct quotas *q, unsigned max,
                     void (*patch)(const struct quota_object *object, const struct quota_usage *used,
                                   void *userdata),
@@ -362,11 +378,11 @@ void quotas_project(struct quotas *q, unsigned max,
     for (struct quota *quota = q->all; quota && max > 0; quota = quota->hh.next) {
         const struct quota_object *o = &quota->object;
         const struct quota_usage used = usage_of(q, o->namespace);
-        if (quota->kind != QUOTA_OF_OURS || quota->had_turn ||
-            (o->has_used && memcmp(&o->used, &used, sizeof(used)) == 0))
+        if (quota->kind != QUOTA_OF_OURS || quota->had_turn || is_shown(quota, &used))
             continue;
+        quota->had_turn = quota->sent = true;
+        quota->told = used;
         patch(o, &used, userdata);
-        quota->had_turn = true;
         max--;
     }
     /* In turns, so that objects whose status the API server rejects do not starve others. */

@@ -72,3 +72,6 @@ void quotas_project(struct quotas *q, unsigned max,
                     void (*patch)(const struct quota_object *object, const struct quota_usage *used,
                                   void *userdata),
                     void *userdata);
+
+/* A patch of a status was not written: each is sent again that is not shown. */
+void quotas_refused(struct quotas *q);

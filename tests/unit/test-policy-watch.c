@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The status of quotas, written through an API server whose CRD drops the part of claims. */
+
+#include "scheduler-world.h"
+
+#include <errno.h>
+
+#include "scheduler/daemon/scheduler.h"
+#include "scheduler/state/namespace_usage.h"
+
+uint64_t scheduler_now(const struct scheduler *s) {
+    (void) s;
+    return 1;
+}
+
+void watch_changed(struct scheduler *s) {
+    (void) s;
+}
+
+void watch_refuse(struct scheduler *s, const char *why) {
+    (void) s;
+    fail_msg("%s", why);
+}
+
+static int cannot_request(void *context, const char *method, const char *path,
+                          const char *content_type, const char *body, size_t size,
+                          unsigned timeout_ms, kube_response_cb on_response, void *userdata,
+                          struct err *err) {
+    (void) context, (void) method, (void) path, (void) content_type, (void) body, (void) size;
+    (void) timeout_ms, (void) on_response, (void) userdata;
+    return err_set(err, ENOMEM, "test");
+}
+
+static void test_a_status_is_sent_until_it_is_taken(void **state) {
+    static const char quota[] = "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},"
+                                "\"spec\":{\"max\":{\"elasticgpu.io/gpu-core\":\"100\"}},"
+                                "\"status\":{\"used\":{\"elasticgpu.io/gpu-core\":\"50\"}}}";
+    const struct quota_use use = {.of = {[QUOTA_CORE] = 50}};
+    struct world *w = *state;
+    struct json object;
+    struct scheduler *s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    s->state = w->state;
+    assert_int_equal(govern_start(s), 0);
+    assert_int_equal(state_charge(w->state, "claim", "a", &use), 0);
+    assert_int_equal(json_parse(w->parser, quota, strlen(quota), &object, NULL), 0);
+    govern_quota(s, KUBE_MODIFIED, object);
+
+    s->binder.api = (struct api){cannot_request, w};
+    govern_tick(s);
+    s->binder.api = (struct api){fake_request, w};
+    static const int answers[] = {500, 0, 200};
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        govern_tick(s); /* those that were sent have their turn again after this */
+        govern_tick(s);
+        assert_int_equal(w->nasked, 1);
+        respond(w, 0, answers[i], false, NULL);
+    }
+    for (int i = 0; i < 3; i++)
+        govern_tick(s);
+    assert_int_equal(w->nasked, 0);
+    state_uncharge(w->state, "claim");
+    govern_done(s);
+    free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_a_status_is_sent_until_it_is_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
