@@ -427,6 +427,23 @@ static void test_charges(void **state) {
     assert_null(state_space_find(s, "other"));
 }
 
+/* Objects that say more than there is anywhere do not overflow the sums. */
+static void test_charges_beyond_any_cluster(void **state) {
+    struct quota_world *q = *state;
+    struct state *s = q->e->w->state;
+    const struct quota_use use = {{UINT64_MAX, INT64_MAX, UINT64_MAX}};
+    assert_int_equal(state_charge(s, "x", "d", &use), 0);
+    const uint64_t one = used(q, QUOTA_MEMORY);
+    assert_int_equal(state_charge(s, "y", "d", &use), 0);
+    assert_int_equal(state_charge(s, "z", "d", &use), 0);
+    assert_int_equal(used(q, QUOTA_MEMORY), 3 * one);
+    assert_int_equal(used_by_claims(q, QUOTA_CORE), 3 * one);
+    state_uncharge(s, "x");
+    state_uncharge(s, "y");
+    state_uncharge(s, "z");
+    assert_null(state_space_find(s, "d"));
+}
+
 /* What a pod draws on counts for it where it is charged to another namespace, or is of no claim. */
 static void test_what_is_charged_to_others(void **state) {
     struct quota_world *q = *state;
@@ -460,7 +477,7 @@ static void test_status(void **state) {
                buf_str(&status) + 1);
     assert_int_equal(json_parse(q->e->w->parser, text.data, text.len, &object, NULL), 0);
     assert_int_equal(quota_object_parse(object, &quota, NULL), 0);
-    assert_true(quota.has_used);
+    assert_true(quota.has_used && quota.has_claims);
     assert_memory_equal(&quota.used, &usage, sizeof(usage));
 }
 
@@ -485,6 +502,7 @@ int main(void) {
         TEST(test_a_larger_card_than_was_assumed),
         TEST(test_a_lost_half),
         TEST(test_charges),
+        TEST(test_charges_beyond_any_cluster),
         TEST(test_what_is_charged_to_others),
         TEST(test_status),
     };

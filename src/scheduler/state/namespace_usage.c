@@ -127,6 +127,16 @@ void space_recount(struct state_pod *pod) {
 
 /* ---- charges ---- */
 
+/* More than any claim can have. An object may say more, and sums are not to overflow. */
+#define CHARGE_MAX (UINT64_C(1) << 48)
+
+static struct quota_use bounded(const struct quota_use *use) {
+    struct quota_use ret;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
+        ret.of[r] = use->of[r] < CHARGE_MAX ? use->of[r] : CHARGE_MAX;
+    return ret;
+}
+
 static struct state_charge *find_charge(const struct state *s, const char *id) {
     struct state_charge *charge;
     HASH_FIND_STR(s->charges, id, charge);
@@ -195,6 +205,7 @@ static struct state_charge *charge_new(struct state *s, const char *id, const ch
 int state_charge(struct state *s, const char *id, const char *namespace,
                  const struct quota_use *use) {
     struct state_charge *charge = find_charge(s, id);
+    const struct quota_use now = bounded(use);
     if (charge && strcmp(charge->space->name, namespace) != 0) {
         state_uncharge(s, id);
         charge = NULL;
@@ -203,13 +214,13 @@ int state_charge(struct state *s, const char *id, const char *namespace,
     if (new && !(charge = charge_new(s, id, namespace)))
         return -ENOMEM;
     struct state_space *space = charge->space;
-    if (!new &&memcmp(&charge->use, use, sizeof(*use)) == 0)
+    if (!new &&memcmp(&charge->use, &now, sizeof(now)) == 0)
         return 0;
     subtract(space, &space->used.all, &charge->use);
     subtract(space, &space->used.claims, &charge->use);
-    charge->use = *use;
-    add(space, &space->used.all, use);
-    add(space, &space->used.claims, use);
+    charge->use = now;
+    add(space, &space->used.all, &now);
+    add(space, &space->used.claims, &now);
     if (new)
         recount_pods(space);
     return 0;
