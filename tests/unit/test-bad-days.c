@@ -240,12 +240,36 @@ static void test_answer_to_a_bind_of_a_former_life(void **state) {
     }
 }
 
+/* The same where it is being bound anew, to the same node. */
+static void test_answer_to_the_former_of_two_binds(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    for (int i = 0; i < 2; i++) {
+        state_pod_gone(w->state, "a");
+        show_pod(w, "a", HALF, NULL, "");
+        assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+        bind_pod(w, "a", "n");
+        assert_int_equal(w->nasked, i + 1);
+    }
+    const struct state_pod *a = state_pod_find(w->state, "a");
+    respond(w, 0, 403, false, NULL);
+    assert_int_equal(a->stage, POD_BINDING);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    respond(w, 0, 201, false, NULL);
+    assert_int_equal(a->stage, POD_AWAITED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_restart_with_many_pods),         T(test_node_made_anew),
-        T(test_other_machine_of_the_same_name), T(test_node_made_anew_between_filter_and_bind),
-        T(test_asked_about_after_its_end),      T(test_waits_while_a_list_is_read),
-        T(test_node_goes_during_a_bind),        T(test_answer_to_a_bind_of_a_former_life),
+        T(test_restart_with_many_pods),
+        T(test_node_made_anew),
+        T(test_other_machine_of_the_same_name),
+        T(test_node_made_anew_between_filter_and_bind),
+        T(test_asked_about_after_its_end),
+        T(test_waits_while_a_list_is_read),
+        T(test_node_goes_during_a_bind),
+        T(test_answer_to_a_bind_of_a_former_life),
+        T(test_answer_to_the_former_of_two_binds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

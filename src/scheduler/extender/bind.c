@@ -29,7 +29,7 @@ struct attempt {
     void *request; /* NULL: an audit, which needs no answer */
     bool doubted;  /* an earlier Binding of the same pod may still be carried out */
     bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
-    uint64_t turn; /* the pod's, when the API server was asked about it */
+    uint64_t turn; /* the pod's, when the Binding was sent, and when it was asked about */
     bool over;     /* whether every Binding of it was too old by then to be carried out */
     struct bind_target to;
 };
@@ -62,8 +62,7 @@ static void end_attempt_err(struct attempt *a, const char *what, const char *why
  * meanwhile, and what is known of it now, it may be anew, is not of this attempt. */
 static struct state_pod *pod_of(const struct attempt *a) {
     struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
-    return pod && pod->stage == POD_BINDING && strcmp(pod->node->name, a->to.node) == 0 ? pod
-                                                                                        : NULL;
+    return pod && pod->turn == a->turn ? pod : NULL;
 }
 
 static void set_stage(struct attempt *a, enum pod_stage stage) {
@@ -290,6 +289,7 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     char path[BINDING_PATH_MAX], binding[32];
     struct err err;
+    a->turn = pod->turn;
     int r = build_binding(a, pod, &body, &err);
     (void) snprintf(binding, sizeof(binding), "/binding?timeout=%us", (unsigned) LEASE_SERVER_S);
     binding_path(&a->to, binding, path);

@@ -255,19 +255,18 @@ void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_m
     if (pod->stage == POD_BOUND && stage != POD_BOUND)
         DL_APPEND2(s->open, pod, open_prev, open_next);
     pod->stage = stage;
-    pod->turn++;
+    pod->turn = ++s->turns;
     pod->since_ms = pod->audited_ms = now_ms;
     if (pod->node)
         state_node_changed(pod->node);
 }
 
 void state_release(struct state *s, struct state_pod *pod) {
-    (void) s;
     if (pod->stage == POD_BOUND)
         return;
     state_pod_detach(pod);
     pod->stage = POD_PENDING;
-    pod->turn++;
+    pod->turn = ++s->turns;
 }
 
 struct place_card state_place_card(const struct state_card *card) {

@@ -98,7 +98,7 @@ struct state_pod {
     char name[KUBE_NAME_MAX];
     enum pod_stage stage;
     uint64_t since_ms;             /* when the stage began */
-    uint64_t turn;                 /* counts the stages it has gone through */
+    uint64_t turn;                 /* another in each stage, also of a pod that was forgotten */
     uint64_t audited_ms;           /* when the API server was last asked about it */
     struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */
@@ -360,6 +360,7 @@ struct state {
     bool ranks_dirty;
     bool left_nodes;  /* nodes that pods or reserved capacity have left may be without use */
     uint64_t version; /* counts the changes of nodes */
+    uint64_t turns;   /* counts the changes of stages of pods */
     uint64_t ended[STATE_ENDED_MAX]; /* hashes of the UIDs that ended last, in a ring */
     uint32_t nended;                 /* ever */
     uint64_t forged;                 /* bound pods whose assignment did not verify, ever */
