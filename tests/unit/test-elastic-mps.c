@@ -142,6 +142,8 @@ static void an_idle_card_is_put_under_mps_and_given_back(void **state) {
     /* From then on it is given to nothing else. */
     assert_false(has_room(e, "90"));
     assert_true(has_room(e, "80"));
+    show(e, 1, (struct shown){.version = "1", .dynamic = true}); /* as it was before */
+    assert_false(has_room(e, "90"));
     pass(e);
     expect_none(e);
 
