@@ -240,6 +240,15 @@ extern "C" struct json json_find(struct json array, const char *key, const char 
     return invalid;
 }
 
+extern "C" bool json_has_string(struct json array, const char *text) {
+    struct json_iter it = json_iter(array);
+    struct json item;
+    while (!it.object && json_next(&it, nullptr, &item))
+        if (json_is_string(item, text))
+            return true;
+    return false;
+}
+
 extern "C" size_t json_next_texts(struct json_iter *it, struct json_text *ret, size_t max) {
     size_t n = 0;
     if (it->object || !json_valid(it->at))

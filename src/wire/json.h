@@ -110,6 +110,9 @@ struct json_iter {
 struct json_iter json_iter(struct json v);
 bool json_next(struct json_iter *it, const char **ret_key, struct json *ret_value);
 
+/* Whether the string `text` is in an array; false where that is NULL. */
+bool json_has_string(struct json array, const char *text);
+
 /* The first object of an array whose member `key` is the string `text`, or the invalid view. */
 struct json json_find(struct json array, const char *key, const char *text);
 

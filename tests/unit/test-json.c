@@ -58,7 +58,8 @@ static void test_look_up(void **state) {
 static void test_compare_and_find(void **state) {
     struct json root = parse(state, "{\"list\":[7,{\"type\":1},{\"type\":\"A\",\"n\":1},"
                                     "{\"type\":\"B\",\"n\":2},{\"type\":\"B\",\"n\":3}],"
-                                    "\"map\":{\"x\":{\"type\":\"A\"}}}");
+                                    "\"map\":{\"x\":{\"type\":\"A\"}},"
+                                    "\"texts\":[1,\"a\",\"b\"],\"flat\":{\"x\":\"A\"}}");
     struct json list = json_get(root, "list");
     uint64_t n = 0;
     assert_true(json_u64(json_get(json_find(list, "type", "B"), "n"), &n) && n == 2);
@@ -68,6 +69,11 @@ static void test_compare_and_find(void **state) {
     assert_false(json_valid(json_find((struct json){0}, "type", "A")));
     struct json type = json_get(json_find(list, "type", "A"), "type");
     assert_true(json_is_string(type, "A"));
+    assert_true(json_has_string(json_get(root, "texts"), "b"));
+    assert_false(json_has_string(json_get(root, "texts"), "c"));
+    assert_false(json_has_string(json_get(root, "texts"), NULL));
+    assert_false(json_has_string(json_get(root, "flat"), "A")); /* no array */
+    assert_false(json_has_string((struct json){0}, "a"));
     assert_false(json_is_string(type, "B"));
     assert_false(json_is_string(type, NULL));
     assert_false(json_is_string(list, "A"));

@@ -167,16 +167,6 @@ static int find_access(struct token_review *review, struct json user) {
 
 static int ask_account(struct token_review *review, enum audience audience);
 
-static bool has_string(struct json list, const char *wanted) {
-    struct json_iter it = json_iter(list);
-    struct json value;
-
-    while (json_next(&it, NULL, &value))
-        if (json_is_string(value, wanted))
-            return true;
-    return false;
-}
-
 /* An API server that knows no audiences names none: the token is its own then. One of those that it
  * was asked about is in its answer otherwise. */
 static bool is_authenticated(const struct token_review *review, struct json status) {
@@ -184,7 +174,7 @@ static bool is_authenticated(const struct token_review *review, struct json stat
 
     (void) json_bool(json_get(status, "authenticated"), &is);
     return is && (review->audience != AUDIENCE_AGENTS ||
-                  has_string(json_get(status, "audiences"), AGENT_AUDIENCE));
+                  json_has_string(json_get(status, "audiences"), AGENT_AUDIENCE));
 }
 
 static void on_account(const struct kube_response *response, void *userdata) {

@@ -26,16 +26,6 @@ static bool taints_admit(struct json node, struct json pod, bool as_new) {
 
 /* ---- labels ---- */
 
-static bool has_value(struct json values, const char *value) {
-    struct json_iter it = json_iter(values);
-    struct json one;
-
-    while (value && json_next(&it, NULL, &one))
-        if (json_is_string(one, value))
-            return true;
-    return false;
-}
-
 static bool is_beyond(struct json values, const char *value, bool above) {
     struct json_iter it = json_iter(values);
     struct json one;
@@ -53,9 +43,9 @@ static bool matches(struct json expression, const char *value) {
     const char *op = json_string_or(json_get(expression, "operator"), "");
 
     if (strcmp(op, "In") == 0)
-        return has_value(values, value);
+        return json_has_string(values, value);
     if (strcmp(op, "NotIn") == 0)
-        return !has_value(values, value);
+        return !json_has_string(values, value);
     if (strcmp(op, "Exists") == 0)
         return value != NULL;
     if (strcmp(op, "DoesNotExist") == 0)

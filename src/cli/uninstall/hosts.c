@@ -21,16 +21,6 @@
 
 /* ---- the DaemonSet ---- */
 
-static bool cleans(struct json args) {
-    struct json_iter it = json_iter(args);
-    struct json arg;
-
-    while (json_next(&it, NULL, &arg))
-        if (json_is_string(arg, CLEAN))
-            return true;
-    return false;
-}
-
 /* Its directories on the host are reached below /host, where they can be removed; mounted beside
  * that, kubelet would make them again. */
 static void put_mounts(struct json_writer *w, struct json mounts) {
@@ -220,7 +210,7 @@ static int await(const struct removal *r, const struct pass *p, struct err *err)
                         p->name);
             return 1;
         }
-        if (!cleans(json_get(removal_agent_of(daemons), "args")))
+        if (!json_has_string(json_get(removal_agent_of(daemons), "args"), CLEAN))
             return err_set(err, EBUSY,
                            "DaemonSet %s has been changed back while it cleans the nodes: suspend "
                            "what manages it (Argo CD, Flux), and run this command again",
@@ -240,7 +230,7 @@ static int clean_by_agents(const struct removal *r, struct json daemons, struct 
                      .name = json_string_or(JSON_PATH(daemons, "metadata", "name"), ""),
                      .label = AGENT_LABEL};
     struct json agent = removal_agent_of(daemons);
-    bool ordered = cleans(json_get(agent, "args")) &&
+    bool ordered = json_has_string(json_get(agent, "args"), CLEAN) &&
                    (!r->image || json_is_string(json_get(agent, "image"), r->image));
     int e = ordered ? 0 : order_cleaning(r, p.name, agent, err);
 
