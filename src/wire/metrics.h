@@ -90,6 +90,14 @@ struct vocabulary {
     const char *name; /* by which it is chosen; NULL: it always is */
 };
 
+/* The initializer of one whose tables wire/metric_table.h has defined for `id`. */
+#define METRIC_VOCABULARY(id, word)                                                                \
+    {                                                                                              \
+        .metrics = id##_metrics, .nmetrics = sizeof(id##_metrics) / sizeof(id##_metrics[0]),       \
+        .labels = id##_labels, .nlabels = sizeof(id##_labels) / sizeof(id##_labels[0]),            \
+        .name = (word)                                                                             \
+    }
+
 /* An enumerator and a type for each row SET(id, of, sample) of a table of sets. */
 #define METRIC_SET_ID(id, of, sample) SAMPLES_##id,
 #define METRIC_SET_TYPE(id, of, sample) typedef struct sample##_sample sample_of_##id;

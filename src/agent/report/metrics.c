@@ -13,65 +13,31 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const struct metric_label own_labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "agent/report/metrics.def"
-};
-static const struct metric own_metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "agent/report/metrics.def"
-};
-static const struct metric_label dcgm_labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "agent/report/metrics-dcgm.def"
-};
-static const struct metric dcgm_metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "agent/report/metrics-dcgm.def"
-};
-static const struct metric_label hami_labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "agent/report/metrics-hami.def"
-};
-static const struct metric hami_metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "agent/report/metrics-hami.def"
-};
-static const struct metric_label legacy_labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "agent/report/metrics-hami-legacy.def"
-};
-static const struct metric legacy_metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "agent/report/metrics-hami-legacy.def"
-};
-static const struct metric_label manager_labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "agent/report/metrics-gpu-manager.def"
-};
-static const struct metric manager_metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "agent/report/metrics-gpu-manager.def"
-};
+#define METRICS_OF own
+#define METRICS_FILE "agent/report/metrics.def"
+#include "wire/metric_table.h"
 
-#define VOCABULARY(id, name)                                                                       \
-    static const struct vocabulary id = {id##_metrics, COUNT(id##_metrics), id##_labels,           \
-                                         COUNT(id##_labels), name}
-VOCABULARY(own, "aliquot");
-VOCABULARY(dcgm, "dcgm");
-VOCABULARY(hami, "hami");
-VOCABULARY(legacy, "hami-legacy");
-VOCABULARY(manager, "gpu-manager");
+#define METRICS_OF dcgm
+#define METRICS_FILE "agent/report/metrics-dcgm.def"
+#include "wire/metric_table.h"
+
+#define METRICS_OF hami
+#define METRICS_FILE "agent/report/metrics-hami.def"
+#include "wire/metric_table.h"
+
+#define METRICS_OF legacy
+#define METRICS_FILE "agent/report/metrics-hami-legacy.def"
+#include "wire/metric_table.h"
+
+#define METRICS_OF manager
+#define METRICS_FILE "agent/report/metrics-gpu-manager.def"
+#include "wire/metric_table.h"
+
+static const struct vocabulary own = METRIC_VOCABULARY(own, "aliquot");
+static const struct vocabulary dcgm = METRIC_VOCABULARY(dcgm, "dcgm");
+static const struct vocabulary hami = METRIC_VOCABULARY(hami, "hami");
+static const struct vocabulary legacy = METRIC_VOCABULARY(legacy, "hami-legacy");
+static const struct vocabulary manager = METRIC_VOCABULARY(manager, "gpu-manager");
 
 const struct vocabulary *const agent_vocabularies[] = {&own, &dcgm, &hami, &legacy, &manager};
 const size_t agent_vocabularies_count = COUNT(agent_vocabularies);

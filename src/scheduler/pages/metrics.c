@@ -2,21 +2,11 @@
 #include "scheduler/pages/pages.h"
 #include "scheduler/pages/samples.h"
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define METRICS_OF scheduler
+#define METRICS_FILE "scheduler/pages/metrics.def"
+#include "wire/metric_table.h"
 
-static const struct metric_label labels[] = {
-#define LABEL METRIC_LABEL_ROW
-#define METRIC(...)
-#include "scheduler/pages/metrics.def"
-};
-static const struct metric metrics[] = {
-#define LABEL(...)
-#define METRIC METRIC_ROW
-#include "scheduler/pages/metrics.def"
-};
-
-const struct vocabulary scheduler_vocabulary = {metrics, COUNT(metrics), labels, COUNT(labels),
-                                                NULL};
+const struct vocabulary scheduler_vocabulary = METRIC_VOCABULARY(scheduler, NULL);
 
 void scheduler_write_metrics(struct scheduler *s, enum prom_format format, struct buf *out) {
     struct scheduler_samples samples;
