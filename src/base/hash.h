@@ -28,6 +28,24 @@
             drop(owner, entry_);                                                                   \
     } while (0)
 
+/* A full list replaces what was known: hash_unlist() before it, each object of the list sets
+ * `listed` of its entry, and hash_drop_unlisted() calls `drop` as hash_drop_all() with the others.
+ */
+#define hash_unlist(all)                                                                           \
+    do {                                                                                           \
+        for (__typeof__(all) entry_ = (all); entry_; entry_ = entry_->hh.next)                     \
+            entry_->listed = false;                                                                \
+    } while (0)
+
+#define hash_drop_unlisted(owner, all, drop)                                                       \
+    do {                                                                                           \
+        __typeof__(all) entry_, next_;                                                             \
+        HASH_ITER(hh, all, entry_, next_) {                                                        \
+            if (!entry_->listed)                                                                   \
+                drop(owner, entry_);                                                               \
+        }                                                                                          \
+    } while (0)
+
 #define HASH_START 14695981039346656037u
 
 /* FNV-1a over `size` bytes, continuing from HASH_START or the hash of the bytes before them. Not

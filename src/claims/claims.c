@@ -90,14 +90,10 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
         return hash_added_or_freed(item);                                                          \
     }                                                                                              \
     static void lower##_unlist(struct claims *c) {                                                 \
-        for (struct type *item = c->table; item; item = item->hh.next)                             \
-            item->listed = false;                                                                  \
+        hash_unlist(c->table);                                                                     \
     }                                                                                              \
     static void lower##_sweep(struct claims *c) {                                                  \
-        struct type *item, *next;                                                                  \
-        HASH_ITER(hh, c->table, item, next)                                                        \
-            if (!item->listed)                                                                     \
-                drop_##lower(c, item);                                                             \
+        hash_drop_unlisted(c, c->table, drop_##lower);                                             \
     }                                                                                              \
     static void lower##_gone(struct claims *c, const char *key) {                                  \
         struct type *item = claims_##lower##_find(c, key);                                         \

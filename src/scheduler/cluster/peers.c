@@ -215,8 +215,8 @@ int peers_see(struct peers *p, const char *name, const char *node, const char *a
     return 0;
 }
 
-static void remove_peer(struct peer *peer) {
-    HASH_DEL(peer->peers->all, peer);
+static void remove_peer(struct peers *p, struct peer *peer) {
+    HASH_DEL(p->all, peer);
     peer_free(peer);
 }
 
@@ -224,20 +224,15 @@ void peers_gone(struct peers *p, const char *name) {
     struct peer *peer;
     HASH_FIND_STR(p->all, name, peer);
     if (peer)
-        remove_peer(peer);
+        remove_peer(p, peer);
 }
 
 void peers_sync_begin(struct peers *p) {
-    struct peer *peer, *next;
-    HASH_ITER(hh, p->all, peer, next)
-        peer->listed = false;
+    hash_unlist(p->all);
 }
 
 void peers_sync_end(struct peers *p) {
-    struct peer *peer, *next;
-    HASH_ITER(hh, p->all, peer, next)
-        if (!peer->listed)
-            remove_peer(peer);
+    hash_drop_unlisted(p, p->all, remove_peer);
 }
 
 struct peers *peers_new(const struct peers_options *options) {
@@ -253,7 +248,7 @@ void peers_close(struct peers *p) {
         return;
     HASH_ITER(hh, p->all, peer, next) {
         peer->asking = false; /* no answer comes */
-        remove_peer(peer);
+        remove_peer(p, peer);
     }
     free(p);
 }

@@ -337,8 +337,7 @@ static void stop_asking(struct agent *agent) {
     agent->get = NULL;
 }
 
-static void remove_agent(struct agent *agent) {
-    struct agents *a = agent->agents;
+static void remove_agent(struct agents *a, struct agent *agent) {
     stop_asking(agent);
     HASH_DEL(a->nodes, agent);
     complete(agent);
@@ -373,20 +372,15 @@ void agents_gone(struct agents *a, const char *uid) {
     struct agent *agent, *next;
     HASH_ITER(hh, a->nodes, agent, next)
         if (strcmp(agent->uid, uid) == 0)
-            remove_agent(agent);
+            remove_agent(a, agent);
 }
 
 void agents_sync_begin(struct agents *a) {
-    struct agent *agent, *next;
-    HASH_ITER(hh, a->nodes, agent, next)
-        agent->listed = false;
+    hash_unlist(a->nodes);
 }
 
 void agents_sync_end(struct agents *a) {
-    struct agent *agent, *next;
-    HASH_ITER(hh, a->nodes, agent, next)
-        if (!agent->listed)
-            remove_agent(agent);
+    hash_drop_unlisted(a, a->nodes, remove_agent);
 }
 
 /* ---- life ---- */
@@ -412,8 +406,7 @@ void agents_close(struct agents *a) {
         return;
     DL_FOREACH(a->questions, q)
         q->done = NULL;
-    agents_sync_begin(a);
-    agents_sync_end(a);
+    hash_drop_all(a, a->nodes, remove_agent);
     buf_done(&a->token);
     uv_close((uv_handle_t *) &a->timer, on_closed);
 }

@@ -46,15 +46,11 @@ void reservations_done(struct reservations *r) {
 }
 
 void reservations_sync_begin(struct reservations *r) {
-    for (struct reservation *v = r->all; v; v = v->hh.next)
-        v->listed = false;
+    hash_unlist(r->all);
 }
 
 void reservations_sync_end(struct reservations *r) {
-    struct reservation *v, *next;
-    HASH_ITER(hh, r->all, v, next)
-        if (!v->listed)
-            free_reservation(r, v);
+    hash_drop_unlisted(r, r->all, free_reservation);
 }
 
 void reservations_gone(struct reservations *r, const char *name) {

@@ -67,14 +67,10 @@ static void card_done(const struct mig_orders *o, struct order_card *card) {
             one##_drop(o, item);                                                                   \
     }                                                                                              \
     static void one##_unlist(struct mig_orders *o) {                                               \
-        for (struct order_##one *item = o->one##s; item; item = item->hh.next)                     \
-            item->listed = false;                                                                  \
+        hash_unlist(o->one##s);                                                                    \
     }                                                                                              \
     static void one##_sweep(struct mig_orders *o) {                                                \
-        struct order_##one *item, *next;                                                           \
-        HASH_ITER(hh, o->one##s, item, next)                                                       \
-            if (!item->listed)                                                                     \
-                one##_drop(o, item);                                                               \
+        hash_drop_unlisted(o, o->one##s, one##_drop);                                              \
     }
 
 KIND(pod, order_pod_find)

@@ -457,20 +457,15 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
 
 void state_sync_begin(struct state *s, enum state_kind kind) {
     if (kind == STATE_PODS) {
-        for (struct state_pod *p = s->pods; p; p = p->hh.next)
-            p->listed = false;
-        for (struct state_load *l = s->loads; l; l = l->hh.next)
-            l->listed = false;
+        hash_unlist(s->pods);
+        hash_unlist(s->loads);
     }
     if (kind == STATE_NAMESPACES)
-        for (struct state_namespace *n = s->namespaces; n; n = n->hh.next)
-            n->listed = false;
+        hash_unlist(s->namespaces);
     if (kind == STATE_NODES)
-        for (struct state_node *n = s->nodes; n; n = n->hh.next)
-            n->listed = false;
+        hash_unlist(s->nodes);
     if (kind == STATE_GPUS)
-        for (struct state_card *c = s->cards; c; c = c->hh.next)
-            c->listed = false;
+        hash_unlist(s->cards);
 }
 
 static void drop_unlisted_pods(struct state *s) {

@@ -80,8 +80,5 @@ void state_load_gone(struct state *s, const char *uid) {
 }
 
 void state_load_unlisted(struct state *s) {
-    struct state_load *load, *next;
-    HASH_ITER(hh, s->loads, load, next)
-        if (!load->listed)
-            load_free(s, load);
+    hash_drop_unlisted(s, s->loads, load_free);
 }
