@@ -80,12 +80,6 @@ static void leave(void *self, const char *gpu, const struct mig_place *place, bo
         state_instance_leave(card, leaves);
 }
 
-static void write_order(void *self, const char *gpu, const char *version, const char *order) {
-    struct scheduler *s = self;
-
-    mig_watch_write(s, s->mig_claims, gpu, version, order);
-}
-
 static void note(void *self, const struct mig_pod *claim, bool warning, const char *reason,
                  const char *message) {
     struct scheduler *s = self;
@@ -106,7 +100,7 @@ int mig_claims_start(struct scheduler *s) {
     const struct mig_orders_world world = {.self = s,
                                            .claims = true,
                                            .has_room = may_be_on,
-                                           .write = write_order,
+                                           .write = mig_watch_write,
                                            .note = note,
                                            .waits = waits,
                                            .is_taken = is_taken,

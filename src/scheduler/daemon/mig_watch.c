@@ -39,8 +39,9 @@ static void on_written(const struct kube_response *response, void *userdata) {
     mig_orders_written(writing->orders, writing->gpu, done);
 }
 
-void mig_watch_write(struct scheduler *s, struct mig_orders *orders, const char *gpu,
-                     const char *version, const char *order) {
+void mig_watch_write(void *self, struct mig_orders *orders, const char *gpu, const char *version,
+                     const char *order) {
+    struct scheduler *s = self;
     _cleanup_free_ struct writing *writing = calloc(1, sizeof(*writing));
     _cleanup_buf_ struct buf body = BUF_INIT(4 * MIG_ORDER_TEXT_MAX);
     const struct api *api = &s->binder.api;
@@ -58,12 +59,6 @@ void mig_watch_write(struct scheduler *s, struct mig_orders *orders, const char 
         (void) take_ptr(writing);
 }
 
-static void write_order(void *self, const char *gpu, const char *version, const char *order) {
-    struct scheduler *s = self;
-
-    mig_watch_write(s, s->mig, gpu, version, order);
-}
-
 static void note(void *self, const struct mig_pod *pod, bool warning, const char *reason,
                  const char *message) {
     struct scheduler *s = self;
@@ -76,7 +71,7 @@ static void note(void *self, const struct mig_pod *pod, bool warning, const char
 
 int mig_watch_start(struct scheduler *s) {
     const struct mig_orders_world world = {
-        .self = s, .has_room = has_room, .write = write_order, .note = note};
+        .self = s, .has_room = has_room, .write = mig_watch_write, .note = note};
 
     s->mig = mig_orders_new(&world);
     return s->mig ? 0 : -ENOMEM;

@@ -21,7 +21,7 @@ void mig_watch_end(struct scheduler *s, enum mig_orders_kind kind);
 void mig_watch_object(struct scheduler *s, enum mig_orders_kind kind, enum kube_event event,
                       struct json object, const char *key);
 
-/* Writes an order, as struct mig_orders_world. A write that was not sent ends like one that failed:
- * when its time is over. */
-void mig_watch_write(struct scheduler *s, struct mig_orders *orders, const char *gpu,
-                     const char *version, const char *order);
+/* Of struct mig_orders_world, whose `self` is the scheduler. A write that was not sent ends like
+ * one that failed: when its time is over. */
+void mig_watch_write(void *self, struct mig_orders *orders, const char *gpu, const char *version,
+                     const char *order);

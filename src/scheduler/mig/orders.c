@@ -363,7 +363,7 @@ static void tell_leaving(const struct mig_orders *o, const struct order_card *ca
 }
 
 /* The same order again is not written. */
-static void write_changed(const struct mig_orders *o, struct order_card *card) {
+static void write_changed(struct mig_orders *o, struct order_card *card) {
     _cleanup_buf_ struct buf old = BUF_INIT(MIG_ORDER_TEXT_MAX), new = BUF_INIT(MIG_ORDER_TEXT_MAX);
 
     card->next.serial = card->order.serial;
@@ -377,7 +377,7 @@ static void write_changed(const struct mig_orders *o, struct order_card *card) {
     if (buf_error(&new) < 0)
         return;
     card->writing_until = o->now_ms + WRITING_MS;
-    o->world.write(o->world.self, card->key, card->version, buf_str(&new));
+    o->world.write(o->world.self, o, card->key, card->version, buf_str(&new));
 }
 
 void mig_orders_run(struct mig_orders *o, uint64_t now_ms) {

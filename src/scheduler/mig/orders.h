@@ -30,7 +30,8 @@ struct mig_orders_world {
     bool (*has_room)(void *self, const struct mig_pod *pod, const char *node);
     /* Writes an order on a GPU object, on condition of its version; answered by
      * mig_orders_written(). */
-    void (*write)(void *self, const char *gpu, const char *version, const char *order);
+    void (*write)(void *self, struct mig_orders *orders, const char *gpu, const char *version,
+                  const char *order);
     void (*note)(void *self, const struct mig_pod *pod, bool warning, const char *reason,
                  const char *message);
     /* Whether the claim still waits. NULL: pods are gone by their events. */
