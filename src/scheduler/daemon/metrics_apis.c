@@ -196,12 +196,9 @@ void *metrics_apis_userdata(struct metrics_apis *m) {
 void metrics_apis_stop(struct metrics_apis *m) {
     if (!m)
         return;
-    if (m->pods)
-        kube_reflector_stop(m->pods);
-    if (m->replicas)
-        kube_reflector_stop(m->replicas);
-    if (m->authentication)
-        kube_reflector_stop(m->authentication);
+    kube_reflector_stop(m->pods);
+    kube_reflector_stop(m->replicas);
+    kube_reflector_stop(m->authentication);
     agents_close(take_ptr(m->agents));
     peers_close(take_ptr(m->peers));
 }

@@ -95,8 +95,7 @@ int watch_start(struct scheduler *s, const struct watch_kind *kinds, struct err 
 
 void watch_stop(struct scheduler *s) {
     for (size_t i = 0; i < s->nwatches; i++)
-        if (s->watches[i].reflector)
-            kube_reflector_stop(s->watches[i].reflector);
+        kube_reflector_stop(s->watches[i].reflector);
 }
 
 const char *watch_trouble(const struct scheduler *s) {
