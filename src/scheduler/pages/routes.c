@@ -20,11 +20,14 @@ static void observe(struct scheduler *s, enum verb verb, uint64_t start_ns, bool
         stats->failed++;
 }
 
-/* extender_filter() or extender_prioritize(). */
-typedef int (*extender_verb)(struct extender *e, const char *body, size_t len, uint64_t now_ms,
-                             struct buf *out);
+/* As extender_filter(). */
+typedef int (*verb_answer)(struct scheduler *s, const char *body, size_t len, struct buf *out);
 
-static void put_body_problem(struct buf *out, const char *problem) {
+static void put_line(struct buf *out, const char *problem) {
+    buf_printf(out, "%s\n", problem);
+}
+
+static void put_error(struct buf *out, const char *problem) {
     struct err text;
     (void) err_set(&text, EMSGSIZE,
                    "%s: set nodeCacheCapable: true for this extender, and kube-scheduler sends the "
@@ -33,40 +36,55 @@ static void put_body_problem(struct buf *out, const char *problem) {
     extender_error(out, text.text);
 }
 
-static void ask_extender(struct scheduler *s, struct http_exchange *exchange, enum verb verb,
-                         extender_verb ask, unsigned error_status) {
+static int filter(struct scheduler *s, const char *body, size_t len, struct buf *out) {
+    return extender_filter(&s->extender, body, len, scheduler_now(s), out);
+}
+
+static int prioritize(struct scheduler *s, const char *body, size_t len, struct buf *out) {
+    return extender_prioritize(&s->extender, body, len, scheduler_now(s), out);
+}
+
+static int preempt(struct scheduler *s, const char *body, size_t len, struct buf *out) {
+    return preempt_verb(&s->preempt, body, len, scheduler_now(s), out);
+}
+
+/* The answers of prioritize and preempt have no place for an error, so that the HTTP status says
+ * it. */
+static const struct verb_route {
+    verb_answer ask;
+    void (*put_body_problem)(struct buf *out, const char *problem);
+    unsigned error_status;
+    const char *error_type;
+} verbs[] = {
+    [VERB_FILTER] = {filter, put_error, 200, JSON_TYPE},
+    [VERB_PRIORITIZE] = {prioritize, put_error, 400, JSON_TYPE},
+    [VERB_PREEMPT] = {preempt, put_line, 400, "text/plain"},
+};
+
+static void answer_verb(struct http_exchange *exchange, struct scheduler *s, enum verb verb) {
+    const struct verb_route *v = &verbs[verb];
     struct buf answer = BUF_INIT(ANSWER_MAX);
     uint64_t start = uv_hrtime();
     size_t len;
     const char *body = http_body(exchange, &len), *problem = http_body_problem(exchange);
-    int r = problem ? -EMSGSIZE : ask(&s->extender, body, len, scheduler_now(s), &answer);
+    int r = problem ? -EMSGSIZE : v->ask(s, body, len, &answer);
     if (problem)
-        put_body_problem(&answer, problem);
+        v->put_body_problem(&answer, problem);
     observe(s, verb, start, r == 0);
-    http_reply(exchange, r == 0 ? 200 : error_status, JSON_TYPE, &answer);
+    http_reply(exchange, r == 0 ? 200 : v->error_status, r == 0 ? JSON_TYPE : v->error_type,
+               &answer);
 }
 
 static void on_filter(struct http_exchange *exchange, void *userdata) {
-    ask_extender(userdata, exchange, VERB_FILTER, extender_filter, 200);
+    answer_verb(exchange, userdata, VERB_FILTER);
 }
 
-/* The response of prioritize is a list without an error field, so errors use the HTTP status. */
 static void on_prioritize(struct http_exchange *exchange, void *userdata) {
-    ask_extender(userdata, exchange, VERB_PRIORITIZE, extender_prioritize, 400);
+    answer_verb(exchange, userdata, VERB_PRIORITIZE);
 }
 
-/* The answer of preempt has no place for an error either. */
 static void on_preempt(struct http_exchange *exchange, void *userdata) {
-    struct scheduler *s = userdata;
-    struct buf answer = BUF_INIT(ANSWER_MAX);
-    uint64_t start = uv_hrtime();
-    size_t len;
-    const char *body = http_body(exchange, &len), *problem = http_body_problem(exchange);
-    int r = problem ? -EMSGSIZE : preempt_verb(&s->preempt, body, len, scheduler_now(s), &answer);
-    if (problem)
-        buf_printf(&answer, "%s\n", problem);
-    observe(s, VERB_PREEMPT, start, r == 0);
-    http_reply(exchange, r == 0 ? 200 : 400, r == 0 ? JSON_TYPE : "text/plain", &answer);
+    answer_verb(exchange, userdata, VERB_PREEMPT);
 }
 
 struct bind_wait {
