@@ -23,5 +23,13 @@ extern struct kubectl_options {
         "kubeconfig", 0, "FILE", "the kubeconfig to use", opt_string, &kubectl_options.kubeconfig  \
     }
 
+/* A row for every command that finds something of Aliquot in its namespace. */
+#define SYSTEM_OPTION(target)                                                                      \
+    { "system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string, (target) }
+
+/* A row for every command that shows containers, of all namespaces or of one. */
+#define NAMESPACE_OPTION(target)                                                                   \
+    { "namespace", 'n', "NAME", "only what pods of this namespace have", opt_string, (target) }
+
 /* Parser of an option -A: const char **, the namespace of an option -n, becomes NULL. */
 int kubectl_all_namespaces(const char *value, void *target, struct err *err);

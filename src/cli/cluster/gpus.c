@@ -124,12 +124,10 @@ static int show_gpus(void *arg, struct err *err) {
 
 int cmd_gpus(int argc, char **argv) {
     static const struct opt options[] = {
-        {"namespace", 'n', "NAME", "only what pods of this namespace have", opt_string,
-         &arg_namespace},
+        NAMESPACE_OPTION(&arg_namespace),
         {"all-namespaces", 'A', NULL, "what all pods have (the default)", kubectl_all_namespaces,
          &arg_namespace},
-        {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
-         &arg_system},
+        SYSTEM_OPTION(&arg_system),
         OUTPUT_OPTIONS,
         KUBECTL_OPTIONS,
         OPT_END,

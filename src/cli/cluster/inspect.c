@@ -425,7 +425,7 @@ static int report_not_found(const struct view *view, const char *name, struct er
 }
 
 static const struct opt options[] = {
-    {"namespace", 'n', "NAME", "only what pods of this namespace have", opt_string, &arg_namespace},
+    NAMESPACE_OPTION(&arg_namespace),
     {"all-namespaces", 'A', NULL, "what all pods have (the default)", kubectl_all_namespaces,
      &arg_namespace},
     OUTPUT_OPTIONS,

@@ -297,7 +297,7 @@ static const struct opt options[] = {
      opt_string, &arg.prometheus},
     {"range", 0, "TIME", "how far back Prometheus is asked (default 7d)", parse_time,
      &arg.range_seconds},
-    {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string, &arg.system},
+    SYSTEM_OPTION(&arg.system),
     OUTPUT_OPTIONS,
     KUBECTL_OPTIONS,
     OPT_END,

@@ -84,8 +84,7 @@ static int examine(struct err *err) {
 }
 
 static const struct opt options[] = {
-    {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
-     &arg_source.name_space},
+    SYSTEM_OPTION(&arg_source.name_space),
     {"scheduler", 0, "URL", "address of the scheduler, such as http://127.0.0.1:9401 on its host",
      opt_string, &arg_source.url},
     {"json", 0, NULL, "print JSON", opt_flag, &arg_json},
