@@ -43,24 +43,40 @@ static bool is_first_share(const struct card *from, const struct card *card, siz
     return true;
 }
 
+static void add_sum(struct sum *all, const struct sum *part) {
+    all->nodes += part->nodes;
+    all->cards += part->cards;
+    all->healthy += part->healthy;
+    all->pods += part->pods;
+    all->core += part->core;
+    all->taken_core += part->taken_core;
+    all->memory += part->memory;
+    all->taken_memory += part->taken_memory;
+    if (part->widest_memory > all->widest_memory) {
+        all->widest_memory = part->widest_memory;
+        all->widest_core = part->widest_core;
+    }
+}
+
 /* Adds the cards of one node, which are neighbours in the list; returns the first behind them. */
 static const struct card *add_node(struct sum *sum, const struct card *card,
                                    const struct card *end) {
     const struct card *first = card;
     sum->nodes++;
     for (; card < end && strcmp(card->node, first->node) == 0; card++) {
-        sum->cards += !card->parent[0];
-        sum->healthy += !card->parent[0] && strcmp(card->state, "Healthy") == 0;
-        sum->core += card->core;
-        sum->memory += card->memory;
-        sum->taken_core += card->taken_core;
-        sum->taken_memory += card->taken_memory;
-        if (card->free_memory > sum->widest_memory) {
-            sum->widest_memory = card->free_memory;
-            sum->widest_core = card->free_core;
-        }
+        struct sum one = {
+            .cards = !card->parent[0],
+            .healthy = !card->parent[0] && strcmp(card->state, "Healthy") == 0,
+            .core = card->core,
+            .memory = card->memory,
+            .taken_core = card->taken_core,
+            .taken_memory = card->taken_memory,
+            .widest_core = card->free_core,
+            .widest_memory = card->free_memory,
+        };
         for (size_t i = 0; i < card->nholders; i++)
-            sum->pods += is_first_share(first, card, i);
+            one.pods += is_first_share(first, card, i);
+        add_sum(sum, &one);
     }
     return card;
 }
@@ -98,21 +114,6 @@ static void put_sum(struct table *t, const char *name, const char *model, const 
     table_set(t, N_WIDEST, "%" PRIu64 " %% %s", sum->widest_core,
               num_format_bytes(sum->widest_memory, widest));
     table_set(t, N_MODEL, "%s", model);
-}
-
-static void add_sum(struct sum *all, const struct sum *part) {
-    all->nodes += part->nodes;
-    all->cards += part->cards;
-    all->healthy += part->healthy;
-    all->pods += part->pods;
-    all->core += part->core;
-    all->taken_core += part->taken_core;
-    all->memory += part->memory;
-    all->taken_memory += part->taken_memory;
-    if (part->widest_memory > all->widest_memory) {
-        all->widest_memory = part->widest_memory;
-        all->widest_core = part->widest_core;
-    }
 }
 
 static int view_cluster(const struct cards *cards, bool wide, struct err *err) {
