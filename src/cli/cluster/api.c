@@ -403,6 +403,29 @@ int api_read(const char *path, struct json_parser **ret_parser, struct json *ret
     return r < 0 ? r : json_open(buf_str(&text), text.len, ret_parser, ret, err);
 }
 
+int api_each(const char *path, void (*each)(struct json object, void *userdata), void *userdata,
+             struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json list, object;
+    int r = api_read(path, &parser, &list, err);
+
+    if (r < 0)
+        return r;
+    struct json_iter it = json_iter(json_get(list, "items"));
+    while (json_next(&it, NULL, &object))
+        each(object, userdata);
+    return 0;
+}
+
+const char *api_list_path(const char *of_all, const char *namespace,
+                          char ret[static API_PATH_MAX]) {
+    const char *kind = strrchr(of_all, '/');
+
+    (void) snprintf(ret, API_PATH_MAX, "%.*s%s%s%s", (int) (kind - of_all), of_all,
+                    namespace ? "/namespaces/" : "", namespace ? namespace : "", kind);
+    return ret;
+}
+
 int api_patch(const char *path, const char *type, const char *patch, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
 

@@ -12,6 +12,7 @@
 #include "wire/json.h"
 
 #define API_GPUS "/apis/elasticgpu.io/v1alpha1/gpus"
+#define API_UNBOUND_PODS "/api/v1/pods?fieldSelector=spec.nodeName%3D"
 #define API_NAME_MAX 253 /* longest name of an object */
 
 /* One of many requests. */
@@ -33,6 +34,15 @@ int api_get(const char *path, struct buf *ret, struct err *err);
 
 /* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
 int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err);
+
+/* Calls `each` with every object of a list. */
+int api_each(const char *path, void (*each)(struct json object, void *userdata), void *userdata,
+             struct err *err);
+
+/* The path of a list: of "/apis/GROUP/VERSION/KIND" or "/api/v1/KIND" with a query or none, in a
+ * namespace (a name, see below), or in all where that is NULL. */
+#define API_PATH_MAX (API_NAME_MAX + 128)
+const char *api_list_path(const char *of_all, const char *namespace, char ret[static API_PATH_MAX]);
 
 /* Creates an object, and parses the answer. */
 int api_create(const char *path, const char *object, struct json_parser **ret_parser,

@@ -192,7 +192,8 @@ static bool is_set(struct json v) {
     return json_valid(v) && json_type(v) != JSON_NULL && json_size(v) > 0;
 }
 
-static void read_pod(struct cluster *c, struct json object) {
+static void read_pod(struct json object, void *userdata) {
+    struct cluster *c = userdata;
     struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
     const char *uid = json_string(json_get(meta, "uid"));
     const char *opt_out = json_string(JSON_PATH(meta, "annotations", OPT_OUT));
@@ -226,7 +227,8 @@ static void close_node(struct cluster *c, const char *name) {
 }
 
 /* A node that takes no new pods is no place to go to. */
-static void read_node(struct cluster *c, struct json object) {
+static void read_node(struct json object, void *userdata) {
+    struct cluster *c = userdata;
     const char *name = json_string(JSON_PATH(object, "metadata", "name"));
     struct json_iter it = json_iter(JSON_PATH(object, "spec", "taints"));
     bool closed = false;
@@ -240,7 +242,8 @@ static void read_node(struct cluster *c, struct json object) {
         close_node(c, name);
 }
 
-static void read_budget(struct cluster *c, struct json object) {
+static void read_budget(struct json object, void *userdata) {
+    struct cluster *c = userdata;
     struct err ignored;
     void *more = reallocarray(c->budgets, c->nbudgets + 1, sizeof(*c->budgets));
     if (!more)
@@ -257,17 +260,9 @@ static void print_progress(const char *doing, const char *what) {
 }
 
 static int read_list(struct cluster *c, const char *what, const char *path,
-                     void (*read)(struct cluster *c, struct json object), struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json list, item;
+                     void (*read)(struct json object, void *userdata), struct err *err) {
     print_progress("reading the", what);
-    int r = api_read(path, &parser, &list, err);
-    if (r < 0)
-        return r;
-    struct json_iter it = json_iter(json_get(list, "items"));
-    while (json_next(&it, NULL, &item))
-        read(c, item);
-    return 0;
+    return api_each(path, read, c, err);
 }
 
 static int read_cluster(struct cluster *c, struct err *err) {

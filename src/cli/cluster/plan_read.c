@@ -100,15 +100,11 @@ static int by_turn(const void *a, const void *b) {
 }
 
 static int read_pods(const char *namespace, struct plan *plan, struct err *err) {
-    static const char unbound[] = "pods?fieldSelector=spec.nodeName%3D";
     struct json list, object;
-    char path[API_NAME_MAX + 96];
+    char path[API_PATH_MAX];
 
-    if (namespace)
-        (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s", namespace, unbound);
-    else
-        (void) snprintf(path, sizeof(path), "/api/v1/%s", unbound);
-    int r = api_read(path, &plan->pods_parser, &list, err);
+    int r =
+        api_read(api_list_path(API_UNBOUND_PODS, namespace, path), &plan->pods_parser, &list, err);
     if (r < 0)
         return r;
     struct json items = json_get(list, "items");

@@ -49,15 +49,11 @@ static void pods_done(struct pods *pods) {
 }
 
 static int read_pods(const struct recommend_options *o, struct pods *pods, struct err *err) {
-    char path[API_NAME_MAX + 64];
+    char path[API_PATH_MAX];
     struct json list, object;
     size_t n = 0;
 
-    if (o->namespace)
-        (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods", o->namespace);
-    else
-        (void) snprintf(path, sizeof(path), "/api/v1/pods");
-    int r = api_read(path, &pods->parser, &list, err);
+    int r = api_read(api_list_path("/api/v1/pods", o->namespace, path), &pods->parser, &list, err);
     if (r < 0)
         return r;
     struct json items = json_get(list, "items");

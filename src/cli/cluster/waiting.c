@@ -21,8 +21,13 @@ static const char *reason_of(const struct pod *pod, struct json object) {
     return "not tried yet";
 }
 
-static void take_pod(struct json object,
-                     void (*each)(const struct waiting_pod *pod, void *userdata), void *userdata) {
+struct visitor {
+    void (*each)(const struct waiting_pod *pod, void *userdata);
+    void *userdata;
+};
+
+static void take_pod(struct json object, void *userdata) {
+    const struct visitor *visitor = userdata;
     char wants[WANTS_SIZE] = "";
     struct pod pod = {0};
 
@@ -31,7 +36,7 @@ static void take_pod(struct json object,
     if (pod.request.n > 0)
         (void) request_wants(&pod.request, wants);
     if ((pod.request.n > 0 || pod.problem != REQUEST_OK) && !pod.node[0] && !pod.finished)
-        each(
+        visitor->each(
             &(struct waiting_pod){
                 .namespace = pod.namespace,
                 .name = pod.name,
@@ -39,27 +44,17 @@ static void take_pod(struct json object,
                 .reason = reason_of(&pod, object),
                 .since = (time_t) pod.created,
             },
-            userdata);
+            visitor->userdata);
     pod_done(&pod);
 }
 
 /* Pods that are on no node: few, where nothing is wrong. */
 int waiting_read(const char *namespace, void (*each)(const struct waiting_pod *pod, void *userdata),
                  void *userdata, struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json pods, pod;
-    char path[API_NAME_MAX + 96];
+    struct visitor visitor = {each, userdata};
+    char path[API_PATH_MAX];
 
     if (namespace && !api_is_name(namespace))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", namespace);
-    (void) snprintf(path, sizeof(path), "/api/v1/%s%s%spods?fieldSelector=spec.nodeName%%3D",
-                    namespace ? "namespaces/" : "", namespace ? namespace : "",
-                    namespace ? "/" : "");
-    int r = api_read(path, &parser, &pods, err);
-    if (r < 0)
-        return r;
-    struct json_iter it = json_iter(json_get(pods, "items"));
-    while (json_next(&it, NULL, &pod))
-        take_pod(pod, each, userdata);
-    return 0;
+    return api_each(api_list_path(API_UNBOUND_PODS, namespace, path), take_pod, &visitor, err);
 }

@@ -302,7 +302,8 @@ static void put_quota(struct json_writer *w, const char *key, const struct quota
     json_object_end(w);
 }
 
-static void take_quota(struct part_state *s, struct json object) {
+static void take_quota(struct json object, void *userdata) {
+    struct part_state *s = userdata;
     struct json_writer *w = &s->line.w;
     struct quota_object q;
 
@@ -328,7 +329,8 @@ static void put_quantity(struct json_writer *w, const char *key, struct json of,
         json_put_u64(w, key, value);
 }
 
-static void take_claim(struct part_state *s, struct json object) {
+static void take_claim(struct json object, void *userdata) {
+    struct part_state *s = userdata;
     struct json meta = json_get(object, "metadata"), status = json_get(object, "status");
     struct json bound = json_find(json_get(status, "conditions"), "type", "Bound");
     struct json capacity = json_get(status, "capacity"), spec = json_get(object, "spec");
@@ -351,21 +353,10 @@ static void take_claim(struct part_state *s, struct json object) {
 
 /* The objects at a path "/apis/GROUP/VERSION/KIND", of a namespace or of all. */
 static int read_objects(struct part_state *s, const char *all,
-                        void (*take)(struct part_state *s, struct json object), struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    const char *kind = strrchr(all, '/'), *namespace = s->reading->namespace;
-    struct json list, object;
-    char path[KEY_MAX + 128];
+                        void (*take)(struct json object, void *userdata), struct err *err) {
+    char path[API_PATH_MAX];
 
-    (void) snprintf(path, sizeof(path), "%.*s%s%s%s", (int) (kind - all), all,
-                    namespace ? "/namespaces/" : "", namespace ? namespace : "", kind);
-    int r = api_read(path, &parser, &list, err);
-    if (r < 0)
-        return r;
-    struct json_iter it = json_iter(json_get(list, "items"));
-    while (json_next(&it, NULL, &object))
-        take(s, object);
-    return 0;
+    return api_each(api_list_path(all, s->reading->namespace, path), take, s, err);
 }
 
 static int read_quotas(struct part_state *s, struct err *err) {
