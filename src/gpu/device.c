@@ -7,8 +7,7 @@
 #include "base/cleanup.h"
 #include "base/step.h"
 #include "base/text.h"
-#include "wire/json.h"
-#include "wire/json_write.h"
+#include "wire/json_fields.h"
 
 /* For a person, and in the file of gpu_snapshot_encode(): there, a text that changes makes the
  * files of former versions unreadable. */
@@ -82,68 +81,44 @@ void gpu_snapshot_move(struct gpu_snapshot *to, struct gpu_snapshot *from) {
     gpu_snapshot_done(from);
 }
 
-/* The numbers of struct gpu_mig in the file. */
-static const struct {
-    const char *name;
-    size_t offset;
-} mig_numbers[] = {
-    {"gi", offsetof(struct gpu_mig, gi)},
-    {"ci", offsetof(struct gpu_mig, ci)},
-    {"profileID", offsetof(struct gpu_mig, profile_id)},
-    {"start", offsetof(struct gpu_mig, start)},
-    {"size", offsetof(struct gpu_mig, size)},
-    {"giSlices", offsetof(struct gpu_mig, gi_slices)},
-    {"ciSlices", offsetof(struct gpu_mig, ci_slices)},
-    {"cardSlices", offsetof(struct gpu_mig, card_slices)},
-    {"multiprocessors", offsetof(struct gpu_mig, multiprocessors)},
-    {"copyEngines", offsetof(struct gpu_mig, copy_engines)},
-    {"decoders", offsetof(struct gpu_mig, decoders)},
-    {"encoders", offsetof(struct gpu_mig, encoders)},
-    {"jpegs", offsetof(struct gpu_mig, jpegs)},
-    {"ofas", offsetof(struct gpu_mig, ofas)},
+/* The numbers of a MIG instance in the file. */
+static const struct json_field mig_numbers[] = {
+    JSON_FIELD(struct gpu_mig, "gi", gi),
+    JSON_FIELD(struct gpu_mig, "ci", ci),
+    JSON_FIELD(struct gpu_mig, "profileID", profile_id),
+    JSON_FIELD(struct gpu_mig, "start", start),
+    JSON_FIELD(struct gpu_mig, "size", size),
+    JSON_FIELD(struct gpu_mig, "giSlices", gi_slices),
+    JSON_FIELD(struct gpu_mig, "ciSlices", ci_slices),
+    JSON_FIELD(struct gpu_mig, "cardSlices", card_slices),
+    JSON_FIELD(struct gpu_mig, "multiprocessors", multiprocessors),
+    JSON_FIELD(struct gpu_mig, "copyEngines", copy_engines),
+    JSON_FIELD(struct gpu_mig, "decoders", decoders),
+    JSON_FIELD(struct gpu_mig, "encoders", encoders),
+    JSON_FIELD(struct gpu_mig, "jpegs", jpegs),
+    JSON_FIELD(struct gpu_mig, "ofas", ofas),
 };
-#define MIG_NUMBERS (sizeof(mig_numbers) / sizeof(mig_numbers[0]))
 
-static uint32_t *mig_number(struct gpu_mig *mig, size_t i) {
-    return (uint32_t *) (void *) ((char *) mig + mig_numbers[i].offset);
-}
-
-/* The numbers of struct gpu_traits in the file. */
-static const struct {
-    const char *name;
-    size_t offset;
-} trait_numbers[] = {
-    {"cudaVersion", offsetof(struct gpu_traits, cuda_version)},
-    {"computeMajor", offsetof(struct gpu_traits, compute_major)},
-    {"computeMinor", offsetof(struct gpu_traits, compute_minor)},
-    {"migCapable", offsetof(struct gpu_traits, mig_capable)},
-    {"vgpu", offsetof(struct gpu_traits, vgpu)},
-    {"unlicensed", offsetof(struct gpu_traits, unlicensed)},
-    {"fabricAttached", offsetof(struct gpu_traits, fabric_attached)},
-    {"fabricClique", offsetof(struct gpu_traits, fabric_clique)},
-    {"fabricCluster0", offsetof(struct gpu_traits, fabric_cluster[0])},
-    {"fabricCluster1", offsetof(struct gpu_traits, fabric_cluster[1])},
-    {"fabricCluster2", offsetof(struct gpu_traits, fabric_cluster[2])},
-    {"fabricCluster3", offsetof(struct gpu_traits, fabric_cluster[3])},
+/* The traits of a card in the file. */
+static const struct json_field trait_numbers[] = {
+    JSON_FIELD(struct gpu_traits, "cudaVersion", cuda_version),
+    JSON_FIELD(struct gpu_traits, "computeMajor", compute_major),
+    JSON_FIELD(struct gpu_traits, "computeMinor", compute_minor),
+    JSON_FIELD(struct gpu_traits, "migCapable", mig_capable),
+    JSON_FIELD(struct gpu_traits, "vgpu", vgpu),
+    JSON_FIELD(struct gpu_traits, "unlicensed", unlicensed),
+    JSON_FIELD(struct gpu_traits, "fabricAttached", fabric_attached),
+    JSON_FIELD(struct gpu_traits, "fabricClique", fabric_clique),
+    JSON_FIELD(struct gpu_traits, "fabricCluster0", fabric_cluster[0]),
+    JSON_FIELD(struct gpu_traits, "fabricCluster1", fabric_cluster[1]),
+    JSON_FIELD(struct gpu_traits, "fabricCluster2", fabric_cluster[2]),
+    JSON_FIELD(struct gpu_traits, "fabricCluster3", fabric_cluster[3]),
 };
-#define TRAIT_NUMBERS (sizeof(trait_numbers) / sizeof(trait_numbers[0]))
 
-static uint32_t *trait_number(struct gpu_traits *traits, size_t i) {
-    return (uint32_t *) (void *) ((char *) traits + trait_numbers[i].offset);
-}
-
-static void traits_encode(struct json_writer *w, struct gpu_traits traits) {
-    json_object_begin(w, "traits");
-    for (size_t i = 0; i < TRAIT_NUMBERS; i++)
-        json_put_u64(w, trait_numbers[i].name, *trait_number(&traits, i));
-    json_object_end(w);
-}
-
-static void mig_encode(struct json_writer *w, struct gpu_mig mig) {
+static void mig_encode(struct json_writer *w, const struct gpu_mig *mig) {
     json_object_begin(w, "mig");
-    json_put_string(w, "profile", mig.profile);
-    for (size_t i = 0; i < MIG_NUMBERS; i++)
-        json_put_u64(w, mig_numbers[i].name, *mig_number(&mig, i));
+    json_put_string(w, "profile", mig->profile);
+    JSON_PUT_FIELDS(w, mig_numbers, mig);
     json_object_end(w);
 }
 
@@ -168,9 +143,11 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
         json_put_string(&w, "pci", d->pci);
         json_put_u64(&w, "memory", d->memory);
         json_put_u64(&w, "context", d->context_bytes);
-        traits_encode(&w, d->traits);
+        json_object_begin(&w, "traits");
+        JSON_PUT_FIELDS(&w, trait_numbers, &d->traits);
+        json_object_end(&w);
         if (d->kind == GPU_MIG_INSTANCE)
-            mig_encode(&w, d->mig);
+            mig_encode(&w, &d->mig);
         json_object_end(&w);
     }
     json_array_end(&w);
@@ -185,31 +162,8 @@ static void json_copy(char *to, size_t size, struct json v) {
 
 /* Numbers that are not there are 0: a former version has not written them. */
 static bool mig_decode(struct json v, struct gpu_mig *ret) {
-    uint64_t number;
-
     json_copy(ret->profile, sizeof(ret->profile), json_get(v, "profile"));
-    for (size_t i = 0; i < MIG_NUMBERS; i++) {
-        if (!json_u64(json_get(v, mig_numbers[i].name), &number))
-            continue;
-        if (number > UINT32_MAX)
-            return false;
-        *mig_number(ret, i) = (uint32_t) number;
-    }
-    return gpu_mig_ok(ret);
-}
-
-/* As for mig_decode(). */
-static bool traits_decode(struct json v, struct gpu_traits *ret) {
-    uint64_t number;
-
-    for (size_t i = 0; i < TRAIT_NUMBERS; i++) {
-        if (!json_u64(json_get(v, trait_numbers[i].name), &number))
-            continue;
-        if (number > UINT32_MAX)
-            return false;
-        *trait_number(ret, i) = (uint32_t) number;
-    }
-    return true;
+    return JSON_READ_FIELDS(v, mig_numbers, ret) && gpu_mig_ok(ret);
 }
 
 /* Lists of former versions have no kind: all of theirs are cards. */
@@ -236,7 +190,8 @@ static int device_decode(struct json v, struct gpu_device *ret) {
     if (!json_u64(json_get(v, "index"), &index) || index >= GPU_CARDS_MAX ||
         !json_i64(json_get(v, "minor"), &minor) || minor < 0 || minor > INT32_MAX ||
         !json_u64(json_get(v, "memory"), &d.memory) || !kind_decode(v, &d) ||
-        !mig_decode(json_get(v, "mig"), &d.mig) || !traits_decode(json_get(v, "traits"), &d.traits))
+        !mig_decode(json_get(v, "mig"), &d.mig) ||
+        !JSON_READ_FIELDS(json_get(v, "traits"), trait_numbers, &d.traits))
         return -EINVAL;
     d.index = (uint32_t) index;
     d.minor = (int32_t) minor;

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "wire/json.h"
+#include "wire/json_fields.h"
 #include "wire/json_write.h"
 
 static int setup(void **state) {
@@ -67,13 +69,13 @@ static void test_compare_and_find(void **state) {
     assert_false(json_valid(json_find(list, "type", NULL)));
     assert_false(json_valid(json_find(json_get(root, "map"), "type", "A")));
     assert_false(json_valid(json_find((struct json){0}, "type", "A")));
-    struct json type = json_get(json_find(list, "type", "A"), "type");
-    assert_true(json_is_string(type, "A"));
     assert_true(json_has_string(json_get(root, "texts"), "b"));
     assert_false(json_has_string(json_get(root, "texts"), "c"));
     assert_false(json_has_string(json_get(root, "texts"), NULL));
     assert_false(json_has_string(json_get(root, "flat"), "A")); /* no array */
     assert_false(json_has_string((struct json){0}, "a"));
+    struct json type = json_get(json_find(list, "type", "A"), "type");
+    assert_true(json_is_string(type, "A"));
     assert_false(json_is_string(type, "B"));
     assert_false(json_is_string(type, NULL));
     assert_false(json_is_string(list, "A"));
@@ -196,6 +198,76 @@ static void test_texts_of_an_array(void **state) {
     assert_int_equal(json_next_texts(&it, texts, 4), 0);
 }
 
+struct sample {
+    char name[8];
+    const char *pointer;
+    char *owned;
+    uint8_t byte;
+    uint16_t half;
+    uint32_t word;
+    int32_t bits;
+    uint64_t wide;
+    bool is, flag;
+};
+
+static const struct json_field sample_fields[] = {
+    JSON_FIELD(struct sample, "name", name),   JSON_FIELD(struct sample, "pointer", pointer),
+    JSON_FIELD(struct sample, "owned", owned), JSON_FIELD(struct sample, "byte", byte),
+    JSON_FIELD(struct sample, "half", half),   JSON_FIELD(struct sample, "word", word),
+    JSON_FIELD(struct sample, "bits", bits),   JSON_FIELD(struct sample, "wide", wide),
+    JSON_FIELD(struct sample, "is", is),       JSON_NUMBER(struct sample, "flag", flag),
+};
+
+static void test_fields_by_a_table(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json_writer w = {.out = &text};
+    char owned[] = "o";
+    const struct sample from = {.name = "a",
+                                .owned = owned,
+                                .byte = UINT8_MAX,
+                                .half = UINT16_MAX,
+                                .word = UINT32_MAX,
+                                .bits = -1,
+                                .wide = UINT64_MAX,
+                                .is = true,
+                                .flag = true};
+    struct sample back = {.name = "left", .owned = owned};
+    json_object_begin(&w, NULL);
+    JSON_PUT_FIELDS(&w, sample_fields, &from);
+    json_object_end(&w);
+    assert_string_equal(buf_str(&text),
+                        "{\"name\":\"a\",\"pointer\":null,\"owned\":\"o\",\"byte\":255,"
+                        "\"half\":65535,\"word\":4294967295,\"bits\":4294967295,"
+                        "\"wide\":18446744073709551615,\"is\":true,\"flag\":1}");
+    assert_true(JSON_READ_FIELDS(parse(state, buf_str(&text)), sample_fields, &back));
+    assert_int_equal(back.byte, UINT8_MAX);
+    assert_int_equal(back.half, UINT16_MAX);
+    assert_int_equal(back.word, UINT32_MAX);
+    assert_int_equal(back.bits, -1);
+    assert_true(back.wide == UINT64_MAX);
+    assert_true(back.is && back.flag);
+    assert_string_equal(back.name, "left");
+    assert_ptr_equal(back.owned, owned);
+}
+
+static void test_fields_that_do_not_fit(void **state) {
+    static const char *const tight[] = {"{\"byte\":256}", "{\"half\":65536}",
+                                        "{\"word\":4294967296}", "{\"flag\":2}"};
+    struct sample s = {.byte = 1, .half = 2, .word = 3, .is = true};
+    for (size_t i = 0; i < sizeof(tight) / sizeof(tight[0]); i++)
+        assert_false(JSON_READ_FIELDS(parse(state, tight[i]), sample_fields, &s));
+    /* What is of another type is as missing; the others are read. */
+    assert_true(JSON_READ_FIELDS(parse(state, "{\"byte\":\"9\",\"is\":0,\"half\":-1,\"wide\":5}"),
+                                 sample_fields, &s));
+    assert_true(JSON_READ_FIELDS(parse(state, "7"), sample_fields, &s));
+    assert_true(JSON_READ_FIELDS((struct json){0}, sample_fields, &s));
+    assert_int_equal(s.byte, 1);
+    assert_int_equal(s.half, 2);
+    assert_int_equal(s.word, 3);
+    assert_int_equal(s.wide, 5);
+    assert_true(s.is && !s.flag);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_look_up, setup, teardown),
@@ -206,6 +278,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_written_text_is_valid, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parser_grows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_texts_of_an_array, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fields_by_a_table, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fields_that_do_not_fit, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,54 +14,47 @@
 #include "base/file.h"
 #include "base/step.h"
 #include "base/text.h"
-#include "wire/json.h"
-#include "wire/json_write.h"
+#include "wire/json_fields.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* The numbers of struct health and of a problem in the file. */
-struct number {
-    const char *name;
-    size_t offset, size;
+#define NUMBER(name, member) JSON_NUMBER(struct health, name, member)
+
+static const struct json_field numbers[] = {
+    NUMBER("since", since),
+    NUMBER("lastXid", last_xid),
+    NUMBER("seen", seen),
+    NUMBER("xid", xid),
+    NUMBER("evaluated", evaluated),
+    NUMBER("evaluateTo", evaluate_to),
+    NUMBER("recovery", recovery),
+    NUMBER("memoryReset", memory_reset),
+    NUMBER("nvlinks", nvlinks),
+    NUMBER("noReset", no_reset),
+    NUMBER("needsReset", needs_reset),
+    NUMBER("ofDriver", of_driver),
+    NUMBER("holders", holders),
+    NUMBER("processes", processes),
+    NUMBER("cordoned", cordoned),
+    NUMBER("draining", draining),
+    NUMBER("released", released),
+    NUMBER("resetOrdered", reset_ordered),
+    NUMBER("ordered", ordered),
+    NUMBER("forReset", for_reset),
+    NUMBER("afterReset", after_reset),
+    NUMBER("proved", proved),
+    NUMBER("held", held),
+    NUMBER("tries", tries),
+    NUMBER("resets", resets),
+    NUMBER("retryAt", retry_at),
 };
 
-#define NUMBER(type, name, member)                                                                 \
-    { name, offsetof(struct type, member), sizeof(((struct type *) 0)->member) }
-
-static const struct number numbers[] = {
-    NUMBER(health, "since", since),
-    NUMBER(health, "lastXid", last_xid),
-    NUMBER(health, "seen", seen),
-    NUMBER(health, "xid", xid),
-    NUMBER(health, "evaluated", evaluated),
-    NUMBER(health, "evaluateTo", evaluate_to),
-    NUMBER(health, "recovery", recovery),
-    NUMBER(health, "memoryReset", memory_reset),
-    NUMBER(health, "nvlinks", nvlinks),
-    NUMBER(health, "noReset", no_reset),
-    NUMBER(health, "needsReset", needs_reset),
-    NUMBER(health, "ofDriver", of_driver),
-    NUMBER(health, "holders", holders),
-    NUMBER(health, "processes", processes),
-    NUMBER(health, "cordoned", cordoned),
-    NUMBER(health, "draining", draining),
-    NUMBER(health, "released", released),
-    NUMBER(health, "resetOrdered", reset_ordered),
-    NUMBER(health, "ordered", ordered),
-    NUMBER(health, "forReset", for_reset),
-    NUMBER(health, "afterReset", after_reset),
-    NUMBER(health, "proved", proved),
-    NUMBER(health, "held", held),
-    NUMBER(health, "tries", tries),
-    NUMBER(health, "resets", resets),
-    NUMBER(health, "retryAt", retry_at),
-};
-
-static const struct number problem_numbers[] = {
-    NUMBER(health_problem, "there", there),
-    NUMBER(health_problem, "certain", certain),
-    NUMBER(health_problem, "over", over),
-    NUMBER(health_problem, "since", since),
+static const struct json_field problem_numbers[] = {
+    JSON_NUMBER(struct health_problem, "there", there),
+    JSON_NUMBER(struct health_problem, "certain", certain),
+    JSON_NUMBER(struct health_problem, "over", over),
+    JSON_NUMBER(struct health_problem, "since", since),
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -82,34 +75,13 @@ static const struct {
     {"offer", HEALTH_OFFER},
 };
 
-static void put_numbers(struct json_writer *w, const struct number *list, size_t n,
-                        const void *from) {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value = 0;
-
-        memcpy(&value, (const char *) from + list[i].offset, list[i].size);
-        json_put_u64(w, list[i].name, value);
-    }
-}
-
-/* Numbers that are not there, or that do not fit, are 0. */
-static void read_numbers(struct json v, const struct number *list, size_t n, void *to) {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value,
-            most = list[i].size == sizeof(bool) ? 1 : UINT64_MAX >> (64 - 8 * list[i].size);
-
-        if (json_u64(json_get(v, list[i].name), &value) && value <= most)
-            memcpy((char *) to + list[i].offset, &value, list[i].size);
-    }
-}
-
 static void put_health(struct json_writer *w, const struct health *h) {
     json_put_string(w, "state", health_state_name(h->state));
     json_put_string(w, "reason", h->reason);
     json_put_string(w, "failure", h->failure);
     json_put_string(w, "orderedFailure", h->ordered_failure);
     json_put_string(w, "origin", h->origin);
-    put_numbers(w, numbers, N(numbers), h);
+    JSON_PUT_FIELDS(w, numbers, h);
     json_array_begin(w, "problems");
     for (size_t i = 0; i < N(causes); i++) {
         const struct health_problem *p = &h->problems[causes[i].cause];
@@ -117,7 +89,7 @@ static void put_health(struct json_writer *w, const struct health *h) {
         json_object_begin(w, NULL);
         json_put_string(w, "cause", causes[i].name);
         json_put_string(w, "text", p->text);
-        put_numbers(w, problem_numbers, N(problem_numbers), p);
+        JSON_PUT_FIELDS(w, problem_numbers, p);
         json_object_end(w);
     }
     json_array_end(w);
@@ -142,7 +114,7 @@ static void read_problems(struct json list, struct health *h) {
             continue;
         text_copy(h->problems[causes[i].cause].text, HEALTH_TEXT_MAX,
                   json_string_or(json_get(item, "text"), ""));
-        read_numbers(item, problem_numbers, N(problem_numbers), &h->problems[causes[i].cause]);
+        (void) JSON_READ_FIELDS(item, problem_numbers, &h->problems[causes[i].cause]);
     }
 }
 
@@ -159,7 +131,7 @@ static int read_health(struct json v, struct health *h) {
     text_copy(h->ordered_failure, sizeof(h->ordered_failure),
               json_string_or(json_get(v, "orderedFailure"), ""));
     text_copy(h->origin, sizeof(h->origin), json_string_or(json_get(v, "origin"), ""));
-    read_numbers(v, numbers, N(numbers), h);
+    (void) JSON_READ_FIELDS(v, numbers, h);
     read_problems(json_get(v, "problems"), h);
     it = json_iter(json_get(v, "left"));
     while (h->nleft < HEALTH_FLAPPING_MAX && json_next(&it, NULL, &item) &&

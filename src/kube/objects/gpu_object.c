@@ -13,7 +13,7 @@
 #include "kube/api/field.h"
 #include "kube/api/object_write.h"
 #include "model/quantity.h"
-#include "wire/json_write.h"
+#include "wire/json_fields.h"
 
 #define INDEX_MAX 4095
 #define LABEL_VALUE_MAX 63 /* the API server refuses a longer one; node names can be longer */
@@ -106,11 +106,14 @@ static void put_links(struct json_writer *w, const struct gpu_object *gpu) {
     json_array_end(w);
 }
 
-static void read_u32(struct json object, const char *key, uint32_t *ret) {
-    uint64_t value;
-    if (json_u64(json_get(object, key), &value) && value <= UINT32_MAX)
-        *ret = (uint32_t) value;
-}
+/* spec.mig of an instance. */
+static const struct json_field instance_numbers[] = {
+    JSON_FIELD(struct gpu_object_mig, "gpuInstance", gi),
+    JSON_FIELD(struct gpu_object_mig, "computeInstance", ci),
+    JSON_FIELD(struct gpu_object_mig, "start", start),
+    JSON_FIELD(struct gpu_object_mig, "size", size),
+    JSON_FIELD(struct gpu_object_mig, "computeSlices", slices),
+};
 
 /* What is malformed there is repaired by the agent. */
 static void read_mig(struct json spec, struct gpu_object *gpu) {
@@ -120,11 +123,7 @@ static void read_mig(struct json spec, struct gpu_object *gpu) {
     gpu->mig.disabled = json_is_string(json_get(mig, "mode"), "Disabled");
     (void) field_copy_optional(json_get(mig, "profile"), gpu->mig.profile,
                                sizeof(gpu->mig.profile));
-    read_u32(mig, "gpuInstance", &gpu->mig.gi);
-    read_u32(mig, "computeInstance", &gpu->mig.ci);
-    read_u32(mig, "start", &gpu->mig.start);
-    read_u32(mig, "size", &gpu->mig.size);
-    read_u32(mig, "computeSlices", &gpu->mig.slices);
+    (void) JSON_READ_FIELDS(mig, instance_numbers, &gpu->mig);
 }
 
 static void put_mig(struct json_writer *w, const struct gpu_object *gpu) {
@@ -136,11 +135,7 @@ static void put_mig(struct json_writer *w, const struct gpu_object *gpu) {
     json_object_begin(w, "mig");
     if (gpu->parent[0]) {
         json_put_string(w, "profile", mig->profile);
-        json_put_u64(w, "gpuInstance", mig->gi);
-        json_put_u64(w, "computeInstance", mig->ci);
-        json_put_u64(w, "start", mig->start);
-        json_put_u64(w, "size", mig->size);
-        json_put_u64(w, "computeSlices", mig->slices);
+        JSON_PUT_FIELDS(w, instance_numbers, mig);
     } else {
         json_put_string(w, "mode", mig->enabled ? "Enabled" : "Disabled");
     }
