@@ -133,16 +133,9 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
 
         step_end();
         json_object_begin(&w, NULL);
-        json_put_string(&w, "kind", kinds[d->kind]);
-        json_put_string(&w, "parent", d->parent);
-        json_put_bool(&w, "divided", d->divided);
-        json_put_u64(&w, "index", d->index);
-        json_put_i64(&w, "minor", d->minor);
-        json_put_string(&w, "uuid", d->uuid);
-        json_put_string(&w, "model", d->model);
-        json_put_string(&w, "pci", d->pci);
-        json_put_u64(&w, "memory", d->memory);
-        json_put_u64(&w, "context", d->context_bytes);
+        json_put(&w, "kind", kinds[d->kind], "parent", d->parent, "divided", d->divided);
+        json_put(&w, "index", d->index, "minor", (int64_t) d->minor, "uuid", d->uuid, "model",
+                 d->model, "pci", d->pci, "memory", d->memory, "context", d->context_bytes);
         json_object_begin(&w, "traits");
         JSON_PUT_FIELDS(&w, trait_numbers, &d->traits);
         json_object_end(&w);

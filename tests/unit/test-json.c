@@ -198,6 +198,27 @@ static void test_texts_of_an_array(void **state) {
     assert_int_equal(json_next_texts(&it, texts, 4), 0);
 }
 
+static void test_members_by_type(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json_writer w = {.out = &text};
+    const char name[] = "a";
+    const char *none = NULL;
+    uint32_t narrow = UINT32_MAX;
+    uint64_t wide = UINT64_MAX;
+    int64_t negative = -1;
+    uint8_t byte = 7;
+    bool yes = true;
+    (void) state;
+    json_object_begin(&w, NULL);
+    json_put(&w, "name", name);
+    json_put(&w, "none", none, "narrow", narrow, "wide", wide, "negative", negative, "byte", byte,
+             "yes", yes, "no", (bool) false, "last", name);
+    json_object_end(&w);
+    assert_string_equal(buf_str(&text), "{\"name\":\"a\",\"none\":null,\"narrow\":4294967295,"
+                                        "\"wide\":18446744073709551615,\"negative\":-1,\"byte\":7,"
+                                        "\"yes\":true,\"no\":false,\"last\":\"a\"}");
+}
+
 struct sample {
     char name[8];
     const char *pointer;
@@ -278,6 +299,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_written_text_is_valid, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parser_grows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_texts_of_an_array, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_members_by_type, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fields_by_a_table, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fields_that_do_not_fit, setup, teardown),
     };

@@ -37,10 +37,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
 
     json_object_begin(&w, NULL);
     json_put_u64(&w, "version", RECORD_VERSION);
-    json_put_string(&w, "podUID", g->pod_uid);
-    json_put_string(&w, "namespace", g->namespace);
-    json_put_string(&w, "pod", g->pod);
-    json_put_string(&w, "container", g->container);
+    json_put(&w, "podUID", g->pod_uid, "namespace", g->namespace, "pod", g->pod, "container",
+             g->container);
     if (g->exported != EXPORT_NONE)
         json_put_string(&w, "foreign", export_kind_name((enum export_kind) g->exported));
     if (g->driver != DRIVER_CAPABILITIES_UNSAID)
@@ -50,16 +48,11 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
         const struct slot_device *d = &g->devices[i];
 
         json_object_begin(&w, NULL);
-        json_put_u64(&w, "index", d->index);
-        json_put_string(&w, "uuid", d->uuid);
-        json_put_u64(&w, "core", d->core);
+        json_put(&w, "index", d->index, "uuid", d->uuid, "core", d->core);
         if (d->of_core > 0)
             json_put_u64(&w, "ofCore", d->of_core);
-        json_put_u64(&w, "memory", d->memory);
-        json_put_u64(&w, "podCore", d->pod_core);
-        json_put_u64(&w, "podMemory", d->pod_memory);
-        json_put_u64(&w, "physical", d->physical);
-        json_put_u64(&w, "podPhysical", d->pod_physical);
+        json_put(&w, "memory", d->memory, "podCore", d->pod_core, "podMemory", d->pod_memory,
+                 "physical", d->physical, "podPhysical", d->pod_physical);
         json_object_end(&w);
     }
     json_array_end(&w);

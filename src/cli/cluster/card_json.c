@@ -27,22 +27,10 @@ static void write_holder(struct json_writer *w, const struct holder *h, struct j
     struct json use = agents_holder(card_use, h);
 
     json_object_begin(w, NULL);
-    json_put_string(w, "namespace", h->namespace);
-    json_put_string(w, "pod", h->pod);
-    json_put_string(w, "uid", h->uid);
-    json_put_string(w, "container", h->container);
-    json_put_u64(w, "core", h->core);
-    json_put_u64(w, "memory", h->memory);
+    json_put(w, "namespace", h->namespace, "pod", h->pod, "uid", h->uid, "container", h->container,
+             "core", h->core, "memory", h->memory);
     if (json_valid(use))
         write_holder_use(w, use);
-    json_object_end(w);
-}
-
-static void write_kept(struct json_writer *w, const struct kept *kept) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "by", kept->by);
-    json_put_u64(w, "core", kept->core);
-    json_put_u64(w, "memory", kept->memory);
     json_object_end(w);
 }
 
@@ -52,29 +40,24 @@ static void write_lists(struct json_writer *w, const struct card *card, struct j
         write_holder(w, &card->holders[i], use);
     json_array_end(w);
     json_array_begin(w, "held");
-    for (size_t i = 0; i < card->nkept; i++)
-        write_kept(w, &card->kept[i]);
+    for (const struct kept *kept = card->kept; kept < card->kept + card->nkept; kept++) {
+        json_object_begin(w, NULL);
+        json_put(w, "by", kept->by, "core", kept->core, "memory", kept->memory);
+        json_object_end(w);
+    }
     json_array_end(w);
 }
 
 static void write_card(struct json_writer *w, const struct card *card, struct json use) {
     json_object_begin(w, NULL);
-    json_put_string(w, "name", card->name);
-    json_put_u64(w, "index", card->index);
-    json_put_string(w, "uuid", card->uuid);
-    json_put_string(w, "model", card->model);
-    if (card->parent[0]) {
-        json_put_string(w, "parent", card->parent);
-        json_put_string(w, "profile", card->profile);
-    }
+    json_put(w, "name", card->name, "index", card->index, "uuid", card->uuid, "model", card->model);
+    if (card->parent[0])
+        json_put(w, "parent", card->parent, "profile", card->profile);
     json_put_string(w, "state", card->state);
     if (card->unavailable[0])
         json_put_string(w, "unavailable", card->unavailable);
-    json_put_u64(w, "core", card->core);
-    json_put_u64(w, "memory", card->memory);
-    json_put_u64(w, "freeCore", card->free_core);
-    json_put_u64(w, "freeMemory", card->free_memory);
-    json_put_u64(w, "unattributed", card->unattributed);
+    json_put(w, "core", card->core, "memory", card->memory, "freeCore", card->free_core,
+             "freeMemory", card->free_memory, "unattributed", card->unattributed);
     if (json_valid(use)) {
         json_object_begin(w, "use");
         copy_number(w, "memory", use, "memoryUsed");

@@ -169,18 +169,11 @@ static int show_table(const void *view, bool wide, struct err *err) {
 
 static void write_machine(struct json_writer *w, const struct plan_machine *m) {
     json_object_begin(w, NULL);
-    json_put_string(w, "model", m->model);
-    json_put_u64(w, "cardsPerNode", m->ncards);
-    json_put_u64(w, "memory", m->memory);
-    json_put_u64(w, "nodesNow", m->existing);
-    json_put_u64(w, "newNodes", m->nodes);
-    json_put_u64(w, "newCards", (uint64_t) m->nodes * m->ncards);
-    json_put_u64(w, "starts", m->starts);
-    json_put_bool(w, "cutShort", m->cut_short);
+    json_put(w, "model", m->model, "cardsPerNode", m->ncards, "memory", m->memory);
+    json_put(w, "nodesNow", m->existing, "newNodes", m->nodes, "newCards",
+             (uint64_t) m->nodes * m->ncards, "starts", m->starts, "cutShort", m->cut_short);
     json_object_begin(w, "left");
-    json_put_u64(w, "idleCards", m->left.idle);
-    json_put_u64(w, "core", m->left.core);
-    json_put_u64(w, "memory", m->left.memory);
+    json_put(w, "idleCards", m->left.idle, "core", m->left.core, "memory", m->left.memory);
     json_object_end(w);
     json_object_end(w);
 }
@@ -192,9 +185,7 @@ static void write_refusals(struct json_writer *w, const struct plan *plan, uint3
         if (plan->pods[pod].state != PLAN_NEEDS || !is_refused(plan, m, pod))
             continue;
         json_object_begin(w, NULL);
-        json_put_string(w, "model", m->model);
-        json_put_u64(w, "cardsPerNode", m->ncards);
-        json_put_u64(w, "memory", m->memory);
+        json_put(w, "model", m->model, "cardsPerNode", m->ncards, "memory", m->memory);
         json_put_string(w, "reason", refusal(plan, m, pod));
         json_object_end(w);
     }

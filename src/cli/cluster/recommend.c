@@ -171,12 +171,8 @@ static void write_row(struct json_writer *w, const struct row *row) {
 
     put_note(&note, row);
     json_object_begin(w, NULL);
-    json_put_string(w, "namespace", row->namespace);
-    json_put_string(w, "owner", row->owner);
-    json_put_string(w, "container", row->container);
-    json_put_u64(w, "pods", row->pods);
-    json_put_u64(w, "shares", row->cards);
-    json_put_u64(w, "sharesWithoutFigures", row->silent);
+    json_put(w, "namespace", row->namespace, "owner", row->owner, "container", row->container,
+             "pods", row->pods, "shares", row->cards, "sharesWithoutFigures", row->silent);
     write_amount(w, "asks", f->asks_core, f->asks_memory);
     write_amount(w, "seen", seen_core(row), f->memory);
     json_put_u64(w, "seconds", row->seconds);

@@ -74,42 +74,29 @@ struct part_state {
 
 static void put_holder(struct json_writer *w, const struct holder *h) {
     json_object_begin(w, NULL);
-    json_put_string(w, "uid", h->uid);
-    json_put_string(w, "ns", h->namespace);
-    json_put_string(w, "pod", h->pod);
-    json_put_string(w, "c", h->container);
-    json_put_u64(w, "core", h->core);
-    json_put_u64(w, "mem", h->memory);
+    json_put(w, "uid", h->uid, "ns", h->namespace, "pod", h->pod, "c", h->container, "core",
+             h->core, "mem", h->memory);
     json_object_end(w);
 }
 
 static void put_kept(struct json_writer *w, const struct kept *kept) {
     json_object_begin(w, NULL);
-    json_put_string(w, "by", kept->by);
-    json_put_u64(w, "core", kept->core);
-    json_put_u64(w, "mem", kept->memory);
+    json_put(w, "by", kept->by, "core", kept->core, "mem", kept->memory);
     json_object_end(w);
 }
 
 static void put_card(struct json_writer *w, const struct card *card) {
     json_object_begin(w, NULL);
-    json_put_string(w, "name", card->name);
-    json_put_u64(w, "i", card->index);
-    json_put_string(w, "uuid", card->uuid);
-    json_put_string(w, "model", card->model);
-    if (card->parent[0]) {
-        json_put_string(w, "parent", card->parent);
-        json_put_string(w, "profile", card->profile);
-    }
+    json_put(w, "name", card->name, "i", card->index, "uuid", card->uuid, "model", card->model);
+    if (card->parent[0])
+        json_put(w, "parent", card->parent, "profile", card->profile);
     if (card->divided)
         json_put_bool(w, "divided", true);
     json_put_string(w, "state", card->state);
     if (card->unavailable[0])
         json_put_string(w, "why", card->unavailable);
-    json_put_u64(w, "core", card->core);
-    json_put_u64(w, "mem", card->memory);
-    json_put_u64(w, "tcore", card->taken_core);
-    json_put_u64(w, "tmem", card->taken_memory);
+    json_put(w, "core", card->core, "mem", card->memory, "tcore", card->taken_core, "tmem",
+             card->taken_memory);
     if (card->unattributed > 0)
         json_put_u64(w, "other", card->unattributed);
     json_array_begin(w, "h");

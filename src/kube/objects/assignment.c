@@ -132,10 +132,7 @@ const struct assigned_container *assignment_find(const struct assignment *a,
 
 static void encode_device(struct json_writer *w, const struct assigned_device *d) {
     json_object_begin(w, NULL);
-    json_put_u64(w, "index", d->index);
-    json_put_string(w, "uuid", d->uuid);
-    json_put_u64(w, "core", d->core);
-    json_put_u64(w, "memory", d->memory);
+    json_put(w, "index", d->index, "uuid", d->uuid, "core", d->core, "memory", d->memory);
     if (d->physical > 0 && d->physical < d->memory)
         json_put_u64(w, "physical", d->physical);
     json_object_end(w);

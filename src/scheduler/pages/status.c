@@ -11,11 +11,9 @@ static void write_allocations(struct json_writer *w, const struct state_pod *pod
     for (uint32_t i = 0; i < pod->nallocations; i++) {
         const struct state_allocation *allocation = &pod->allocations[i];
         json_object_begin(w, NULL);
-        json_put_string(w, "container", allocation->container);
-        json_put_u64(w, "gpu", allocation->device.index);
-        json_put_string(w, "uuid", allocation->device.uuid);
-        json_put_u64(w, "core", allocation->device.core);
-        json_put_u64(w, "memory", allocation->device.memory);
+        const struct assigned_device *d = &allocation->device;
+        json_put(w, "container", allocation->container, "gpu", d->index, "uuid", d->uuid, "core",
+                 d->core, "memory", d->memory);
         json_object_end(w);
     }
     json_array_end(w);
@@ -59,16 +57,10 @@ static void write_pod(struct json_writer *w, struct scheduler *s, const struct s
 static void write_card(struct json_writer *w, const struct state_card *card,
                        const struct place_card *place) {
     json_object_begin(w, NULL);
-    json_put_string(w, "name", card->name);
-    json_put_u64(w, "index", card->index);
-    json_put_string(w, "uuid", card->uuid);
-    json_put_string(w, "model", card->model);
-    json_put_bool(w, "healthy", place->healthy);
-    json_put_bool(w, "overcommitted", card->overcommitted);
-    json_put_u64(w, "memory", card->memory);
-    json_put_u64(w, "freeCore", place->free.core);
-    json_put_u64(w, "freeMemory", place->free.memory);
-    json_put_u64(w, "unattributed", card->unattributed);
+    json_put(w, "name", card->name, "index", card->index, "uuid", card->uuid, "model", card->model);
+    json_put(w, "healthy", place->healthy, "overcommitted", card->overcommitted, "memory",
+             card->memory, "freeCore", place->free.core, "freeMemory", place->free.memory,
+             "unattributed", card->unattributed);
     json_object_end(w);
 }
 
