@@ -52,18 +52,7 @@ int64_t gpu_numa(const struct gpu_snapshot *s, const struct gpu_device *d) {
 }
 
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
-    to->kind = from->kind;
-    to->divided = from->divided;
-    to->index = from->index;
-    to->minor = from->minor;
-    to->memory = from->memory;
-    to->traits = from->traits;
-    to->context_bytes = from->context_bytes;
-    to->mig = from->mig;
-    memcpy(to->uuid, from->uuid, sizeof(to->uuid));
-    memcpy(to->parent, from->parent, sizeof(to->parent));
-    memcpy(to->model, from->model, sizeof(to->model));
-    memcpy(to->pci, from->pci, sizeof(to->pci));
+    memcpy(to, from, offsetof(struct gpu_device, links));
 }
 
 void gpu_snapshot_done(struct gpu_snapshot *s) {

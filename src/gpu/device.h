@@ -27,6 +27,15 @@ struct gpu_process {
 /* A figure of struct gpu_sample that the driver does not report: all bits set. */
 #define GPU_NOT_TOLD UINT32_MAX
 
+/* Between two readings; of struct gpu_sample. */
+struct gpu_rate_figures {
+    /* Parts of the time in parts per million, or GPU_NOT_TOLD: something computed, the tensor cores
+     * did, the memory interface moved data. */
+    uint32_t graphics_ppm, tensor_ppm, dram_ppm;
+    uint64_t pcie_tx, pcie_rx; /* bytes a second; this and the next: or all bits set */
+    uint64_t nvlink;           /* bytes a second in both directions, of all links */
+};
+
 /* Figures that change all the time. They are valid for a healthy card only: the snapshot of an
  * unhealthy one has 0, and the metrics omit it. The NVML child sends this struct as it is, in a
  * packet of gpu/nvml/worker_protocol.h with status 0. Integers only: the agent does not check the
@@ -52,12 +61,8 @@ struct gpu_sample {
     uint32_t decoder_percent;
     uint32_t memory_temperature; /* degrees Celsius */
     uint32_t pcie_replays;       /* since the driver was loaded */
-    /* Parts of the time between two readings, in parts per million: something computed, the tensor
-     * cores did, the memory interface moved data. */
-    uint32_t graphics_ppm, tensor_ppm, dram_ppm;
-    uint64_t energy_mj;        /* as pcie_replays; this and all below: or all bits set */
-    uint64_t pcie_tx, pcie_rx; /* bytes a second */
-    uint64_t nvlink;           /* bytes a second in both directions, of all links */
+    uint64_t energy_mj;          /* as pcie_replays; or all bits set */
+    struct gpu_rate_figures rates;
 };
 
 #define GPU_LEVEL_UNKNOWN 255
@@ -150,6 +155,7 @@ enum gpu_offer {
 };
 
 struct gpu_device {
+    /* Its identity, to `links`: what gpu_copy_identity() takes. */
     enum gpu_kind kind; /* the NVML child reports cards and their MIG instances */
     bool divided;       /* a card in MIG mode: it is given out in its instances */
     uint32_t index;     /* NVML's, dense; of a part: its number in the parent */

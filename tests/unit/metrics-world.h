@@ -253,8 +253,8 @@ static void on_timeout(uv_timer_t *timer) {
 static bool has_cards(const struct gpu_monitor *monitor, bool rates) {
     const struct gpu_snapshot *s = __real_gpu_monitor_snapshot(monitor);
 
-    return s->ndevices >= 2 && (!rates || (s->devices[0].sample.nvlink != METRIC_UNKNOWN_64 &&
-                                           s->devices[1].sample.nvlink != METRIC_UNKNOWN_64));
+    return s->ndevices >= 2 && (!rates || (s->devices[0].sample.rates.nvlink != METRIC_UNKNOWN_64 &&
+                                           s->devices[1].sample.rates.nvlink != METRIC_UNKNOWN_64));
 }
 
 static void wait_for_cards(uv_loop_t *loop, const struct gpu_monitor *monitor, bool rates) {

@@ -149,10 +149,10 @@ static struct gpu_sample poll_card(unsigned int ms) {
 }
 
 static void assert_not_told(const struct gpu_sample *s) {
-    assert_int_equal(s->graphics_ppm, GPU_NOT_TOLD);
-    assert_int_equal(s->tensor_ppm, GPU_NOT_TOLD);
-    assert_int_equal(s->dram_ppm, GPU_NOT_TOLD);
-    assert_true(s->pcie_tx == UINT64_MAX && s->pcie_rx == UINT64_MAX);
+    assert_int_equal(s->rates.graphics_ppm, GPU_NOT_TOLD);
+    assert_int_equal(s->rates.tensor_ppm, GPU_NOT_TOLD);
+    assert_int_equal(s->rates.dram_ppm, GPU_NOT_TOLD);
+    assert_true(s->rates.pcie_tx == UINT64_MAX && s->rates.pcie_rx == UINT64_MAX);
 }
 
 /* ---- tests ---- */
@@ -162,17 +162,17 @@ static void two_readings(void **state) {
 
     (void) state;
     assert_not_told(&s);
-    assert_true(s.nvlink == UINT64_MAX);
+    assert_true(s.rates.nvlink == UINT64_MAX);
     driver.kib += 4096;
     driver.us += 2000000;
     driver.pcie = 1.5;
     s = poll_card(1000);
-    assert_int_equal(s.graphics_ppm, 500000);
-    assert_int_equal(s.tensor_ppm, 250000);
-    assert_int_equal(s.dram_ppm, 125000);
-    assert_true(s.pcie_tx == MIB * 3 / 2 && s.pcie_rx == 3 * MIB);
+    assert_int_equal(s.rates.graphics_ppm, 500000);
+    assert_int_equal(s.rates.tensor_ppm, 250000);
+    assert_int_equal(s.rates.dram_ppm, 125000);
+    assert_true(s.rates.pcie_tx == MIB * 3 / 2 && s.rates.pcie_rx == 3 * MIB);
     /* Both directions, in two seconds. */
-    assert_true(s.nvlink == 4096 * 2 * 1024 / 2);
+    assert_true(s.rates.nvlink == 4096 * 2 * 1024 / 2);
     /* Two buffers, whose order changes each time, which get_metrics() checks. */
     (void) poll_card(1000);
     (void) poll_card(1000);
@@ -189,10 +189,10 @@ static void polls_that_are_close_together(void **state) {
     (void) poll_card(1000);
     driver.graphics = 70;
     s = poll_card(99);
-    assert_int_equal(s.graphics_ppm, 500000);
+    assert_int_equal(s.rates.graphics_ppm, 500000);
     assert_int_equal(driver.taken, 2);
     s = poll_card(900);
-    assert_int_equal(s.graphics_ppm, 700000);
+    assert_int_equal(s.rates.graphics_ppm, 700000);
     assert_int_equal(driver.taken, 3);
 }
 
@@ -206,13 +206,14 @@ static void what_the_driver_does_not_know(void **state) {
     driver.has_links = false;
     (void) poll_card(0);
     s = poll_card(1000);
-    assert_int_equal(s.graphics_ppm, GPU_NOT_TOLD);
-    assert_int_equal(s.tensor_ppm, GPU_NOT_TOLD);
-    assert_int_equal(s.dram_ppm, 125000);
-    assert_true(s.pcie_tx == UINT64_MAX && s.pcie_rx == 3 * MIB && s.nvlink == UINT64_MAX);
+    assert_int_equal(s.rates.graphics_ppm, GPU_NOT_TOLD);
+    assert_int_equal(s.rates.tensor_ppm, GPU_NOT_TOLD);
+    assert_int_equal(s.rates.dram_ppm, 125000);
+    assert_true(s.rates.pcie_tx == UINT64_MAX && s.rates.pcie_rx == 3 * MIB &&
+                s.rates.nvlink == UINT64_MAX);
     driver.graphics = 100.5;
     s = poll_card(1000);
-    assert_int_equal(s.graphics_ppm, GPU_NOT_TOLD);
+    assert_int_equal(s.rates.graphics_ppm, GPU_NOT_TOLD);
 }
 
 static void cards_before_hopper(void **state) {
@@ -234,7 +235,7 @@ static void drivers_without_the_functions(void **state) {
     (void) poll_card(0);
     s = poll_card(1000);
     assert_not_told(&s);
-    assert_true(s.nvlink == UINT64_MAX);
+    assert_true(s.rates.nvlink == UINT64_MAX);
 }
 
 /* After a sample that failed, two are needed again. */
@@ -250,7 +251,7 @@ static void a_sample_that_fails(void **state) {
     s = poll_card(1000);
     assert_not_told(&s);
     s = poll_card(1000);
-    assert_int_equal(s.graphics_ppm, 500000);
+    assert_int_equal(s.rates.graphics_ppm, 500000);
 }
 
 /* The card was reset, or the driver's clock was set back. */
@@ -262,15 +263,15 @@ static void counters_that_go_back(void **state) {
     driver.kib = 10;
     driver.us += 1000000;
     s = poll_card(1000);
-    assert_true(s.nvlink == UINT64_MAX);
+    assert_true(s.rates.nvlink == UINT64_MAX);
     driver.kib = 20;
     driver.us -= 3000000;
     s = poll_card(1000);
-    assert_true(s.nvlink == UINT64_MAX);
+    assert_true(s.rates.nvlink == UINT64_MAX);
     driver.kib = 30;
     driver.us += 1000000;
     s = poll_card(1000);
-    assert_true(s.nvlink == 10 * 2 * 1024);
+    assert_true(s.rates.nvlink == 10 * 2 * 1024);
 }
 
 /* Samples of one that was destroyed say nothing about the next one under its id. */
@@ -281,12 +282,12 @@ static void an_instance(void **state) {
     (void) poll_after(0, 3, "MIG-1");
     assert_int_equal(driver.gi, 3);
     s = poll_after(1000, 3, "MIG-1");
-    assert_int_equal(s.graphics_ppm, 500000);
-    assert_true(s.nvlink == UINT64_MAX); /* links are the card's */
+    assert_int_equal(s.rates.graphics_ppm, 500000);
+    assert_true(s.rates.nvlink == UINT64_MAX); /* links are the card's */
     s = poll_after(1000, 3, "MIG-2");
     assert_not_told(&s);
     s = poll_after(1000, 3, "MIG-2");
-    assert_int_equal(s.graphics_ppm, 500000);
+    assert_int_equal(s.rates.graphics_ppm, 500000);
 }
 
 int main(void) {

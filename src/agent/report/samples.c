@@ -112,9 +112,9 @@ static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
         own.memory_free = ret->memory_free;
         own.gpu_percent = ret->gpu_percent;
         own.memory_percent = ret->memory_percent;
-        own.graphics_ppm = ret->graphics_ppm;
-        own.tensor_ppm = ret->tensor_ppm;
-        own.dram_ppm = ret->dram_ppm;
+        own.rates.graphics_ppm = ret->rates.graphics_ppm;
+        own.rates.tensor_ppm = ret->rates.tensor_ppm;
+        own.rates.dram_ppm = ret->rates.dram_ppm;
     } else {
         own.temperature = ret->temperature;
         own.power_mw = ret->power_mw;
@@ -125,9 +125,9 @@ static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
         own.memory_temperature = ret->memory_temperature;
         own.pcie_replays = ret->pcie_replays;
         own.energy_mj = ret->energy_mj;
-        own.pcie_tx = ret->pcie_tx;
-        own.pcie_rx = ret->pcie_rx;
-        own.nvlink = ret->nvlink;
+        own.rates.pcie_tx = ret->rates.pcie_tx;
+        own.rates.pcie_rx = ret->rates.pcie_rx;
+        own.rates.nvlink = ret->rates.nvlink;
     }
     *ret = own;
 }

@@ -18,14 +18,14 @@
 
 static const struct {
     unsigned int id;
-    size_t offset, size; /* in struct gpu_sample */
+    size_t offset, size; /* in struct gpu_rate_figures */
     double most;         /* more is an error of the driver */
     double unit;         /* the member's, in NVML's */
 } metrics[] = {
 #define METRIC(id, member, most, unit)                                                             \
     {                                                                                              \
-        id, offsetof(struct gpu_sample, member), sizeof(((struct gpu_sample *) 0)->member), most,  \
-            unit                                                                                   \
+        id, offsetof(struct gpu_rate_figures, member),                                             \
+            sizeof(((struct gpu_rate_figures *) 0)->member), most, unit                            \
     }
     METRIC(NVML_GPM_METRIC_GRAPHICS_UTIL, graphics_ppm, 100, 10000),
     METRIC(NVML_GPM_METRIC_ANY_TENSOR_UTIL, tensor_ppm, 100, 10000),
@@ -36,7 +36,7 @@ static const struct {
 };
 _Static_assert(COUNT(metrics) <= NVML_GPM_METRIC_MAX, "room in nvmlGpmMetricsGet_t");
 
-static void forget(struct gpu_sample *ret) {
+static void forget(struct gpu_rate_figures *ret) {
     memset(ret, 0xff, sizeof(*ret));
 }
 
@@ -64,7 +64,7 @@ static bool take_sample(const struct nvml *n, nvmlDevice_t card, unsigned int gi
                                    : n->nvmlGpmMigSampleGet(card, gi, next)) == NVML_SUCCESS;
 }
 
-static void put_metric(const nvmlGpmMetric_t *m, size_t i, struct gpu_sample *ret) {
+static void put_metric(const nvmlGpmMetric_t *m, size_t i, struct gpu_rate_figures *ret) {
     uint64_t value;
 
     /* NAN fails both comparisons. */
@@ -75,7 +75,7 @@ static void put_metric(const nvmlGpmMetric_t *m, size_t i, struct gpu_sample *re
 }
 
 static void compare_samples(const struct nvml *n, const struct gpu_rates *rates,
-                            struct gpu_sample *ret) {
+                            struct gpu_rate_figures *ret) {
     nvmlGpmMetricsGet_t get = {.version = NVML_GPM_METRICS_GET_VERSION,
                                .numMetrics = COUNT(metrics),
                                .sample1 = rates->older,
@@ -133,15 +133,6 @@ static void read_links(const struct nvml *n, nvmlDevice_t card, struct gpu_rates
 
 /* ---- both ---- */
 
-static void put_rates(const struct gpu_sample *of, struct gpu_sample *ret) {
-    ret->graphics_ppm = of->graphics_ppm;
-    ret->tensor_ppm = of->tensor_ppm;
-    ret->dram_ppm = of->dram_ppm;
-    ret->pcie_tx = of->pcie_tx;
-    ret->pcie_rx = of->pcie_rx;
-    ret->nvlink = of->nvlink;
-}
-
 void gpu_rates_read(const struct nvml *nvml, nvmlDevice_t card, unsigned int gi, const char *uuid,
                     struct gpu_rates *rates, struct gpu_sample *ret) {
     uint64_t now = clock_ns(CLOCK_MONOTONIC);
@@ -159,5 +150,5 @@ void gpu_rates_read(const struct nvml *nvml, nvmlDevice_t card, unsigned int gi,
             read_links(nvml, card, rates);
         rates->read_ns = now;
     }
-    put_rates(&rates->of, ret);
+    ret->rates = rates->of;
 }

@@ -14,11 +14,11 @@
 struct gpu_rates {
     char uuid[GPU_UUID_MAX]; /* of which device the readings are */
     nvmlGpmSample_t older, newer;
-    bool sampled;         /* `newer` has a sample */
-    uint64_t kib;         /* moved by the links; UINT64_MAX: not known */
-    uint64_t kib_us;      /* when that was, by the driver's clock */
-    uint64_t read_ns;     /* when all of this was read, CLOCK_MONOTONIC; 0: never */
-    struct gpu_sample of; /* the rates up to then */
+    bool sampled;               /* `newer` has a sample */
+    uint64_t kib;               /* moved by the links; UINT64_MAX: not known */
+    uint64_t kib_us;            /* when that was, by the driver's clock */
+    uint64_t read_ns;           /* when all of this was read, CLOCK_MONOTONIC; 0: never */
+    struct gpu_rate_figures of; /* up to then */
 };
 
 /* Reads the counters of a card anew, unless they were read a moment ago, and puts the rates into
