@@ -11,14 +11,8 @@
 static int apply(const struct nvml *n, nvmlDevice_t device, const uint64_t *want) {
     nvmlComputeMode_t mode = NVML_COMPUTEMODE_DEFAULT;
     int major = 0, minor = 0;
-    nvmlReturn_t code = ONE_CARD_CALL(n, nvmlDeviceGetComputeMode, device, &mode);
 
-    if (code != NVML_SUCCESS)
-        return one_card_fail(n, "nvmlDeviceGetComputeMode", code);
-    if (want && (uint64_t) mode != *want)
-        code = ONE_CARD_CALL(n, nvmlDeviceSetComputeMode, device, (nvmlComputeMode_t) *want);
-    if (code != NVML_SUCCESS)
-        return one_card_fail(n, "nvmlDeviceSetComputeMode", code);
+    ONE_CARD_SET(n, ComputeMode, device, mode, want);
     if (n->nvmlDeviceGetCudaComputeCapability)
         (void) n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor);
     (void) printf("%d %d.%d\n", (int) mode, major, minor);

@@ -10,14 +10,8 @@
 
 static int apply(const struct nvml *n, nvmlDevice_t device, const uint64_t *want) {
     nvmlEnableState_t mode = NVML_FEATURE_DISABLED;
-    nvmlReturn_t code = ONE_CARD_CALL(n, nvmlDeviceGetPersistenceMode, device, &mode);
 
-    if (code != NVML_SUCCESS)
-        return one_card_fail(n, "nvmlDeviceGetPersistenceMode", code);
-    if (want && (uint64_t) mode != *want)
-        code = ONE_CARD_CALL(n, nvmlDeviceSetPersistenceMode, device, (nvmlEnableState_t) *want);
-    if (code != NVML_SUCCESS)
-        return one_card_fail(n, "nvmlDeviceSetPersistenceMode", code);
+    ONE_CARD_SET(n, PersistenceMode, device, mode, want);
     (void) printf("%d\n", (int) mode);
     return EXIT_SUCCESS;
 }
