@@ -77,33 +77,32 @@ static int read_policy(const struct compute_policy_node *node, const char *value
     return 0;
 }
 
-static int read_1_to_100(enum pod_setting setting, const char *value, const char *expected,
-                         uint64_t *ret, struct err *why) {
-    if (num_parse_u64(value, 100, ret) < 0 || *ret == 0)
-        return bad_value(setting, value, expected, why);
+static int read_1_to_100(enum pod_setting setting, const char *value, struct slot_terms *t,
+                         struct err *why) {
+    bool weight = setting == SETTING_WEIGHT;
+    uint64_t n;
+
+    if (num_parse_u64(value, 100, &n) < 0 || n == 0)
+        return bad_value(setting, value,
+                         weight ? "a whole number from 1 to 100" : "a percentage from 1 to 100",
+                         why);
+    if (weight)
+        t->weight = (uint16_t) n;
+    else
+        t->ceiling = (uint8_t) n;
     return 0;
 }
 
 static int read_weight(const struct compute_policy_node *node, const char *value,
                        struct slot_terms *t, struct err *why) {
-    uint64_t n;
-    int r = read_1_to_100(SETTING_WEIGHT, value, "a whole number from 1 to 100", &n, why);
-
     (void) node;
-    if (r == 0)
-        t->weight = (uint16_t) n;
-    return r;
+    return read_1_to_100(SETTING_WEIGHT, value, t, why);
 }
 
 static int read_ceiling(const struct compute_policy_node *node, const char *value,
                         struct slot_terms *t, struct err *why) {
-    uint64_t n;
-    int r = read_1_to_100(SETTING_CEILING, value, "a percentage from 1 to 100", &n, why);
-
     (void) node;
-    if (r == 0)
-        t->ceiling = (uint8_t) n;
-    return r;
+    return read_1_to_100(SETTING_CEILING, value, t, why);
 }
 
 static int read_memory(const struct compute_policy_node *node, const char *value,
