@@ -28,6 +28,15 @@
             drop(owner, entry_);                                                                   \
     } while (0)
 
+/* The same with the entry whose key is the string `name`, if there is one. */
+#define hash_drop_named(owner, all, name, drop)                                                    \
+    do {                                                                                           \
+        __typeof__(all) entry_;                                                                    \
+        HASH_FIND(hh, all, name, strlen(name), entry_);                                            \
+        if (entry_)                                                                                \
+            drop(owner, entry_);                                                                   \
+    } while (0)
+
 /* A full list replaces what was known: hash_unlist() before it, each object of the list sets
  * `listed` of its entry, and hash_drop_unlisted() calls `drop` as hash_drop_all() with the others.
  */

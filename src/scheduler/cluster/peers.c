@@ -221,10 +221,7 @@ static void remove_peer(struct peers *p, struct peer *peer) {
 }
 
 void peers_gone(struct peers *p, const char *name) {
-    struct peer *peer;
-    HASH_FIND_STR(p->all, name, peer);
-    if (peer)
-        remove_peer(p, peer);
+    hash_drop_named(p, p->all, name, remove_peer);
 }
 
 void peers_sync_begin(struct peers *p) {

@@ -131,11 +131,8 @@ static bool counts_anything(const struct quota_object *object) {
 
 void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, const char *name) {
     char key[KEY_MAX];
-    struct quota *quota;
     key_of(kind, namespace, name, key);
-    HASH_FIND_STR(q->all, key, quota);
-    if (quota)
-        free_quota(q, quota);
+    hash_drop_named(q, q->all, key, free_quota);
 }
 
 int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_object *object) {

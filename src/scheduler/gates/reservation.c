@@ -54,12 +54,9 @@ void reservations_sync_end(struct reservations *r) {
 }
 
 void reservations_gone(struct reservations *r, const char *name) {
-    struct reservation *v;
     char id[ID_MAX];
     (void) snprintf(id, sizeof(id), ID_PREFIX "%s", name);
-    HASH_FIND_STR(r->all, id, v);
-    if (v)
-        free_reservation(r, v);
+    hash_drop_named(r, r->all, id, free_reservation);
 }
 
 static int reserve(struct reservations *r, const struct reservation *v) {

@@ -173,9 +173,7 @@ static void keep(struct access *a, const char *question, bool allowed) {
     struct answer *answer, *next;
     size_t len = strlen(question);
     uint64_t at = now_ms();
-    HASH_FIND_STR(a->answers, question, answer);
-    if (answer)
-        forget(a, answer);
+    hash_drop_named(a, a->answers, question, forget);
     HASH_ITER(hh, a->answers, answer, next)
         if (answer->until_ms <= at || HASH_COUNT(a->answers) >= ACCESS_MAX)
             forget(a, answer);

@@ -73,10 +73,7 @@ static void load_free(struct state *s, struct state_load *load) {
 }
 
 void state_load_gone(struct state *s, const char *uid) {
-    struct state_load *load;
-    HASH_FIND_STR(s->loads, uid, load);
-    if (load)
-        load_free(s, load);
+    hash_drop_named(s, s->loads, uid, load_free);
 }
 
 void state_load_unlisted(struct state *s) {
