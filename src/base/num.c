@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -96,4 +97,15 @@ const char *num_format_bytes(uint64_t bytes, char out[static 24]) {
     else
         (void) snprintf(out, 24, "%" PRIu64 ".%" PRIu64 " %s", whole, tenths, names[unit]);
     return out;
+}
+
+static int hex_value(unsigned char digit) {
+    return isdigit(digit) ? digit - '0' : tolower(digit) - 'a' + 10;
+}
+
+int num_hex_byte(const char *text) {
+    const unsigned char high = (unsigned char) text[0];
+    const unsigned char low = high ? (unsigned char) text[1] : 0;
+
+    return isxdigit(high) && isxdigit(low) ? hex_value(high) * 16 + hex_value(low) : -1;
 }

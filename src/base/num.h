@@ -16,3 +16,6 @@ int num_parse_size(const char *text, uint64_t *ret);
  * "512 MiB", "17 B"; in the next smaller one where only that is exact: "2000 MiB". Else what is
  * beyond the decimal is cut. Writes into `out` and returns it. */
 const char *num_format_bytes(uint64_t bytes, char out[static 24]);
+
+/* The byte that the first two characters name, or -1 where they are no hexadecimal digits. */
+int num_hex_byte(const char *text);

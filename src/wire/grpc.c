@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 /* Room for a message is made in steps, so that a peer has to send what it claims. */
 #define DEFRAMER_FIRST 4096u
 
@@ -138,23 +140,14 @@ size_t grpc_message_escape(const char *text, char *ret, size_t size) {
     return n;
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 size_t grpc_message_unescape(const char *text, size_t len, char *ret, size_t size) {
     uint8_t *out = (uint8_t *) ret;
     size_t n = 0;
     for (size_t i = 0; i < len && n + 1 < size; i++) {
         uint8_t c = (uint8_t) text[i];
-        if (c == '%' && i + 2 < len && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
-            c = (uint8_t) (hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
+        int byte = c == '%' && i + 2 < len ? num_hex_byte(text + i + 1) : -1;
+        if (byte >= 0) {
+            c = (uint8_t) byte;
             i += 2;
         }
         if (c == 0)

@@ -117,6 +117,19 @@ static void test_numbers(void **state) {
     }
 }
 
+static void test_hexadecimal_bytes(void **state) {
+    (void) state;
+    assert_int_equal(num_hex_byte("00"), 0);
+    assert_int_equal(num_hex_byte("aF9"), 0xaf);
+    assert_int_equal(num_hex_byte("fF"), 0xff);
+    assert_int_equal(num_hex_byte("g0"), -1);
+    assert_int_equal(num_hex_byte("0x"), -1);
+    assert_int_equal(num_hex_byte(" 1"), -1);
+    assert_int_equal(num_hex_byte("-1"), -1);
+    assert_int_equal(num_hex_byte("a"), -1);
+    assert_int_equal(num_hex_byte(""), -1);
+}
+
 static void test_bytes_for_people(void **state) {
     (void) state;
     char out[24];
@@ -296,6 +309,7 @@ int main(void) {
         cmocka_unit_test(test_buf_keeps_its_bound),
         cmocka_unit_test(test_array_grows),
         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_hexadecimal_bytes),
         cmocka_unit_test(test_bytes_for_people),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_nearest_words),

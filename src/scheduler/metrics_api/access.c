@@ -2,7 +2,6 @@
 #include "scheduler/metrics_api/access.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -12,6 +11,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "wire/json_write.h"
 
 #define REVIEWS "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -63,13 +63,11 @@ struct user {
 static bool read_key(const char *name, char key[EXTRA_KEY_MAX]) {
     size_t n = 0;
     for (const char *at = name; *at; at++) {
-        char hex[3] = {0};
+        int byte = at[0] == '%' ? num_hex_byte(at + 1) : -1;
         if (n == EXTRA_KEY_MAX - 1)
             return false;
-        if (at[0] == '%' && isxdigit((unsigned char) at[1]) && isxdigit((unsigned char) at[2])) {
-            hex[0] = at[1];
-            hex[1] = at[2];
-            key[n++] = (char) strtoumax(hex, NULL, 16);
+        if (byte >= 0) {
+            key[n++] = (char) byte;
             at += 2;
         } else {
             key[n++] = (char) tolower((unsigned char) *at);
