@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/args.h"
 #include "cli/clean.h"
 #include "wire/json.h"
 #include "wire/yaml_write.h"
@@ -147,4 +148,11 @@ int output_run(const char *command, int (*show)(void *arg, struct err *err), voi
         }
         rest(clock_ms(CLOCK_MONOTONIC) - start);
     }
+}
+
+int output_command(const char *command, int parsed, int (*show)(void *arg, struct err *err),
+                   void *arg, struct err *err) {
+    int r = parsed < 0 ? parsed : output_run(command, show, arg, err);
+
+    return args_exit(command, r, parsed >= 0, err);
 }

@@ -45,3 +45,8 @@ int output_print(const struct output_view *how, const void *view, struct err *er
  * reported and `show` runs again. It rests ten times as long as it took, and 2 s at least. */
 int output_run(const char *command, int (*show)(void *arg, struct err *err), void *arg,
                struct err *err);
+
+/* The end of a command that does that: `parsed` is the result of args_parse(), and the value the
+ * exit status. */
+int output_command(const char *command, int parsed, int (*show)(void *arg, struct err *err),
+                   void *arg, struct err *err);

@@ -565,8 +565,5 @@ int cmd_explain(int argc, char **argv) {
     int r = args_parse(options, &usage, argc, argv, words, 1, &err);
     if (r == 0)
         r = err_set(&err, EINVAL, "the name of a pod is missing; see --help");
-    bool understood = r > 0;
-    if (understood)
-        r = output_run("explain", explain_pod, (void *) (uintptr_t) words[0], &err);
-    return args_exit("explain", r, understood, &err);
+    return output_command("explain", r, explain_pod, (void *) (uintptr_t) words[0], &err);
 }

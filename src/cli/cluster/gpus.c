@@ -141,8 +141,5 @@ int cmd_gpus(int argc, char **argv) {
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
-    bool understood = r == 0;
-    if (understood)
-        r = output_run("gpus", show_gpus, NULL, &err);
-    return args_exit("gpus", r, understood, &err);
+    return output_command("gpus", r, show_gpus, NULL, &err);
 }

@@ -315,8 +315,5 @@ int cmd_plan(int argc, char **argv) {
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
     if (r == 0 && !arg_capacity)
         r = err_set(&err, EINVAL, "--capacity is required: there is no other plan; see --help");
-    bool understood = r == 0;
-    if (understood)
-        r = output_run("plan", show_plan, NULL, &err);
-    return args_exit("plan", r, understood, &err);
+    return output_command("plan", r, show_plan, NULL, &err);
 }

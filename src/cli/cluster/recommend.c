@@ -322,8 +322,5 @@ int cmd_recommend(int argc, char **argv) {
         r = prometheus_check(arg.prometheus, &err);
     if (r >= 0 && arg.range_seconds == 0)
         r = err_set(&err, EINVAL, "--range takes a second or more");
-    bool understood = r >= 0;
-    if (understood)
-        r = output_run("recommend", show, NULL, &err);
-    return args_exit("recommend", r, understood, &err);
+    return output_command("recommend", r, show, NULL, &err);
 }
