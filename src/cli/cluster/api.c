@@ -396,6 +396,16 @@ int api_get(const char *path, struct buf *ret, struct err *err) {
     return do_one(&(struct request){.method = "GET", .path = path}, ret, err);
 }
 
+int api_get_own(const char *path, const char *lacks, struct buf *ret, struct err *err) {
+    int r = api_get(path, ret, err);
+
+    return r == -ENOENT ? err_set(err, ENOENT,
+                                  "the cluster %s: Aliquot is not installed in it "
+                                  "(docs/install.md)",
+                                  lacks)
+                        : r;
+}
+
 int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(ANSWER_MAX);
     int r = api_get(path, &text, err);

@@ -32,7 +32,11 @@ struct api_get {
  * is the server's. -EKEYREJECTED: it does not take the token of the thread's login (any more). */
 int api_get(const char *path, struct buf *ret, struct err *err);
 
-/* The same, parsed. The parser to free is in *ret_parser, untouched on failure. */
+/* The same for what Aliquot has in every cluster; -ENOENT says that it is not installed, and that
+ * the cluster `lacks` something ("knows no GPU objects"). */
+int api_get_own(const char *path, const char *lacks, struct buf *ret, struct err *err);
+
+/* The same as api_get(), parsed. The parser to free is in *ret_parser, untouched on failure. */
 int api_read(const char *path, struct json_parser **ret_parser, struct json *ret, struct err *err);
 
 /* Calls `each` with every object of a list. */

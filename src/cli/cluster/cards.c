@@ -189,11 +189,7 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
 
 static int fetch(const char *path, struct cards *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    int r = api_get(path, &text, err);
-    if (r == -ENOENT)
-        return err_set(err, ENOENT,
-                       "the cluster knows no GPU objects: Aliquot is not installed in it "
-                       "(docs/install.md)");
+    int r = api_get_own(path, "knows no GPU objects", &text, err);
     return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);
 }
 

@@ -91,13 +91,8 @@ static void on_signal(uv_signal_t *signal, int number) {
  * for something. */
 static int check_cluster(struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    int r = api_get(API_GROUP, &text, err);
 
-    if (r == -ENOENT)
-        return err_set(err, ENOENT,
-                       "the cluster does not know elasticgpu.io: Aliquot is not installed in it "
-                       "(docs/install.md)");
-    return r;
+    return api_get_own(API_GROUP, "does not know elasticgpu.io", &text, err);
 }
 
 static void watch_signals(struct web *web) {
