@@ -5,31 +5,37 @@
 #include "intercept/compute/throttle.h"
 #include "intercept/resolve/driver.h"
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
-                        unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
-                        unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
-                        void **kernel_params, void **extra) {
-    struct passage p;
+/* Their first parameters; cuLaunchKernel has one more. */
+#define KERNEL_PARAMETERS                                                                          \
+    CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y, unsigned int grid_dim_z,       \
+        unsigned int block_dim_x, unsigned int block_dim_y, unsigned int block_dim_z,              \
+        unsigned int shared_mem_bytes, CUstream stream, void **kernel_params
+#define KERNEL_ARGUMENTS                                                                           \
+    f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z,                  \
+        shared_mem_bytes, stream, kernel_params
 
-    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
-    return throttle_leave(
-        &p, driver.cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                                  block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
+/* Enters the throttle, calls the driver and leaves. */
+#define LAUNCH(per_thread, ...)                                                                    \
+    struct passage p;                                                                              \
+                                                                                                   \
+    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),                       \
+                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, per_thread);      \
+    return throttle_leave(&p, driver.__VA_ARGS__)
+
+CUresult cuLaunchKernel(KERNEL_PARAMETERS, void **extra) {
+    LAUNCH(false, cuLaunchKernel(KERNEL_ARGUMENTS, extra));
 }
 
-CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
-                             unsigned int grid_dim_z, unsigned int block_dim_x,
-                             unsigned int block_dim_y, unsigned int block_dim_z,
-                             unsigned int shared_mem_bytes, CUstream stream, void **kernel_params,
-                             void **extra) {
-    struct passage p;
+CUresult cuLaunchKernel_ptsz(KERNEL_PARAMETERS, void **extra) {
+    LAUNCH(true, cuLaunchKernel_ptsz(KERNEL_ARGUMENTS, extra));
+}
 
-    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
-    return throttle_leave(&p, driver.cuLaunchKernel_ptsz(
-                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                                  block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
+CUresult cuLaunchCooperativeKernel(KERNEL_PARAMETERS) {
+    LAUNCH(false, cuLaunchCooperativeKernel(KERNEL_ARGUMENTS));
+}
+
+CUresult cuLaunchCooperativeKernel_ptsz(KERNEL_PARAMETERS) {
+    LAUNCH(true, cuLaunchCooperativeKernel_ptsz(KERNEL_ARGUMENTS));
 }
 
 static inline void enter_config(struct passage *p, const CUlaunchConfig *config, CUfunction f,
@@ -55,34 +61,6 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void 
 
     enter_config(&p, config, f, true);
     return throttle_leave(&p, driver.cuLaunchKernelEx_ptsz(config, f, kernel_params, extra));
-}
-
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
-                                   unsigned int grid_dim_z, unsigned int block_dim_x,
-                                   unsigned int block_dim_y, unsigned int block_dim_z,
-                                   unsigned int shared_mem_bytes, CUstream stream,
-                                   void **kernel_params) {
-    struct passage p;
-
-    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
-    return throttle_leave(&p, driver.cuLaunchCooperativeKernel(
-                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                                  block_dim_z, shared_mem_bytes, stream, kernel_params));
-}
-
-CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid_dim_x,
-                                        unsigned int grid_dim_y, unsigned int grid_dim_z,
-                                        unsigned int block_dim_x, unsigned int block_dim_y,
-                                        unsigned int block_dim_z, unsigned int shared_mem_bytes,
-                                        CUstream stream, void **kernel_params) {
-    struct passage p;
-
-    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
-    return throttle_leave(&p, driver.cuLaunchCooperativeKernel_ptsz(
-                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                                  block_dim_z, shared_mem_bytes, stream, kernel_params));
 }
 
 /* Makes the context of a stream current; false when it has none of its own. */

@@ -45,37 +45,43 @@ static bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     return desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
 }
 
-static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, CUdevice device) {
+/* `probe` is the descriptor without memory behind it: the driver says what it would need. */
+static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                            const CUDA_ARRAY3D_DESCRIPTOR *probe, CUdevice device) {
     CUDA_ARRAY_MEMORY_REQUIREMENTS required = {0};
-    CUDA_ARRAY3D_DESCRIPTOR probe = *desc;
     CUarray array;
     CUresult r;
 
-    if (takes_no_memory(desc))
-        return 0;
-    probe.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if (driver.cuArray3DCreate_v2(&array, &probe) != CUDA_SUCCESS)
+    if (driver.cuArray3DCreate_v2(&array, probe) != CUDA_SUCCESS)
         return estimate(desc, 1);
     r = driver.cuArrayGetMemoryRequirements(&required, array, device);
     (void) driver.cuArrayDestroy(array);
     return r == CUDA_SUCCESS && required.size ? required.size : estimate(desc, 1);
 }
 
-static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels,
+static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                             const CUDA_ARRAY3D_DESCRIPTOR *probe, unsigned int levels,
                              CUdevice device) {
     CUDA_ARRAY_MEMORY_REQUIREMENTS required = {0};
-    CUDA_ARRAY3D_DESCRIPTOR probe = *desc;
     CUmipmappedArray mipmap;
     CUresult r;
 
-    if (takes_no_memory(desc))
-        return 0;
-    probe.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if (driver.cuMipmappedArrayCreate(&mipmap, &probe, levels) != CUDA_SUCCESS)
+    if (driver.cuMipmappedArrayCreate(&mipmap, probe, levels) != CUDA_SUCCESS)
         return estimate(desc, levels);
     r = driver.cuMipmappedArrayGetMemoryRequirements(&required, mipmap, device);
     (void) driver.cuMipmappedArrayDestroy(mipmap);
     return r == CUDA_SUCCESS && required.size ? required.size : estimate(desc, levels);
+}
+
+static uint64_t needed_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels,
+                             CUdevice device) {
+    CUDA_ARRAY3D_DESCRIPTOR probe = *desc;
+
+    if (takes_no_memory(desc))
+        return 0;
+    probe.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+    return levels > 0 ? mipmap_bytes(desc, &probe, levels, device)
+                      : array_bytes(desc, &probe, device);
 }
 
 /* Reserves for an array, or for a mipmapped one where levels > 0; false: refuse. */
@@ -88,8 +94,7 @@ static bool reserve_array(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *
         charge->share = NULL; /* the driver refuses it */
         return true;
     }
-    return charge_reserve(charge,
-                          levels ? mipmap_bytes(desc, levels, device) : array_bytes(desc, device));
+    return charge_reserve(charge, needed_bytes(desc, levels, device));
 }
 
 static CUresult settle_array(struct charge *charge, CUresult r, CUarray *handle) {

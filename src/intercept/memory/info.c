@@ -41,37 +41,27 @@ static CUresult query_narrow(uint64_t *free_bytes, uint64_t *total) {
     return r;
 }
 
-CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-    uint64_t free_bytes = 0, total_bytes = 0;
-    CUresult r;
-
-    if (!share_claim())
-        return driver.cuMemGetInfo_v2(free, total);
-    r = get_info(query_wide, &free_bytes, &total_bytes);
-    if (r == CUDA_SUCCESS && free)
-        *free = free_bytes;
-    if (r == CUDA_SUCCESS && total)
-        *total = total_bytes;
-    return r;
-}
-
 static unsigned int narrow(uint64_t bytes) {
     return bytes > UINT32_MAX ? UINT32_MAX : (unsigned int) bytes;
 }
 
-CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
-    uint64_t free_bytes = 0, total_bytes = 0;
-    CUresult r;
+#define GET_INFO(symbol, type, query, shown)                                                       \
+    CUresult symbol(type *free, type *total) {                                                     \
+        uint64_t free_bytes = 0, total_bytes = 0;                                                  \
+        CUresult r;                                                                                \
+                                                                                                   \
+        if (!share_claim())                                                                        \
+            return driver.symbol(free, total);                                                     \
+        r = get_info(query, &free_bytes, &total_bytes);                                            \
+        if (r == CUDA_SUCCESS && free)                                                             \
+            *free = shown(free_bytes);                                                             \
+        if (r == CUDA_SUCCESS && total)                                                            \
+            *total = shown(total_bytes);                                                           \
+        return r;                                                                                  \
+    }
 
-    if (!share_claim())
-        return driver.cuMemGetInfo(free, total);
-    r = get_info(query_narrow, &free_bytes, &total_bytes);
-    if (r == CUDA_SUCCESS && free)
-        *free = narrow(free_bytes);
-    if (r == CUDA_SUCCESS && total)
-        *total = narrow(total_bytes);
-    return r;
-}
+GET_INFO(cuMemGetInfo_v2, size_t, query_wide, (size_t))
+GET_INFO(cuMemGetInfo, unsigned int, query_narrow, narrow)
 
 /* The size that the share shows of a device of `bytes`. */
 static uint64_t shown_size(CUdevice dev, uint64_t bytes) {

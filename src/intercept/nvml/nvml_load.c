@@ -247,16 +247,25 @@ nvmlReturn_t part_load(nvmlDevice_t device, const struct part *part, struct load
     return r;
 }
 
+/* Puts the part's load into `load`. Returns the driver's answer where no share is asked about, and
+ * the driver's error where the call fails for the card. */
+#define LOAD_OF_PART(wanted, call, call_for_card)                                                  \
+    do {                                                                                           \
+        struct part part;                                                                          \
+                                                                                                   \
+        NVML_TRY(nvml_part_of(device, &part));                                                     \
+        if (!(wanted) || !part.share)                                                              \
+            return driver.call;                                                                    \
+        NVML_TRY(driver.call_for_card);                                                            \
+        NVML_TRY(part_load(device, &part, &load));                                                 \
+    } while (0)
+
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
     nvmlUtilization_t card;
     struct load load;
-    struct part part;
 
-    NVML_TRY(nvml_part_of(device, &part));
-    if (!utilization || !part.share)
-        return driver.nvmlDeviceGetUtilizationRates(device, utilization);
-    NVML_TRY(driver.nvmlDeviceGetUtilizationRates(device, &card));
-    NVML_TRY(part_load(device, &part, &load));
+    LOAD_OF_PART(utilization, nvmlDeviceGetUtilizationRates(device, utilization),
+                 nvmlDeviceGetUtilizationRates(device, &card));
     *utilization = (nvmlUtilization_t){.gpu = load.sm, .memory = load.memory};
     return NVML_SUCCESS;
 }
@@ -264,15 +273,11 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 #define ENGINE(symbol, member)                                                                     \
     nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *utilization,                            \
                         unsigned int *sampling_period_us) {                                        \
-        struct load load;                                                                          \
-        struct part part;                                                                          \
         unsigned int card;                                                                         \
+        struct load load;                                                                          \
                                                                                                    \
-        NVML_TRY(nvml_part_of(device, &part));                                                     \
-        if (!utilization || !part.share)                                                           \
-            return driver.symbol(device, utilization, sampling_period_us);                         \
-        NVML_TRY(driver.symbol(device, &card, sampling_period_us));                                \
-        NVML_TRY(part_load(device, &part, &load));                                                 \
+        LOAD_OF_PART(utilization, symbol(device, utilization, sampling_period_us),                 \
+                     symbol(device, &card, sampling_period_us));                                   \
         *utilization = load.member;                                                                \
         return NVML_SUCCESS;                                                                       \
     }
@@ -288,13 +293,9 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
                                              nvmlGpuDynamicPstatesInfo_t *dynamic_pstates_info) {
     nvmlGpuDynamicPstatesInfo_t *info = dynamic_pstates_info, card;
     struct load load;
-    struct part part;
 
-    NVML_TRY(nvml_part_of(device, &part));
-    if (!info || !part.share)
-        return driver.nvmlDeviceGetDynamicPstatesInfo(device, info);
-    NVML_TRY(driver.nvmlDeviceGetDynamicPstatesInfo(device, &card));
-    NVML_TRY(part_load(device, &part, &load));
+    LOAD_OF_PART(info, nvmlDeviceGetDynamicPstatesInfo(device, info),
+                 nvmlDeviceGetDynamicPstatesInfo(device, &card));
     for (int i = 0; i < NVML_MAX_GPU_UTILIZATIONS; i++)
         card.utilization[i].percentage = 0;
     card.utilization[0].percentage = load.sm;
