@@ -567,18 +567,14 @@ static int start_called(struct scheduler *s, struct err *err) {
 
 int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler_options *options,
                     struct err *err) {
+    static int (*const steps[])(struct scheduler * s, struct err * err) = {
+        make_parts, know_profiles, connect_api, start_called, listen_if_free};
     *s = (struct scheduler){.loop = loop, .options = *options};
-    int r = make_parts(s, err);
-    if (r == 0)
-        r = know_profiles(s, err);
-    if (r == 0)
-        r = connect_api(s, err);
-    if (r == 0)
-        r = start_called(s, err);
-    if (r == 0)
-        r = listen_if_free(s, err);
-    if (r < 0)
-        return r;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        int r = steps[i](s, err);
+        if (r < 0)
+            return r;
+    }
     start_timers(s);
     start_keys(s);
     return 0;
