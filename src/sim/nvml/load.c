@@ -43,24 +43,22 @@ static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                             unsigned int *sampling_period_us) {
-    return idle_engine(device, utilization, sampling_period_us);
+#define ENGINE_PARAMETERS nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us
+
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(ENGINE_PARAMETERS) {
+    return idle_engine(device, utilization, period_us);
 }
 
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                             unsigned int *sampling_period_us) {
-    return idle_engine(device, utilization, sampling_period_us);
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(ENGINE_PARAMETERS) {
+    return idle_engine(device, utilization, period_us);
 }
 
-nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                         unsigned int *sampling_period_us) {
-    return idle_engine(device, utilization, sampling_period_us);
+nvmlReturn_t nvmlDeviceGetJpgUtilization(ENGINE_PARAMETERS) {
+    return idle_engine(device, utilization, period_us);
 }
 
-nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                         unsigned int *sampling_period_us) {
-    return idle_engine(device, utilization, sampling_period_us);
+nvmlReturn_t nvmlDeviceGetOfaUtilization(ENGINE_PARAMETERS) {
+    return idle_engine(device, utilization, period_us);
 }
 
 /* Samples since a time stamp: of the processes (SIM_SAMPLES) or of the card (SIM_HISTORY).
@@ -270,24 +268,22 @@ static nvmlReturn_t clock_of(nvmlDevice_t device, nvmlClockType_t type, bool cur
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type,
-                                    unsigned int *clock) {
+#define CLOCK_PARAMETERS nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock
+
+nvmlReturn_t nvmlDeviceGetClockInfo(CLOCK_PARAMETERS) {
     return clock_of(device, type, true, clock);
 }
 
-nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type,
-                                       unsigned int *clock) {
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(CLOCK_PARAMETERS) {
     return clock_of(device, type, false, clock);
 }
 
-nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clock_type,
-                                            unsigned int *clock_mhz) {
-    return clock_of(device, clock_type, false, clock_mhz);
+nvmlReturn_t nvmlDeviceGetApplicationsClock(CLOCK_PARAMETERS) {
+    return clock_of(device, type, false, clock);
 }
 
-nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clock_type,
-                                                   unsigned int *clock_mhz) {
-    return clock_of(device, clock_type, false, clock_mhz);
+nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(CLOCK_PARAMETERS) {
+    return clock_of(device, type, false, clock);
 }
 
 nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clock_type,

@@ -209,18 +209,24 @@ static uint8_t taken(const struct mig_profile *rows, size_t n, const struct sim_
     return bits;
 }
 
+/* The begin of a call that counts something of a profile. */
+static nvmlReturn_t count_of_profile(nvmlDevice_t device, unsigned int profile_id,
+                                     const unsigned int *count, const struct mig_profile **ret_rows,
+                                     size_t *ret_n, const struct mig_profile **ret_profile) {
+    NVML_TRY(enter_card(device, ret_rows, ret_n));
+    *ret_profile = by_id(*ret_rows, *ret_n, profile_id);
+    return count && *ret_profile ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
 nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device,
                                                            unsigned int profile_id,
                                                            nvmlGpuInstancePlacement_t *placements,
                                                            unsigned int *count) {
-    const struct mig_profile *rows;
+    const struct mig_profile *rows, *p;
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int entries;
     size_t n;
-    NVML_TRY(enter_card(device, &rows, &n));
-    const struct mig_profile *p = by_id(rows, n, profile_id);
-    if (!count || !p)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    NVML_TRY(count_of_profile(device, profile_id, count, &rows, &n, &p));
     NVML_TRY(fetch_entries(device, SIM_CAP_CONFIG, list, &entries));
     unsigned int found = 0;
     for (unsigned int start = 0; start < 8; start++) {
@@ -237,14 +243,11 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int profile_id,
                                                        unsigned int *count) {
-    const struct mig_profile *rows;
+    const struct mig_profile *rows, *p;
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int entries;
     size_t n;
-    NVML_TRY(enter_card(device, &rows, &n));
-    const struct mig_profile *p = by_id(rows, n, profile_id);
-    if (!count || !p)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    NVML_TRY(count_of_profile(device, profile_id, count, &rows, &n, &p));
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
     nvmlReturn_t r = fetch_entries(device, SIM_CAP_CONFIG, list, &entries);
