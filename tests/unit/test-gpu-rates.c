@@ -254,8 +254,8 @@ static void a_sample_that_fails(void **state) {
     assert_int_equal(s.rates.graphics_ppm, 500000);
 }
 
-/* The card was reset, or the driver's clock was set back. */
-static void counters_that_go_back(void **state) {
+/* The card was reset, the driver's clock was set back, or it counts wrongly. */
+static void counters_that_jump(void **state) {
     struct gpu_sample s;
 
     (void) state;
@@ -272,6 +272,10 @@ static void counters_that_go_back(void **state) {
     driver.us += 1000000;
     s = poll_card(1000);
     assert_true(s.rates.nvlink == 10 * 2 * 1024);
+    driver.kib += UINT64_C(1) << 62; /* no link moves that much */
+    driver.us += 1000000;
+    s = poll_card(1000);
+    assert_true(s.rates.nvlink == UINT64_MAX);
 }
 
 /* Samples of one that was destroyed say nothing about the next one under its id. */
@@ -298,7 +302,7 @@ int main(void) {
         cmocka_unit_test_setup(cards_before_hopper, setup),
         cmocka_unit_test_setup(drivers_without_the_functions, setup),
         cmocka_unit_test_setup(a_sample_that_fails, setup),
-        cmocka_unit_test_setup(counters_that_go_back, setup),
+        cmocka_unit_test_setup(counters_that_jump, setup),
         cmocka_unit_test_setup(an_instance, setup),
     };
 

@@ -13,6 +13,7 @@
 #define AGE_MIN_NS 500000000u
 
 #define ALL_LINKS UINT32_MAX /* in place of the number of a link */
+#define LINKS_MOST 0x1p50    /* bytes a second; more is an error of the driver */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -124,9 +125,12 @@ static void read_links(const struct nvml *n, nvmlDevice_t card, struct gpu_rates
     uint64_t kib = UINT64_MAX, us = 0;
 
     if (count_links(n, card, &kib, &us) && rates->kib != UINT64_MAX && kib >= rates->kib &&
-        us > rates->kib_us)
-        rates->of.nvlink =
-            (uint64_t) ((double) (kib - rates->kib) * 1024 * 1e6 / (double) (us - rates->kib_us));
+        us > rates->kib_us) {
+        double rate = (double) (kib - rates->kib) * 1024 * 1e6 / (double) (us - rates->kib_us);
+
+        if (rate <= LINKS_MOST)
+            rates->of.nvlink = (uint64_t) rate;
+    }
     rates->kib = kib;
     rates->kib_us = us;
 }
