@@ -223,6 +223,23 @@ static void a_conflict_is_tried_again(void **state) {
     assert_int_equal(count(e, "/gpus/n-01", BEGINS), 1);
 }
 
+/* Nothing of the GPU object changes then that could tell. */
+static void a_lost_write_leaves_the_card_to_later_claims(void **state) {
+    struct elastic_world *e = *state;
+
+    begin_claim(e, CLASS("Immediate"));
+    pass(e);
+    expect(e, "/gpus/n-01", BEGINS, 0);
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    pass(e);
+    pass(e);
+    expect_none(e);
+    assert_true(has_room(e, "90"));
+    see(e, CLAIMS_CLAIMS, CLAIM_OF("b", "10", "4Gi"));
+    pass(e);
+    expect(e, "/gpus/n-01", BEGINS, 200);
+}
+
 static void a_claim_that_is_deleted_meanwhile_ends_it(void **state) {
     struct elastic_world *e = *state;
 
@@ -409,6 +426,7 @@ int main(void) {
         TEST(an_idle_card_is_put_under_mps_and_given_back),
         TEST(a_card_in_use_is_not),
         TEST(a_conflict_is_tried_again),
+        TEST(a_lost_write_leaves_the_card_to_later_claims),
         TEST(a_claim_that_is_deleted_meanwhile_ends_it),
         TEST(two_claims),
         cmocka_unit_test(a_card_that_does_not_come_is_given_up),

@@ -302,6 +302,7 @@ static void settle(const struct pass *p, struct site *site) {
 
     if (p->now < card->order.writing_until)
         return;
+    card->order.writing_until = 0; /* a write that the watch has not shown by now was lost */
     state_card_order(card, card->order.ordered, may && (site->wanted || site->claimed));
     if (card->order.wanted == card->order.ordered)
         return;
