@@ -352,6 +352,50 @@ def test_pages_of_a_viewer(start, api):
         connection.close()
 
 
+def test_namespaces_of_a_viewer(start, api):
+    """A token has its bounds once, however many namespaces it is given with."""
+    web = start()
+    pages = [web.open(RED, f"n{i % 4}") for i in range(12)]
+    assert sorted(answer.status for _, answer in pages) == [200] * 8 + [503] * 4
+    for connection, answer in pages:
+        connection.close()
+        answer.close()
+    until("their places are free", lambda: web.open(RED, "n0")[1].status == 200)
+    found = [web.request("/api/history?node=a&namespace=red&pod=p", RED, f"n{i}") for i in range(10)]
+    assert [status == 503 for status, _, _ in found] == [False] * 8 + [True] * 2
+    assert b"8 namespaces" in found[-1][2]
+    assert "w/blue/secret-blue" in web.reading(BLUE, "blue")
+
+
+def test_commands_of_a_viewer(start, api):
+    """One at a time of a token; another viewer's begins beside it."""
+    web = start()
+    for token, namespace in ((RED, "n0"), (RED, "n1"), (BLUE, "blue")):
+        web.reading(token, namespace)
+    api.held.clear()
+    found, made = {}, []
+
+    def ask(token, namespace):
+        thread = threading.Thread(target=lambda: found.update({namespace: web.request("/api/plan", token, namespace)[0]}), daemon=True)
+        thread.start()
+        made.append(thread)
+    ask(RED, "n0")
+    until("it runs", lambda: commands_of(web) == 1)
+    ask(RED, "n1")
+    until("it is refused", lambda: found == {"n1": 503})
+    ask(BLUE, "blue")
+    until("both run", lambda: commands_of(web) == 2)
+    api.held.set()
+    for thread in made:
+        thread.join(PATIENCE)
+    assert found == {"n0": 200, "n1": 503, "blue": 200}
+
+
+def commands_of(web):
+    found = subprocess.run(["ps", "--no-headers", "-o", "pid", "--ppid", str(web.process.pid)], capture_output=True, text=True, check=False)
+    return len(found.stdout.split())
+
+
 def test_viewers_of_all(start, api):
     web = start()
     tokens = [f"many-{i}" for i in range(33)]

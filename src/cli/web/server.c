@@ -222,7 +222,8 @@ static bool has_place(const struct web_server *s, const struct session *session)
         return false;
     if (!is_in_cluster(s))
         return s->nviewers < VIEWERS_MAX;
-    return s->nviewers < VIEWERS_MAX_CLUSTER && session->viewers < VIEWERS_MAX_EACH;
+    return s->nviewers < VIEWERS_MAX_CLUSTER &&
+           session_token_use(session).viewers < VIEWERS_MAX_EACH;
 }
 
 static void begin_events(struct web_server *s, struct session *session, struct http_exchange *x) {
@@ -369,7 +370,8 @@ static void after_command(uv_work_t *work, int status) {
 
 /* Of many viewers none has both places. */
 static bool may_begin(const struct web_server *s, const struct session *session) {
-    return s->ncommands < COMMANDS_MAX && (!is_in_cluster(s) || session->commands == 0);
+    return s->ncommands < COMMANDS_MAX &&
+           (!is_in_cluster(s) || session_token_use(session).commands == 0);
 }
 
 static void begin_command(struct web_server *s, struct session *session, struct http_exchange *x,

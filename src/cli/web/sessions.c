@@ -11,7 +11,8 @@
 #include "cli/web/gate.h"
 
 #define SESSIONS_MAX 32
-#define UNUSED_MS 60000 /* then it ends; a page that is loaded again finds what was read */
+#define SESSIONS_MAX_EACH 8 /* of a token */
+#define UNUSED_MS 60000     /* then it ends; a page that is loaded again finds what was read */
 #define CHECK_MS 5000
 #define JOURNAL_MAX ((size_t) 16 << 20) /* of one of many */
 
@@ -189,6 +190,24 @@ static void end_all_of(struct sessions *all, const char *token) {
     }
 }
 
+static struct token_use use_of(const struct sessions *all, const char *token) {
+    struct token_use use = {0};
+    const struct session *s;
+
+    DL_FOREACH(all->list, s) {
+        if (!is_same_token(s->token, token))
+            continue;
+        use.sessions++;
+        use.viewers += s->viewers;
+        use.commands += s->commands;
+    }
+    return use;
+}
+
+struct token_use session_token_use(const struct session *s) {
+    return use_of(s->sessions, s->token);
+}
+
 static void admit(struct sessions *all, struct waiting *w) {
     struct session *s = NULL;
     struct err err = w->check.err;
@@ -200,6 +219,9 @@ static void admit(struct sessions *all, struct waiting *w) {
         s = find(all, w->check.token, w->namespace);
     if (r == 0 && !s && all->n >= SESSIONS_MAX)
         r = err_set(&err, EUSERS, "too many viewers are signed in: try again later");
+    if (r == 0 && !s && use_of(all, w->check.token).sessions >= SESSIONS_MAX_EACH)
+        r = err_set(&err, EUSERS, "the token is in use for %d namespaces already: try again later",
+                    SESSIONS_MAX_EACH);
     if (r == 0 && !s) {
         s = session_new(all, take_ptr(w->check.token), take_ptr(w->namespace), &err);
         r = s ? 0 : -err.code;

@@ -60,6 +60,14 @@ struct entrant {
 
 void sessions_enter(struct sessions *sessions, const struct entrant *entrant);
 
+/* What all sessions of a token have: a viewer is bounded by it, whatever the namespaces. */
+struct token_use {
+    unsigned sessions, viewers, commands;
+};
+
+/* Of the session's token; only in a cluster. */
+struct token_use session_token_use(const struct session *session);
+
 /* One page more or less (-1) watches. */
 void session_watch(struct session *session, int more);
 
