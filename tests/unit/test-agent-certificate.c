@@ -366,6 +366,9 @@ static void test_bad_answers(void **state) {
     pass(1);
     answer(404, NULL);
     pass(60);
+    publish(buf_str(&authority.bundle)); /* the watch has been made anew */
+    assert_int_equal(creations, 3);
+    pass(60);
     assert_int_equal(creations, 4);
     get_signed();
     assert_string_equal(agent_certificate_trouble(c), "");
@@ -420,6 +423,38 @@ static void test_signed_by_a_replaced_authority(void **state) {
     stop(c);
 }
 
+/* The ConfigMap stays behind, or the node's clock is wrong: each request leaves an object behind,
+ * and a thousand agents may be in the same state. */
+static void test_requests_in_vain_become_rare(void **state) {
+    struct agent_certificate *c = start();
+    (void) state;
+    publish(buf_str(&authority.bundle));
+    passed_ms += 1000;
+    char *former = strdup(buf_str(&authority.bundle));
+    new_authority();
+    char *object = signed_object();
+    for (unsigned i = 0; i < 7200; i++) {
+        pass(1);
+        if (api.callback && strcmp(api.method, "POST") == 0)
+            answer(201, "{\"metadata\":{\"name\":\"aliquot-agent-x1\"}}");
+        else if (api.callback)
+            answer(200, object);
+    }
+    assert_in_range(creations, 12, 17);
+    /* As soon as one has been of use, the next is made at once. */
+    while (!api.callback)
+        pass(1);
+    publish(buf_str(&authority.bundle));
+    get_signed();
+    assert_string_equal(agent_certificate_trouble(c), "");
+    unsigned before = creations;
+    publish(former);
+    assert_int_equal(creations, before + 1);
+    free(object);
+    free(former);
+    stop(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_from_nothing_to_a_certificate, setup, teardown),
@@ -429,6 +464,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_bad_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_certificate_comes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_signed_by_a_replaced_authority, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_requests_in_vain_become_rare, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

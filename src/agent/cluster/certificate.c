@@ -30,6 +30,7 @@
 #define TROUBLE_MS 50000 /* what lasts longer is told the cluster */
 #define MISTRUSTED_MAX 3
 #define POLLS_MAX 30 /* of one request: some 25 minutes */
+#define WASTED_MAX_MS 600000
 
 struct agent_certificate {
     const char *node;
@@ -45,6 +46,8 @@ struct agent_certificate {
     char request[KUBE_NAME_MAX]; /* its name; "": there is none */
     struct buf next_key;
     unsigned polls, mistrusted; /* readings of it; those with a certificate of no known authority */
+    unsigned wasted;            /* requests in a row that have brought no certificate */
+    uint64_t next_at;           /* loop time before which there is no other */
     char trouble[512];
     uint64_t troubled_at; /* loop time since when; 0: it has a certificate */
     void (*on_trouble)(const char *text, void *userdata);
@@ -90,7 +93,7 @@ static int load(struct agent_certificate *c, struct err *err) {
 
 static void save(const struct agent_certificate *c) {
     _cleanup_buf_ struct buf both = BUF_INIT(2 * PEM_MAX);
-    struct err err;
+    struct err err = {.text = "out of memory"};
 
     buf_append(&both, c->cert.data, c->cert.len);
     buf_append(&both, c->key.data, c->key.len);
@@ -142,6 +145,18 @@ static void forget_request(struct agent_certificate *c) {
     buf_reset(&c->next_key);
 }
 
+/* The API server keeps what came of a request for an hour. So the more were in vain, the longer the
+ * next one waits: 1, 2, 4 ... minutes; the second comes at once if `soon`. */
+static void give_up(struct agent_certificate *c, bool soon) {
+    uint64_t ms = (uint64_t) POLL_MAX_MS << (c->wasted < 4 ? c->wasted : 4);
+
+    if (soon && c->wasted == 0)
+        ms = POLL_MIN_MS;
+    c->next_at = uv_now(c->timer.loop) + (ms < WASTED_MAX_MS ? ms : WASTED_MAX_MS);
+    c->wasted++;
+    forget_request(c);
+}
+
 static void trouble(struct agent_certificate *c, const char *what, const char *why) {
     char text[sizeof(c->trouble)];
 
@@ -157,7 +172,8 @@ static void trouble(struct agent_certificate *c, const char *what, const char *w
 
 static void calm(struct agent_certificate *c) {
     c->trouble[0] = '\0';
-    c->troubled_at = 0;
+    c->troubled_at = c->next_at = 0;
+    c->wasted = 0;
 }
 
 /* 1, 2, 4 ... seconds. */
@@ -187,7 +203,7 @@ static void take(struct agent_certificate *c, const char *text) {
                 ", or the clock of the node is wrong",
                 "");
         if (++c->mistrusted >= MISTRUSTED_MAX)
-            forget_request(c);
+            give_up(c, true);
         return;
     }
     if (serve(c, &cert, &key, &err) < 0) {
@@ -210,8 +226,8 @@ static void on_request(const struct kube_response *response, void *userdata) {
     c->polls++;
     if (response->status == 404 || (response->status == 200 && json_valid(denied))) {
         trouble(c, "the request was denied", json_string_or(json_get(denied, "message"), "gone"));
-        forget_request(c);
-        after(c, POLL_MAX_MS);
+        give_up(c, false);
+        after(c, POLL_MIN_MS);
         return;
     }
     if (response->status != 200)
@@ -221,7 +237,7 @@ static void on_request(const struct kube_response *response, void *userdata) {
     else if (c->polls > 4)
         trouble(c, "aliquot-scheduler has not signed it (--agent-tls)", "");
     if (c->polls >= POLLS_MAX)
-        forget_request(c);
+        give_up(c, true);
     after(c, c->request[0] ? pause_ms(c) : POLL_MIN_MS);
 }
 
@@ -319,6 +335,8 @@ static void act(struct agent_certificate *c) {
     } else if (c->request[0]) {
         (void) snprintf(path, sizeof(path), CERTIFICATE_REQUESTS "/%s", c->request);
         ask(c, "GET", path, NULL, on_request);
+    } else if (uv_now(c->timer.loop) < c->next_at) {
+        after(c, c->next_at - uv_now(c->timer.loop));
     } else {
         begin_request(c);
     }
