@@ -376,6 +376,22 @@ static void test_fresh(void **state) {
     assert_int_equal(a->next_ms, uv_now(&s->loop));
 }
 
+/* The Secret is gone, and the authority made anew cannot be stored. */
+static void test_not_fresh_before_it_is_stored(void **state) {
+    struct server *s = *state;
+    struct authority *a = &s->endpoints.authority;
+    look(s);
+    assert_true(authority_is_fresh(a));
+    s->exists = false;
+    s->conflicts = 1;
+    look(s);
+    assert_false(s->exists);
+    assert_false(authority_is_fresh(a));
+    look(s);
+    assert_true(s->exists);
+    assert_true(authority_is_fresh(a));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_from_nothing, setup, teardown),
@@ -386,6 +402,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_api_services, setup_apis, teardown),
         cmocka_unit_test_setup_teardown(test_config_map, setup_agents, teardown),
         cmocka_unit_test_setup_teardown(test_fresh, setup_agents, teardown),
+        cmocka_unit_test_setup_teardown(test_not_fresh_before_it_is_stored, setup_agents, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

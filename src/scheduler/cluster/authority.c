@@ -301,6 +301,7 @@ static void write_secret(struct authority *a, const char *version) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer out = {.out = &body};
     char path[512];
+    a->read_ms = 0; /* nothing is signed by an authority that may never be stored */
     json_object_begin(&out, NULL);
     json_object_begin(&out, "metadata");
     json_put_string(&out, "name", AUTHORITY_SECRET);
@@ -354,10 +355,10 @@ static void on_secret(const struct kube_response *response, void *userdata) {
     int r = certificate_authority_renew(&a->own, names, a->now(), &err);
     if (r < 0)
         fail(a, "cannot renew them", err.text);
-    else if (r > 0)
-        write_secret(a, response->status == 200 && version ? version : NULL);
-    else
+    else if (r == 0)
         have_authority(a);
+    else
+        write_secret(a, response->status == 200 && version ? version : NULL);
 }
 
 static void get_secret(struct authority *a) {

@@ -44,7 +44,8 @@ struct authority {
     struct authority_options options;
     int64_t (*now)(void);             /* seconds since 1970 */
     uint64_t next_ms;                 /* loop time of the next check; UINT64_MAX during one */
-    uint64_t read_ms;                 /* loop time at which `own` was last what the Secret has */
+    uint64_t read_ms;                 /* loop time at which `own` was last what the Secret has;
+                                         0: it is not */
     unsigned step;                    /* which place of the bundle is next */
     bool failing;                     /* and it was logged */
     bool foreign[AUTHORITY_PLACES];   /* it is another product's, which was logged */
