@@ -257,7 +257,8 @@ BROAD = {("", "pods", "list"), ("", "nodes", "list"), ("", "nodes/status", "patc
          *(("apps", kind, "list") for kind in ("deployments", "statefulsets", "daemonsets", "replicasets")),
          *(("batch", kind, "list") for kind in ("jobs", "cronjobs")),
          *(("elasticgpu.io", kind, verb) for kind in ("elasticgpuclaims", "elasticgpus") for verb in ("list", "patch")),
-         *(("elasticgpu.io", "gpus", verb) for verb in ("list", "deletecollection"))}
+         *(("elasticgpu.io", "gpus", verb) for verb in ("list", "deletecollection")),
+         *(("certificates.k8s.io", "certificatesigningrequests", verb) for verb in ("list", "delete"))}
 
 
 def broad_rights(role):
