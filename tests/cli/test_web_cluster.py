@@ -380,20 +380,15 @@ def test_commands_of_a_viewer(start, api):
         thread.start()
         made.append(thread)
     ask(RED, "n0")
-    until("it runs", lambda: commands_of(web) == 1)
+    until("it runs", lambda: len(children(web.process.pid)) == 1)
     ask(RED, "n1")
     until("it is refused", lambda: found == {"n1": 503})
     ask(BLUE, "blue")
-    until("both run", lambda: commands_of(web) == 2)
+    until("both run", lambda: len(children(web.process.pid)) == 2)
     api.held.set()
     for thread in made:
         thread.join(PATIENCE)
     assert found == {"n0": 200, "n1": 503, "blue": 200}
-
-
-def commands_of(web):
-    found = subprocess.run(["ps", "--no-headers", "-o", "pid", "--ppid", str(web.process.pid)], capture_output=True, text=True, check=False)
-    return len(found.stdout.split())
 
 
 def test_viewers_of_all(start, api):
