@@ -32,6 +32,8 @@
 #define CONNECTIONS_OWN 32u /* of this host, beyond those of all others */
 #define CHECK_MS 1000
 #define RUNS_AT_ONCE 8u
+#define RUN_AGAIN_MS 1
+#define RUN_IDLE_MS 10                        /* without a request to go on with */
 #define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
@@ -88,8 +90,10 @@ static void server_run(struct http_server *s) {
         has_timeout = MHD_get_timeout(s->daemon, &timeout);
     }
     s->running = false;
+    if (has_timeout == MHD_YES && timeout == 0)
+        timeout = s->exchanges ? RUN_AGAIN_MS : RUN_IDLE_MS;
     if (has_timeout == MHD_YES)
-        uv_timer_start(&s->timer, on_timer, timeout > 0 ? timeout : 1, 0);
+        uv_timer_start(&s->timer, on_timer, timeout, 0);
     else
         uv_timer_stop(&s->timer);
 }

@@ -12,8 +12,10 @@
 #include <cmocka.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <microhttpd.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -364,7 +366,18 @@ static void test_an_answer_in_one_piece_with_tickets(void **state) {
     buf_done(&peer.out);
 }
 
-/* A client that says hello and then nothing: the server's loop does all else meanwhile. */
+enum MHD_Result __real_MHD_run(struct MHD_Daemon *daemon);
+enum MHD_Result __wrap_MHD_run(struct MHD_Daemon *daemon);
+
+static atomic_uint runs;
+
+enum MHD_Result __wrap_MHD_run(struct MHD_Daemon *daemon) {
+    (void) atomic_fetch_add(&runs, 1);
+    return __real_MHD_run(daemon);
+}
+
+/* A client that says hello and then nothing: the server's loop does all else meanwhile, and does
+ * not use up the CPU. */
 static void test_a_client_silent_in_its_handshake(void **state) {
     struct fixture *f = *state;
     const struct tls_client_options tls = {.ca_file = f->cert, .host = "127.0.0.1"};
@@ -388,6 +401,11 @@ static void test_a_client_silent_in_its_handshake(void **state) {
         assert_int_equal(uv_async_send(&f->ping), 0);
         assert_int_equal(sem_timedwait(&f->pong, &end), 0);
     }
+    unsigned before = atomic_load(&runs);
+    assert_int_equal(nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL), 0);
+    unsigned now = atomic_load(&runs);
+    assert_true(now > before);
+    assert_true(now - before < 800);
     client->free(client);
 }
 
