@@ -23,6 +23,7 @@ from test_inspect import AGENTS, GPUS, UNSCHEDULABLE, Cluster, GiB, gpu, pod, uu
 
 WAITING = "get pods -A --field-selector=spec.nodeName= -o json"
 USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-b:9400/proxy/usage"
+GET = "def get(words, otherwise=None):\n"      # of the fake
 UP, DOWN, END = "\033[A", "\033[B", "\033[F"
 
 
@@ -40,6 +41,7 @@ def cluster(aliquot, tmp_path):
         WAITING: {"items": [waits, pod("plain", core=None)]},
         "get pod large -n team -o json": waits})
     # A fake that reads its answers anew for each request.
+    assert GET in made.proxy.read_text()
     made.proxy.write_text(made.proxy.read_text().replace(
         "return answers.get(", "return json.load(open(where + '/answers.json')).get("))
     return made
@@ -243,7 +245,7 @@ def test_enter_explains(cluster):
 def slow(cluster, words):
     """Such requests are not answered while the file `slow` is there; they are noted as "slow"."""
     line = f"    if words.startswith({words!r}) and os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
-    cluster.proxy.write_text(cluster.proxy.read_text().replace("def get(words):\n", "def get(words):\n" + line))
+    cluster.proxy.write_text(cluster.proxy.read_text().replace(GET, GET + line))
 
 
 def children(pid):
@@ -351,7 +353,7 @@ def test_the_marked_row_stays(cluster):
 def test_an_end_in_the_middle_of_a_reading(cluster):
     """It is not waited for, and no kubectl is left."""
     slow = "    if os.path.exists(where + '/slow'):\n        import time; note('slow'); time.sleep(3600)\n"
-    cluster.proxy.write_text(cluster.proxy.read_text().replace("def get(words):\n", "def get(words):\n" + slow))
+    cluster.proxy.write_text(cluster.proxy.read_text().replace(GET, GET + slow))
     with top(cluster) as t:
         t.shows("? help")
         (cluster.where / "slow").touch()
