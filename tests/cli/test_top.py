@@ -376,6 +376,13 @@ def test_another_size(cluster):
 
 
 HOUR = USAGE.replace("/usage", "/history?skip=0")
+HOUR_TITLE = re.compile(r"\d\d:\d\d-\d\d:\d\d")
+ZONE = "IST-5:30"
+
+
+def local(seconds):
+    """What clocks of ZONE show."""
+    return time.strftime("%H:%M:%S", time.gmtime(seconds + 19800))
 
 
 def share_of_an_hour(uid, name, card, taken):
@@ -388,15 +395,17 @@ def test_the_last_hour(cluster):
     rising = [None] * 30 + [100 * (i // 30) for i in range(1, 330)]        # 30 steps of 10 s are five minutes
     cluster.answers[HOUR] = {"stepMs": 10000, "containers": [
         share_of_an_hour("u1", "train", 0, rising), share_of_an_hour("u2", "web", 0, [5000] * 30)]}
-    with top(cluster, columns=100) as t:
-        t.shows("HOUR")
+    with top(cluster, columns=100, TZ=ZONE) as t:
+        t.until("its title", lambda: HOUR_TITLE.search(t.text()))
         assert t.line("b-00").find(" ▁▁▁▁▁▁▁▁▁▁") > 0 and t.line("b-00").count("▅") == 1, t.text()
         assert not re.search("[▁-▇]", t.line("a-00"))
         t.press("2")
-        t.shows("UNUSED", "HOUR")
+        t.until("the other view", lambda: "UNUSED" in t.text() and HOUR_TITLE.search(t.text()))
+        first, last = HOUR_TITLE.search(t.text())[0].split("-")
+        assert last in (local(time.time() - ago)[:5] for ago in (0, 60)) and first in (local(time.time() - ago)[:5] for ago in (3600, 3660))
         assert "▄" in t.line("team/web") and "▄" not in t.line("team/train") and not re.search("[▁-▇]", t.line("other/old"))
     with top(cluster, columns=100, LC_ALL="C") as t:
-        t.shows("HOUR")
+        t.until("its title", lambda: HOUR_TITLE.search(t.text()))
         assert "__________=" in t.line("b-00") and t.raw.isascii()
 
 
@@ -420,6 +429,206 @@ def test_the_hour_of_visible_rows(cluster):
         assert sorted(histories()) == ["b", "c", "d", "f", "g", "h"] and time.monotonic() - begin > 5
         t.press("4")
         t.shows("REASON")
+
+
+# ---- another time of the last hour ----
+
+TIME = re.compile(r"at (\d\d:\d\d:\d\d), (\d+) (s|min) ago")
+
+
+def remember(cluster):
+    """train had 30 GiB and 90 % until ten minutes ago, then 6 GiB and 10 %; web is there for five minutes; old has no history."""
+    train = share_of_an_hour("u1", "train", 0, [9000] * 300 + [1000] * 60)
+    train["memoryUsed"] = [30 * GiB] * 300 + [6 * GiB] * 60
+    web = share_of_an_hour("u2", "web", 0, [None] + [2000] * 29)
+    web["memoryUsed"] = [256 << 20] * 30
+    cluster.answers[HOUR] = {"stepMs": 10000, "containers": [train, web]}
+
+
+def figures(line):
+    """What is in a row, without its bars and what holds no figure."""
+    return re.findall(r"\d+%|[\d.]+ [KMGT]iB|(?<= )-(?= )", re.sub("[█░]", " ", line))
+
+
+def seconds_ago(t):
+    """How long ago the time is that is shown; None: it is now. Its clock and its age agree."""
+    found = TIME.search(t.text())
+    if not found:
+        return None
+    age = int(found[2]) * (60 if found[3] == "min" else 1)
+    assert found[1] in (local(time.time() - age - more) for more in range(-1, 65)), t.text()
+    return age
+
+
+def test_back_and_forward(cluster):
+    """Figures of the time that the first line names; what agents do not know of it is missing."""
+    remember(cluster)
+    with top(cluster, "--view", "containers", "--sort", "unused", columns=120, TZ=ZONE) as t:
+        t.until("the history", lambda: HOUR_TITLE.search(t.text()))
+        assert figures(t.line("team/train")) == ["50%", "60 GiB", "25%", "45 GiB", "45%"] and seconds_ago(t) is None
+        t.press("[")
+        t.until("ten seconds ago", lambda: seconds_ago(t) is not None)
+        assert seconds_ago(t) < 60 and "healthy" not in t.text()
+        assert figures(t.line("team/train")) == ["50%", "60 GiB", "10%", "54 GiB", "10%"], t.text()
+        assert figures(t.line("team/web")) == ["10%", "512 MiB", "50%", "256 MiB", "20%"]
+        assert figures(t.line("other/old")) == ["-"] * 5
+        before = TIME.search(t.text())[1]
+        t.press("[[[")
+        t.until("half a minute before", lambda: minus(before, TIME.search(t.text())[1]) == 30)
+        t.press("}")
+        t.until("now", lambda: seconds_ago(t) is None)
+        assert figures(t.line("team/train"))[2] == "25%"
+        t.press("{{{")
+        t.until("a quarter of an hour ago", lambda: (seconds_ago(t) or 0) > 800)
+        assert figures(t.line("team/train")) == ["50%", "60 GiB", "50%", "30 GiB", "90%"], t.text()
+        assert figures(t.line("team/web")) == ["-"] * 5 and "0%" not in figures(t.line("team/web"))
+        before = TIME.search(t.text())[1]
+        t.press("]]")
+        t.until("a bit later", lambda: minus(TIME.search(t.text())[1], before) == 20)
+        t.press("/90%\n")
+        t.until("a filter of its figures", lambda: "team/web" not in t.text() and "team/train" in t.text())
+        t.press("\033")
+        t.shows("team/web")
+        t.press("0")
+        t.until("now", lambda: seconds_ago(t) is None and "25%" in t.line("team/train"))
+        t.press("{" * 20)
+        t.until("the oldest", lambda: (seconds_ago(t) or 0) >= 3540)
+        t.press("?")
+        t.shows("ten seconds before and after")
+
+
+def minus(a, b):
+    """Seconds between two times of a day."""
+    seconds = [3600 * int(h) + 60 * int(m) + int(s) for h, m, s in (text.split(":") for text in (a, b))]
+    return (seconds[0] - seconds[1]) % 86400
+
+
+def test_cards_of_another_time(cluster):
+    """A card had what its shares used together. Nothing else of it is remembered, nor of nodes and of pods that wait."""
+    remember(cluster)
+    with top(cluster, columns=150, TZ=ZONE) as t:
+        t.until("the history", lambda: HOUR_TITLE.search(t.text()))
+        t.press("[")
+        t.until("ten seconds ago", lambda: seconds_ago(t) is not None)
+        assert figures(t.line("b-00"))[:4] == ["-", "-", "8%", "30%"] and "Healthy" not in t.text(), t.text()
+        assert "H100" in t.line("b-00") and figures(t.line("a-00"))[:4] == ["-"] * 4
+        t.press("4")
+        t.shows("now; cards and containers at", "team/large")
+        t.press("3")
+        t.shows("now; cards and containers at", "1 not healthy")
+        t.press("1")
+        t.until("the cards again", lambda: "now;" not in t.text())
+
+
+@pytest.mark.parametrize("lines", [3, 5, 24])
+def test_a_time_is_named_on_any_screen(cluster, lines):
+    remember(cluster)
+    with top(cluster, columns=40, lines=lines, TZ=ZONE) as t:
+        t.shows("b-00")
+        t.press("[")
+        t.until("the time", lambda: t.screen.display[0].startswith("at ") and "b-00" in t.text())
+        t.press(END)
+        t.shows("b-01")
+
+
+def test_a_time_that_is_typed(cluster):
+    """Brackets in a filter are letters of it."""
+    with top(cluster) as t:
+        t.shows("b-00")
+        t.press("/[{0")
+        t.shows("/[{0_")
+        assert seconds_ago(t) is None
+
+
+def test_the_past_is_read_once(cluster):
+    """All nodes are asked for it, as their figures order the rows, and not again: it does not change."""
+    names = "bcdefgh"
+    cards = [gpu(n, 0, (100, "80Gi")) for n in names]
+    cluster.answers.update({
+        "get gpus.elasticgpu.io -o json": {"items": cards},
+        AGENTS: {"items": [{"metadata": {"name": f"agent-{n}"}, "spec": {"nodeName": n}} for n in names]}})
+    for n in names:
+        cluster.answers[HOUR.replace("agent-b", f"agent-{n}")] = {"stepMs": 10000, "containers": []}
+
+    def count(text):
+        return sum(text in line for line in cluster.asked())
+    with top(cluster, "--sort", "gpu", "-i", "1", lines=7, TZ=ZONE) as t:
+        t.shows("b-00")
+        t.until("the first three", lambda: count("history") == 3)
+        t.press("[")
+        t.shows("4 of 7 rows not read")
+        t.until("all of them", lambda: "not read" not in t.text())
+        asked = count("history")
+        assert asked == 10
+        readings = count("get gpus")
+        t.until("further readings", lambda: count("get gpus") >= readings + 14)
+        assert count("history") == asked
+        t.press("0")
+        t.until("the present is read again", lambda: count("history") > asked)
+
+
+def test_one_frame_of_another_time(cluster, monkeypatch):
+    """Its figures are those of the step in which the time is."""
+    monkeypatch.setenv("TZ", ZONE)
+    share = share_of_an_hour("u1", "train", 0, [100 * (back % 100) for back in reversed(range(360))])
+    share["memoryUsed"] = [30 * GiB] * 360
+    cluster.answers[HOUR] = {"stepMs": 10000, "containers": [share]}
+    for ago in 20, 725, 3570:
+        before = time.time()
+        at = int(before) - ago
+        lines = once(cluster, "--view", "containers", "--at", local(at)).stdout.splitlines()
+        steps = {int((when - 0.1 - at) // 10) for when in (before, time.time())}
+        assert lines[0].split() == "CONTAINER CORE MEMORY USED UNUSED BUSY GPU NODE".split()
+        (line,) = [line for line in lines if "team/train" in line]
+        assert figures(line)[:4] == ["50%", "60 GiB", "50%", "30 GiB"]
+        assert int(figures(line)[4][:-1]) in {step % 100 for step in range(min(steps), max(steps) + 1)}
+        assert [line for line in lines if "team/web" in line and figures(line) == ["-"] * 5]
+    assert sum("history" in line for line in cluster.asked()) == 3
+    minute = local(time.time() - 120)[:5]
+    assert "team/train" in once(cluster, "--view", "containers", "--at", minute, "--sort", "used", "--filter", "50%").stdout
+    assert once(cluster, "--at", minute, "--sort", "used").stdout.splitlines()[1].startswith("b-00")
+
+
+def test_a_history_of_nonsense(cluster, monkeypatch):
+    """Figures that no agent can have seen are no trouble."""
+    monkeypatch.setenv("TZ", ZONE)
+    share = share_of_an_hour("u1", "train", 0, [2**64 - 1] * 400)
+    share["memoryUsed"] = ["x", -1, 2**64 - 1, 1e300] * 100
+    for step, ago in (10000, 2**64 - 1), (1, 0), (2**63, 2**63), (10000, 100):
+        cluster.answers[HOUR] = {"stepMs": step, "containers": [dict(share, agoMs=ago), {}, 7, dict(share, gpuTimeMs={})]}
+        shown = once(cluster, "--view", "containers", "--at", local(time.time() - 600)).stdout
+        assert "team/train" in shown
+    (line,) = [line for line in shown.splitlines() if "team/train" in line]
+    assert figures(line)[-1] == "100%", line
+
+
+def test_a_history_that_is_refused(cluster, monkeypatch):
+    monkeypatch.setenv("TZ", ZONE)
+    cluster.answers[AGENTS] = "error: pods is forbidden"
+    assert once(cluster, "--at", local(time.time() - 600), status=1).stderr == "aliquot top: pods is forbidden\n"
+
+
+def test_wrong_times(cluster, monkeypatch):
+    monkeypatch.setenv("TZ", ZONE)
+    hour = re.compile(r"agents have \d\d:\d\d:\d\d to \d\d:\d\d:\d\d\n$")
+    for ago in 3700, -60, 1:
+        said = once(cluster, "--once", "--at", local(time.time() - ago), status=2).stderr
+        assert "is not in the last hour" in said and hour.search(said), said
+    assert "is empty" in once(cluster, "--at", "", status=2).stderr
+    for text in "x", "25:00", "14", "14:05:20:1":
+        assert f"takes a time such as 14:05 or 14:05:20, not '{text}'" in once(cluster, "--at", text, status=2).stderr
+    now = local(time.time() - 600)
+    assert "for the views cards and containers" in once(cluster, "--view", "nodes", "--at", now, status=2).stderr
+    assert "no history" not in once(cluster, "--at", now).stderr
+    assert "history of this machine" in once(cluster, "--local", "--at", now, status=2).stderr
+
+
+def test_a_screen_that_begins_at_another_time(cluster):
+    remember(cluster)
+    when = local(time.time() - 1200)
+    with top(cluster, "--at", when, columns=120, TZ=ZONE) as t:
+        t.shows(f"at {when}, 20 min ago")
+        t.until("its figures", lambda: figures(t.line("b-00"))[2:4] == ["38%", "90%"])
 
 
 def test_without_colors(cluster):
@@ -504,6 +713,17 @@ def test_local(aliquot, tmp_path):
     assert idle.split()[0] == "0" and re.findall(r"\d+%", idle) == ["0%", "0%", "0%", "0%"]
     assert run.split()[0] == "run" and "30%" in run and "20 GiB" in run
     assert node.startswith("this machine") and re.findall(r"\d+%", node) == ["15%", "13%", "0%", "0%"]
+
+
+def test_local_has_no_history(aliquot):
+    with opened([aliquot, "sim", "--gpus", "1", "--", aliquot, "top", "--local"]) as t:
+        t.shows("1 GPU, 1 healthy")
+        t.press("[")
+        t.shows("ago: nothing keeps a history of this machine")
+        t.press("0")
+        t.shows("1 GPU, 1 healthy")
+        t.press("q")
+        t.until("its end", lambda: t.process.poll() is not None)
 
 
 def test_no_driver(aliquot):

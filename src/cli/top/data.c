@@ -39,33 +39,58 @@ bool top_is_first(const struct top_data *data, size_t card) {
 }
 
 static int by_key(const void *a, const void *b) {
-    return strcmp(((const struct top_hour *) a)->key, ((const struct top_hour *) b)->key);
+    const struct top_hour *const *x = a, *const *y = b;
+
+    return strcmp((*x)->key, (*y)->key);
 }
 
 const struct top_hour *top_hour_find(const struct top_hours *hours, const char *key) {
-    const struct top_hour wanted = {.key = (char *) (uintptr_t) key};
+    const struct top_hour wanted = {.key = (char *) (uintptr_t) key}, *at = &wanted;
+    struct top_hour **found =
+        hours->n > 0 ? bsearch(&at, hours->list, hours->n, sizeof(at), by_key) : NULL;
 
-    return hours->n > 0 ? bsearch(&wanted, hours->list, hours->n, sizeof(wanted), by_key) : NULL;
+    return found ? *found : NULL;
 }
 
-struct top_hours top_hours_copy(const struct top_hours *hours) {
-    struct top_hours copy = {.list = calloc(hours->n + 1, sizeof(*copy.list))};
+/* A sum beyond `most` is that: the devices of a step that took a little longer have no more. */
+static uint64_t figure(float value, float most) {
+    return value < 0 ? TOP_UNKNOWN : (uint64_t) ((value < most ? value : most) + 0.5F);
+}
 
-    for (; copy.list && copy.n < hours->n; copy.n++) {
-        copy.list[copy.n] = hours->list[copy.n];
-        copy.list[copy.n].key = strdup(hours->list[copy.n].key);
-        if (!copy.list[copy.n].key) {
-            top_hours_done(&copy);
-            break;
-        }
-    }
-    return copy;
+struct top_figures top_hours_at(const struct top_hours *hours, const char *key, time_t at) {
+    const struct top_hour *hour = top_hour_find(hours, key);
+    uint64_t at_ms = (uint64_t) at * 1000, step = TOP_HOUR_STEPS;
+
+    if (hour && at_ms <= hour->end_ms)
+        step = (hour->end_ms - at_ms) / hour->step_ms;
+    if (step >= TOP_HOUR_STEPS)
+        return (struct top_figures){TOP_UNKNOWN, TOP_UNKNOWN};
+    return (struct top_figures){figure(hour->used[step], 0x1p62F), figure(hour->busy[step], 100)};
+}
+
+bool top_hours_has_node(const struct top_hours *hours, const char *node) {
+    for (size_t i = 0; i < hours->nnodes; i++)
+        if (strcmp(hours->nodes[i], node) == 0)
+            return true;
+    return false;
+}
+
+void top_hours_keep(struct top_data *fresh, struct top_data *old) {
+    if (fresh->hours.read_at > 0)
+        return;
+    fresh->hours = old->hours;
+    old->hours = (struct top_hours){0};
 }
 
 void top_hours_done(struct top_hours *hours) {
-    for (size_t i = 0; i < hours->n; i++)
-        free(hours->list[i].key);
+    for (size_t i = 0; i < hours->n; i++) {
+        free(hours->list[i]->key);
+        free(hours->list[i]);
+    }
+    for (size_t i = 0; i < hours->nnodes; i++)
+        free(hours->nodes[i]);
     free(hours->list);
+    free(hours->nodes);
     *hours = (struct top_hours){0};
 }
 

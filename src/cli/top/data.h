@@ -38,15 +38,30 @@ struct top_pod {
 #define TOP_HOUR_POINTS 12 /* of five minutes each */
 #define TOP_HOUR_UNKNOWN UINT8_MAX
 
-/* GPU time of the last hour in percent of the device, the oldest point first. */
+#define TOP_HOUR_SECONDS 3600
+#define TOP_HOUR_STEPS 360
+#define TOP_STEP_SECONDS 10 /* of an agent's history */
+
+/* The last hour of a share, or of a card as the sum of its shares. */
 struct top_hour {
     char *key; /* UUID of a card, or "UUID/NAMESPACE/POD/CONTAINER" of a share; owned */
-    uint8_t percent[TOP_HOUR_POINTS];
+    uint8_t percent[TOP_HOUR_POINTS]; /* GPU time, of the device; the oldest point first */
+    uint64_t end_ms, step_ms;         /* when the newest step ended, since 1970; of a step */
+    /* Bytes, and percent of the device, of each step, the newest first; below 0: not known. */
+    float used[TOP_HOUR_STEPS], busy[TOP_HOUR_STEPS];
 };
 
 struct top_hours {
-    struct top_hour *list; /* by key */
+    struct top_hour **list; /* by key */
     size_t n;
+    time_t read_at; /* 0: never */
+    char **nodes;   /* whose agents were asked; owned */
+    size_t nnodes;
+};
+
+/* Figures of a time, each of them or TOP_UNKNOWN. */
+struct top_figures {
+    uint64_t used, busy;
 };
 
 struct top_data {
@@ -57,6 +72,7 @@ struct top_data {
     size_t silent;       /* agents that did not answer */
     const char *trouble; /* what could not be read, or "" */
     struct top_hours hours;
+    time_t at; /* whose figures of use are shown; 0: those of the reading */
     struct top_text *texts;
 };
 
@@ -71,8 +87,10 @@ void top_data_done(struct top_data *data);
 
 /* NULL: it is not known. */
 const struct top_hour *top_hour_find(const struct top_hours *hours, const char *key);
-/* A copy, or none at all where memory lacks. */
-struct top_hours top_hours_copy(const struct top_hours *hours);
+struct top_figures top_hours_at(const struct top_hours *hours, const char *key, time_t at);
+bool top_hours_has_node(const struct top_hours *hours, const char *node);
+/* Gives the hours of `old` to `fresh`, unless that has read its own. */
+void top_hours_keep(struct top_data *fresh, struct top_data *old);
 void top_hours_done(struct top_hours *hours);
 
 /* Where the data is from. */
@@ -84,10 +102,10 @@ struct top_source {
 /* Reads the cluster. What the user may not read of it is said in `trouble`. */
 int top_read_cluster(const struct top_source *source, struct top_data *ret, struct err *err);
 
-/* Reads the last hour of the shares on these nodes, and of the cards as the sum of their shares. -1
- * or 0. */
+/* Reads the last hour of the shares on these nodes, and of the cards as the sum of their shares. 0
+ * or a negative errno. */
 int top_read_hours(const struct top_source *source, const char *const *nodes, size_t n,
-                   struct top_hours *ret);
+                   struct top_hours *ret, struct err *err);
 
 /* Reads this machine's cards from NVML, and this user's `aliquot run`s. */
 int top_read_local(const struct top_source *source, struct top_data *ret, struct err *err);

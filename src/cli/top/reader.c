@@ -34,9 +34,7 @@ struct reader {
     bool is_line_over;             /* what follows in `said` is another line */
     char *nodes[READER_NODES_MAX]; /* wanted; owned */
     size_t nnodes;
-    /* Of the thread alone. */
-    struct top_hours hours;
-    uint64_t hours_at; /* when they were read; 0: never */
+    uint64_t hours_at; /* of the thread alone: when they were read; 0: never */
 };
 
 static void put(struct reader *r, struct top_data *data, const char *trouble) {
@@ -44,6 +42,7 @@ static void put(struct reader *r, struct top_data *data, const char *trouble) {
 
     (void) pthread_mutex_lock(&r->lock);
     if (data) {
+        top_hours_keep(data, &r->data);
         top_data_done(&r->data);
         r->data = *data;
         r->is_fresh = true;
@@ -89,10 +88,10 @@ void reader_want(struct reader *r, const char *const *nodes, size_t n) {
     (void) pthread_mutex_unlock(&r->lock);
 }
 
-static void read_hours(struct reader *r) {
+static void read_hours(struct reader *r, struct top_hours *ret) {
     uint64_t now = clock_ms(CLOCK_MONOTONIC);
     char *nodes[READER_NODES_MAX];
-    struct top_hours fresh;
+    struct err ignored; /* the reading of use says so */
     size_t n = 0;
 
     if (!r->read_hours || (r->hours_at > 0 && now - r->hours_at < HOURS_MS))
@@ -104,10 +103,7 @@ static void read_hours(struct reader *r) {
     (void) pthread_mutex_unlock(&r->lock);
     if (n > 0) {
         r->hours_at = now;
-        if (r->read_hours(&r->source, (const char *const *) nodes, n, &fresh) == 0) {
-            top_hours_done(&r->hours);
-            r->hours = fresh;
-        }
+        (void) r->read_hours(&r->source, (const char *const *) nodes, n, ret, &ignored);
     }
     free_nodes(nodes, n);
 }
@@ -122,8 +118,7 @@ static void *run(void *arg) {
         struct err err;
         uint64_t start = clock_ms(CLOCK_MONOTONIC);
         if (r->read(&r->source, &data, &err) == 0) {
-            read_hours(r);
-            data.hours = top_hours_copy(&r->hours);
+            read_hours(r, &data.hours);
             put(r, &data, "");
         } else {
             put(r, NULL, err.text);
@@ -173,7 +168,6 @@ void reader_stop(struct reader *r) {
     (void) pthread_join(r->thread, NULL);
     proxy_listen(NULL, NULL);
     top_data_done(&r->data);
-    top_hours_done(&r->hours);
     free_nodes(r->nodes, r->nnodes);
     (void) close(r->event);
     (void) close(r->stop);

@@ -15,7 +15,7 @@ typedef int top_read_fn(const struct top_source *source, struct top_data *ret, s
 #define READER_SAID_MAX 256
 
 typedef int top_hours_fn(const struct top_source *source, const char *const *nodes, size_t n,
-                         struct top_hours *ret);
+                         struct top_hours *ret, struct err *err);
 
 /* Rests so long between two readings, and ten times as long as one took if that is more. `hours`
  * may be NULL: there is no last hour. */
@@ -35,8 +35,9 @@ void reader_stop(struct reader *reader);
 /* Readable when there is news. */
 int reader_fd(const struct reader *reader);
 
-/* The latest reading, unless it was taken before; the caller frees what it replaces. Otherwise
- * false. `trouble`: why the last reading failed, or ""; `said`: the last line of what kubectl, or a
- * program by which it logs in, has said since the last reading that came through. */
+/* The latest reading, unless it was taken before; the caller frees what it replaces. Its hours are
+ * there where they were read since the last one taken. Otherwise false. `trouble`: why the last
+ * reading failed, or ""; `said`: the last line of what kubectl, or a program by which it logs in,
+ * has said since the last reading that came through. */
 bool reader_take(struct reader *reader, struct top_data *ret, char trouble[static ERR_TEXT_MAX],
                  char said[static READER_SAID_MAX]);

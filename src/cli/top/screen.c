@@ -279,12 +279,13 @@ static void put_row(struct screen *s, const struct top_view *view, const struct 
     }
 }
 
-static void put_titles(struct screen *s, const struct top_view *view, const struct layout *l,
-                       size_t sorted) {
+static void put_titles(struct screen *s, const struct top_view *view, const struct top_rows *rows,
+                       const struct layout *l, size_t sorted) {
     screen_line(s, false);
     for (size_t i = 0; i < view->ncolumns; i++)
         if (begin_column(s, l, i))
-            screen_put(s, view->columns[i].title, l->widths[i],
+            screen_put(s, view->columns[i].has_hour ? rows->hour : view->columns[i].title,
+                       l->widths[i],
                        view->columns[i].is_number && !(view->columns[i].has_bar && l->bar > 0) &&
                            !view->columns[i].has_hour,
                        i == sorted ? STYLE_CHOSEN : STYLE_TITLE);
@@ -295,7 +296,7 @@ void screen_table(struct screen *s, const struct top_view *view, const struct to
     struct layout l;
 
     make_layout(s, view, rows, &l);
-    put_titles(s, view, &l, sorted);
+    put_titles(s, view, rows, &l, sorted);
     for (size_t i = first; i < rows->n && i - first < lines; i++)
         put_row(s, view, &l, &rows->list[i], i == chosen);
 }

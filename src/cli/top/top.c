@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cli/age.h"
 #include "cli/args.h"
 #include "cli/clean.h"
 #include "cli/cluster/proxy.h"
@@ -22,12 +24,13 @@
 
 #define FILTER_MAX 64
 #define HEAD_LINES 2 /* the sum and the views, on a screen that has room */
+#define HOURS_OLD 60 /* seconds after which a history is read again for times of the past */
 #define KEY_MAX 1024 /* of a row: names of an object, of a pod and of its namespace */
 #define INTERVAL_MAX 3600
 #define MORE_MAX ((size_t) 1 << 20)
 
 static struct top_source arg_source = {.system = "aliquot-system"};
-static const char *arg_view = "cards", *arg_sort, *arg_filter = "";
+static const char *arg_view = "cards", *arg_sort, *arg_filter = "", *arg_at;
 static uint32_t arg_interval = 2;
 static bool arg_once, arg_local;
 
@@ -40,6 +43,7 @@ struct ui {
     const struct top_view *view;
     size_t sorted[TOP_VIEWS];
     bool reversed[TOP_VIEWS];
+    time_t at; /* whose figures are shown; 0: now */
     char filter[FILTER_MAX];
     char chosen_key[KEY_MAX]; /* of the row that is marked, as readings change its place */
     size_t chosen, first;
@@ -57,9 +61,10 @@ static const char help[] =
     "enter   more of the row: `aliquot explain` of a pod, `aliquot inspect` of a card or a node\n"
     "s   sort by the next column;  r   the other way round\n"
     "/   show only rows with a text; escape ends it\n"
+    "[ ]   cards and containers ten seconds before and after;  { }   five minutes;  0   now\n"
     "q   quit\n\n"
     "CORE and MEMORY: what is given out of a card or a node, and what a container may use.\n"
-    "HOUR: GPU time in the last hour, five minutes a mark; of a card that of its shares.\n"
+    "HOUR, titled with its times: GPU time, five minutes a mark; of a card that of its shares.\n"
     "USED: memory in use; UNUSED: what a container has and does not use. BUSY: load of the card.\n"
     "A '-' is a figure that is not to be had: the agent does not answer, the driver does not "
     "tell, or there is no limit.\n";
@@ -80,6 +85,7 @@ static void note_chosen(struct ui *ui) {
 static void make_rows(struct ui *ui) {
     size_t at = view_index(ui);
 
+    ui->data.at = ui->at;
     top_rows_done(&ui->rows);
     (void) top_rows_make(ui->view, &ui->data, ui->filter, ui->sorted[at], ui->reversed[at],
                          &ui->rows);
@@ -125,6 +131,38 @@ static void put_sum(struct ui *ui) {
     screen_put(&ui->screen, text, 0, false, STYLE_PLAIN);
 }
 
+/* Rows of nodes whose agents have not been asked. */
+static size_t count_unread(const struct ui *ui) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < ui->rows.n; i++)
+        n += !top_hours_has_node(&ui->data.hours, ui->rows.list[i].node);
+    return n;
+}
+
+/* Which time is shown, and what is missing of it. */
+static void put_time(struct ui *ui) {
+    char clock[TIMES_CLOCK_SIZE], age[AGE_SIZE], when[64], text[128];
+    time_t ago = time(NULL) - ui->at;
+    size_t unread = 0;
+
+    (void) snprintf(when, sizeof(when), "at %s, %s ago", times_clock(ui->at, true, clock),
+                    age_text(ago, age));
+    if (!top_view_has_past(ui->view))
+        (void) snprintf(text, sizeof(text), "now; cards and containers %s", when);
+    else if (arg_local)
+        (void) snprintf(text, sizeof(text), "%s: nothing keeps a history of this machine", when);
+    else if (ago > TOP_HOUR_SECONDS)
+        (void) snprintf(text, sizeof(text), "%s: agents keep an hour", when);
+    else if ((unread = count_unread(ui)) > 0)
+        (void) snprintf(text, sizeof(text), "%s; %zu of %zu rows not read (%d nodes at most)", when,
+                        unread, ui->rows.n, READER_NODES_MAX);
+    else
+        (void) snprintf(text, sizeof(text), "%s", when);
+    screen_line(&ui->screen, false);
+    screen_put(&ui->screen, text, 0, false, STYLE_TITLE);
+}
+
 static void put_views(struct ui *ui) {
     screen_line(&ui->screen, false);
     for (size_t i = 0; i < TOP_VIEWS; i++) {
@@ -163,8 +201,9 @@ static void put_foot(struct ui *ui) {
     else if (ui->data.silent > 0)
         silent_text(ui, text, sizeof(text));
     else
-        (void) snprintf(text, sizeof(text),
-                        "q quit  1-4 views  enter more  s sort  r reverse  / filter  ? help");
+        (void) snprintf(
+            text, sizeof(text),
+            "q quit  1-4 views  enter more  s sort  r reverse  / filter  [ ] time  ? help");
     screen_line(&ui->screen, false);
     screen_put(&ui->screen, text, 0, false,
                ui->trouble[0] || ui->said[0] ? STYLE_TITLE : STYLE_PLAIN);
@@ -210,10 +249,14 @@ static void draw(struct ui *ui) {
     terminal_size(&width, &height);
     screen_begin(&ui->screen, true, width, height);
     int head = height > HEAD_LINES + 4 ? HEAD_LINES : 0, foot = height > 3;
-    if (head > 0) {
+    if (ui->at > 0 && height > 2) {
+        head = head > 0 ? head : 1; /* figures of another time are never without it */
+        put_time(ui);
+    } else if (head > 0) {
         put_sum(ui);
-        put_views(ui);
     }
+    if (head == HEAD_LINES)
+        put_views(ui);
     int lines = height - head - foot - 1;
     size_t room = ui->room = lines > 1 ? (size_t) lines : 1;
     if (ui->chosen < ui->first)
@@ -304,12 +347,34 @@ static void edit_filter(struct ui *ui, int key) {
     make_rows(ui);
 }
 
+/* The figures of another time; false: this is no key for it. */
+static bool go_to_time(struct ui *ui, int key) {
+    static const struct {
+        int key, seconds;
+    } steps[] = {{'[', -TOP_STEP_SECONDS}, {']', TOP_STEP_SECONDS}, {'{', -300}, {'}', 300}};
+
+    if (key == '0') {
+        ui->at = 0;
+        make_rows(ui);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+        if (steps[i].key == key) {
+            ui->at = times_step(ui->at, steps[i].seconds, ui->data.hours.read_at, time(NULL));
+            make_rows(ui);
+            return true;
+        }
+    return false;
+}
+
 /* False: the user quits. */
 static bool obey_table(struct ui *ui, int key) {
     size_t at = view_index(ui);
 
     if (key == 'q' || key == 'Q')
         return false;
+    if (go_to_time(ui, key))
+        return true;
     if (key >= '1' && key < '1' + TOP_VIEWS)
         show_view(ui, (size_t) (key - '1'));
     else if (key == '\t')
@@ -389,21 +454,71 @@ static int print_once(struct ui *ui, bool is_terminal, struct err *err) {
     return 0;
 }
 
-/* The nodes of the rows that are shown, each once. */
-static void want_hours(const struct ui *ui, struct reader *reader) {
-    const char *nodes[READER_NODES_MAX];
-    size_t n = 0;
+/* ---- whose last hour is read ---- */
 
-    for (size_t i = ui->first; i < ui->rows.n && i < ui->first + ui->room; i++) {
-        const char *node = ui->rows.list[i].node;
-        size_t at = 0;
-        while (node && at < n && strcmp(nodes[at], node) != 0)
-            at++;
-        if (node && at == n && n < READER_NODES_MAX)
-            nodes[n++] = node;
-    }
-    reader_want(reader, nodes, n);
+struct nodes {
+    const char **names; /* each once */
+    size_t n, max;
+};
+
+static void add_node(struct nodes *to, const char *node) {
+    size_t at = 0;
+
+    while (node && at < to->n && strcmp(to->names[at], node) != 0)
+        at++;
+    if (node && at == to->n && to->n < to->max)
+        to->names[to->n++] = node;
 }
+
+static void add_all_nodes(const struct ui *ui, struct nodes *to) {
+    for (size_t i = 0; i < ui->rows.n && to->n < to->max; i++)
+        add_node(to, ui->rows.list[i].node);
+    for (size_t i = 0; i < ui->data.ncards && to->n < to->max; i++)
+        add_node(to, ui->data.cards[i].node);
+}
+
+/* What is past does not change. */
+static bool is_read(const struct ui *ui, const struct nodes *nodes) {
+    for (size_t i = 0; i < nodes->n; i++)
+        if (!top_hours_has_node(&ui->data.hours, nodes->names[i]))
+            return false;
+    return time(NULL) - ui->data.hours.read_at < HOURS_OLD;
+}
+
+/* Those of the rows on the screen; of another time all of them, as their figures order the rows. */
+static void want_hours(const struct ui *ui, struct reader *reader) {
+    const char *names[READER_NODES_MAX];
+    struct nodes nodes = {names, 0, READER_NODES_MAX};
+
+    for (size_t i = ui->first; i < ui->rows.n && i < ui->first + ui->room; i++)
+        add_node(&nodes, ui->rows.list[i].node);
+    if (ui->at > 0 && top_view_has_past(ui->view)) {
+        add_all_nodes(ui, &nodes);
+        if (is_read(ui, &nodes))
+            nodes.n = 0;
+    }
+    reader_want(reader, nodes.names, nodes.n);
+}
+
+/* For one frame. It has no column of the hour: blanks in it would be columns to a script. */
+static int read_past(struct ui *ui, struct err *err) {
+    _cleanup_free_ const char **names = calloc(ui->data.ncards + 1, sizeof(*names));
+    struct nodes nodes = {names, 0, ui->data.ncards};
+
+    if (!names)
+        return err_errno(err, ENOMEM, "cannot hold the nodes");
+    add_all_nodes(ui, &nodes);
+    int r = top_read_hours(&arg_source, nodes.names, nodes.n, &ui->data.hours, err);
+    if (r < 0)
+        return r;
+    make_rows(ui);
+    for (size_t i = 0; i < ui->rows.n; i++)
+        for (size_t column = 0; column < ui->view->ncolumns; column++)
+            ui->rows.list[i].cells[column].hour = NULL;
+    return 0;
+}
+
+/* ---- until the user quits ---- */
 
 static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
     struct reader *reader;
@@ -420,6 +535,7 @@ static int run_screen(struct ui *ui, top_read_fn *read, struct err *err) {
         struct top_data fresh;
         if (reader_take(reader, &fresh, ui->trouble, ui->said)) {
             top_rows_done(&ui->rows);
+            top_hours_keep(&fresh, &ui->data);
             top_data_done(&ui->data);
             ui->data = fresh;
             make_rows(ui);
@@ -453,6 +569,14 @@ static int find_view(const char *name, struct ui *ui, struct err *err) {
     return arg_sort ? err_set(err, EINVAL, "view %s has no column '%s'", name, arg_sort) : 0;
 }
 
+static int find_time(struct ui *ui, struct err *err) {
+    if (arg_local)
+        return err_set(err, EINVAL, "--at: nothing keeps a history of this machine (--local)");
+    if (!top_view_has_past(ui->view))
+        return err_set(err, EINVAL, "--at is for the views cards and containers");
+    return times_parse(arg_at, time(NULL), &ui->at, err);
+}
+
 static int top(struct ui *ui, struct err *err) {
     top_read_fn *read = arg_local ? top_read_local : top_read_cluster;
     bool is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
@@ -463,9 +587,11 @@ static int top(struct ui *ui, struct err *err) {
     if (r < 0)
         return r;
     make_rows(ui);
-    if (arg_once || !is_terminal)
-        return print_once(ui, isatty(STDOUT_FILENO), err);
-    return run_screen(ui, read, err);
+    if (!arg_once && is_terminal)
+        return run_screen(ui, read, err);
+    if (ui->at > 0)
+        r = read_past(ui, err);
+    return r < 0 ? r : print_once(ui, isatty(STDOUT_FILENO), err);
 }
 
 int cmd_top(int argc, char **argv) {
@@ -476,6 +602,9 @@ int cmd_top(int argc, char **argv) {
          &arg_view},
         {"sort", 's', "COLUMN", "sort by the column of this title", opt_string, &arg_sort},
         {"filter", 'f', "TEXT", "only rows with this text", opt_string, &arg_filter},
+        {"at", 0, "TIME",
+         "the figures of HH:MM or HH:MM:SS in the last hour, of cards and containers", opt_string,
+         &arg_at},
         {"interval", 'i', "SECONDS", "rest between two readings (default 2)", opt_u32,
          &arg_interval},
         {"local", 'l', NULL, "the GPUs of this machine and the `aliquot run`s of this user",
@@ -506,6 +635,8 @@ int cmd_top(int argc, char **argv) {
         r = find_view(arg_view, &ui, &err);
     if (r == 0 && (arg_interval < 1 || arg_interval > INTERVAL_MAX))
         r = err_set(&err, EINVAL, "--interval takes 1 to %d seconds", INTERVAL_MAX);
+    if (r == 0 && arg_at)
+        r = find_time(&ui, &err);
     bool understood = r == 0;
     if (understood) {
         (void) snprintf(ui.filter, sizeof(ui.filter), "%s", arg_filter);

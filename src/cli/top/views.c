@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@ static struct top_cell hour_cell(const struct top_data *data, const char *key) {
 }
 
 static struct top_cell number_cell(struct top_data *data, uint64_t n) {
+    if (n == TOP_UNKNOWN)
+        return (struct top_cell){"-", -1, TOP_NO_BAR, NULL};
     return (struct top_cell){top_text(data, "%" PRIu64, n), (double) n, TOP_NO_BAR, NULL};
 }
 
@@ -51,9 +54,21 @@ static size_t count_cards(const struct top_data *data) {
     return data->ncards;
 }
 
+/* Agents remember what shares used of a card, and nothing else of it. */
+static struct top_card card_at(const struct top_data *data, struct top_card card) {
+    struct top_figures then = top_hours_at(&data->hours, card.uuid, data->at);
+
+    card.used = then.used;
+    card.busy = then.busy;
+    card.taken_core = card.taken_memory = card.pods = TOP_UNKNOWN;
+    card.state = "-";
+    return card;
+}
+
 static size_t fill_cards(struct top_data *data, struct top_row *rows) {
     for (size_t i = 0; i < data->ncards; i++) {
-        const struct top_card *c = &data->cards[i];
+        const struct top_card then = card_at(data, data->cards[i]);
+        const struct top_card *c = data->at > 0 ? &then : &data->cards[i];
         rows[i] = (struct top_row){
             .cells = {text_cell(c->name), part_cell(data, c->taken_core, c->core),
                       part_cell(data, c->taken_memory, c->memory),
@@ -80,6 +95,18 @@ static uint64_t unused_of(const struct top_share *s) {
     return s->memory > s->used ? s->memory - s->used : 0;
 }
 
+/* A share of which nothing is known at that time may not have been there. */
+static struct top_share share_at(const struct top_data *data, struct top_share share,
+                                 const char *hour) {
+    struct top_figures then = top_hours_at(&data->hours, hour, data->at);
+
+    share.used = then.used;
+    share.busy = then.busy;
+    if (then.used == TOP_UNKNOWN && then.busy == TOP_UNKNOWN)
+        share.core = share.memory = 0;
+    return share;
+}
+
 static size_t fill_shares(struct top_data *data, struct top_row *rows) {
     for (size_t i = 0; i < data->nshares; i++) {
         const struct top_share *s = &data->shares[i];
@@ -88,6 +115,9 @@ static size_t fill_shares(struct top_data *data, struct top_row *rows) {
                                : top_text(data, "%s %s", s->namespace, s->pod);
         const char *hour =
             top_text(data, "%s/%s/%s/%s", s->uuid, s->namespace, s->pod, s->container);
+        const struct top_share then = share_at(data, *s, hour);
+        if (data->at > 0)
+            s = &then;
         rows[i] = (struct top_row){
             .cells = {text_cell(name), part_cell(data, s->core ? s->core : TOP_UNKNOWN, 100),
                       bytes_cell(data, s->memory ? s->memory : TOP_UNKNOWN),
@@ -252,6 +282,13 @@ const struct top_view top_views[TOP_VIEWS] = {
      fill_waiting},
 };
 
+bool top_view_has_past(const struct top_view *view) {
+    for (size_t i = 0; i < view->ncolumns; i++)
+        if (view->columns[i].has_hour)
+            return true;
+    return false;
+}
+
 /* ---- rows ---- */
 
 const char *top_row_key(const struct top_row *row) {
@@ -285,6 +322,7 @@ int top_rows_make(const struct top_view *view, struct top_data *data, const char
                   size_t sorted, bool reversed, struct top_rows *ret) {
     struct order order = {sorted, view->columns[sorted].is_number, reversed};
     struct top_row *rows = calloc(view->count(data) + 1, sizeof(*rows));
+    char first[TIMES_CLOCK_SIZE], last[TIMES_CLOCK_SIZE];
     size_t n, kept = 0;
 
     if (!rows)
@@ -294,7 +332,11 @@ int top_rows_make(const struct top_view *view, struct top_data *data, const char
         if (!filter[0] || has_text(view, &rows[i], filter))
             rows[kept++] = rows[i];
     qsort_r(rows, kept, sizeof(*rows), compare, &order);
-    *ret = (struct top_rows){rows, kept};
+    *ret = (struct top_rows){.list = rows, .n = kept};
+    if (data->hours.read_at > 0)
+        (void) snprintf(ret->hour, sizeof(ret->hour), "%s-%s",
+                        times_clock(data->hours.read_at - TOP_HOUR_SECONDS, false, first),
+                        times_clock(data->hours.read_at, false, last));
     return 0;
 }
 

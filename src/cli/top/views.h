@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "cli/top/data.h"
+#include "cli/top/times.h"
 
 #define TOP_COLUMNS_MAX 9
 #define TOP_NO_BAR (-1)
@@ -37,6 +38,7 @@ struct top_row {
 struct top_rows {
     struct top_row *list;
     size_t n;
+    char hour[TIMES_CLOCK_SIZE]; /* from when to when the last hour is, such as 13:20-14:20 */
 };
 
 const char *top_row_key(const struct top_row *row);
@@ -53,6 +55,9 @@ struct top_view {
 
 enum { TOP_CARDS, TOP_CONTAINERS, TOP_NODES, TOP_WAITING, TOP_VIEWS };
 extern const struct top_view top_views[TOP_VIEWS];
+
+/* Whether it shows the figures of `data->at`; otherwise they are those of the reading. */
+bool top_view_has_past(const struct top_view *view);
 
 /* The rows of a view that have the filter's text in a cell, sorted. -ENOMEM. */
 int top_rows_make(const struct top_view *view, struct top_data *data, const char *filter,
