@@ -259,6 +259,36 @@ static void test_answer_to_the_former_of_two_binds(void **state) {
     assert_int_equal(a->stage, POD_AWAITED);
 }
 
+/* The same where the latter is in doubt: that the API server refused the former for good says
+ * nothing about the latter, which can be carried out yet. */
+static void test_refusal_of_the_former_of_two_binds(void **state) {
+    static const char unbound[] = "{\"metadata\":{\"name\":\"pod-a\",\"namespace\":\"d\","
+                                  "\"uid\":\"a\"},\"spec\":{\"containers\":[]}}";
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    for (int i = 0; i < 2; i++) {
+        state_pod_gone(w->state, "a");
+        show_pod(w, "a", HALF, NULL, "");
+        assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+        bind_pod(w, "a", "n");
+        assert_int_equal(w->nasked, i + 1);
+    }
+    const struct state_pod *a = state_pod_find(w->state, "a");
+    respond(w, 1, 500, true, NULL);
+    assert_int_equal(a->stage, POD_IN_DOUBT);
+    respond(w, 0, 409, false, NULL);
+    assert_int_equal(w->nasked, 2);
+    respond(w, 1, 200, false, unbound);
+    assert_int_equal(a->stage, POD_IN_DOUBT);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    respond(w, 0, 200, false, unbound);
+    assert_int_equal(a->stage, POD_IN_DOUBT);
+    w->now += LONG_MS;
+    binder_audit(&w->binder);
+    respond(w, 0, 200, false, unbound);
+    assert_int_equal(a->stage, POD_PENDING);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_restart_with_many_pods),
@@ -270,6 +300,7 @@ int main(void) {
         T(test_node_goes_during_a_bind),
         T(test_answer_to_a_bind_of_a_former_life),
         T(test_answer_to_the_former_of_two_binds),
+        T(test_refusal_of_the_former_of_two_binds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

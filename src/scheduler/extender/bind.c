@@ -29,7 +29,7 @@ struct attempt {
     void *request; /* NULL: an audit, which needs no answer */
     bool doubted;  /* an earlier Binding of the same pod may still be carried out */
     bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
-    uint64_t turn; /* the pod's, when the Binding was sent, and when it was asked about */
+    uint64_t turn; /* the pod's, as this attempt or audit last left it */
     bool over;     /* whether every Binding of it was too old by then to be carried out */
     struct bind_target to;
 };
@@ -58,8 +58,8 @@ static void end_attempt_err(struct attempt *a, const char *what, const char *why
     end_attempt(a, err.text);
 }
 
-/* The pod as this attempt left it when it was sent; NULL: the watch has shown it bound or gone
- * meanwhile, and what is known of it now, it may be anew, is not of this attempt. */
+/* The pod as this attempt left it; NULL: the watch has shown it bound or gone meanwhile, and what
+ * is known of it now, it may be anew, is not of this attempt. */
 static struct state_pod *pod_of(const struct attempt *a) {
     struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     return pod && pod->turn == a->turn ? pod : NULL;
@@ -67,8 +67,10 @@ static struct state_pod *pod_of(const struct attempt *a) {
 
 static void set_stage(struct attempt *a, enum pod_stage stage) {
     struct state_pod *pod = pod_of(a);
-    if (pod)
-        state_pod_stage(pod, stage, a->binder->now(a->binder->userdata));
+    if (!pod)
+        return;
+    state_pod_stage(pod, stage, a->binder->now(a->binder->userdata));
+    a->turn = pod->turn;
 }
 
 static void release(struct attempt *a) {
@@ -93,10 +95,9 @@ static void on_truth(const struct kube_response *response, void *userdata);
 static int ask_truth(struct attempt *a, struct err *err) {
     struct binder *b = a->binder;
     char path[BINDING_PATH_MAX];
-    struct state_pod *pod = state_pod_find(b->state, a->to.uid);
+    struct state_pod *pod = pod_of(a);
     if (pod) {
         pod->audited_ms = b->now(b->userdata);
-        a->turn = pod->turn;
         a->over = pod->audited_ms - pod->since_ms >= DOUBT_MAX_MS;
     }
     binding_path(&a->to, "", path);
@@ -125,9 +126,9 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
 
 /* A read from before another attempt started or was answered is no result of that attempt. */
 static void settle_unbound(struct attempt *a) {
-    struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
+    struct state_pod *pod = pod_of(a);
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
-    if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
+    if (waiting && (a->definite || a->over || pod->stage == POD_AWAITED))
         state_release(a->binder->state, pod);
     end_attempt(a, a->definite ? "the API server refused the Binding; trying again"
                                : "the Binding got no answer and is not done yet; trying again");
@@ -463,7 +464,7 @@ static void audit_pod(struct binder *b, struct state_pod *pod) {
     struct err err;
     if (!a)
         return;
-    *a = (struct attempt){.binder = b};
+    *a = (struct attempt){.binder = b, .turn = pod->turn};
     memcpy(a->to.uid, pod->uid, sizeof(a->to.uid));
     memcpy(a->to.namespace, pod->namespace, sizeof(a->to.namespace));
     memcpy(a->to.name, pod->name, sizeof(a->to.name));
