@@ -84,32 +84,42 @@ void govern_reservations_end(struct scheduler *s) {
 /* What was not written is written in the next round: the watch shows what there is. */
 static void on_patched(const struct kube_response *response, void *userdata) {
     struct scheduler *s = userdata;
-    if (response->status < 200 || response->status >= 300)
-        quotas_refused(&s->govern.quotas);
+    (void) response;
     s->govern.in_flight--;
 }
 
-static void patch_status(struct scheduler *s, const char *path, const struct buf *body) {
+/* A usage is sent once where the CRD may not keep all of it: again if it did not arrive. */
+static void on_quota_patched(const struct kube_response *response, void *userdata) {
+    struct scheduler *s = userdata;
+    if (response->status < 200 || response->status >= 300)
+        quotas_refused(&s->govern.quotas);
+    on_patched(response, s);
+}
+
+/* Whether it is sent. */
+static bool patch_status(struct scheduler *s, const char *path, const struct buf *body,
+                         kube_response_cb on_response) {
     const struct api *api = &s->binder.api; /* a reservation's status is an allocation */
     struct err err;
     if (buf_error(body) < 0 ||
         api->request(api->context, "PATCH", path, KUBE_MERGE_PATCH, body->data, body->len,
-                     TIMEOUT_MS, on_patched, s, &err) < 0) {
-        quotas_refused(&s->govern.quotas);
-        return;
-    }
+                     TIMEOUT_MS, on_response, s, &err) < 0)
+        return false;
     s->govern.in_flight++;
+    return true;
 }
 
 static void patch_quota(const struct quota_object *object, const struct quota_usage *used,
                         void *userdata) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    struct scheduler *s = userdata;
     char path[512];
     (void) snprintf(path, sizeof(path),
                     "/apis/elasticgpu.io/v1alpha1/namespaces/%s/elasticgpuquotas/%s/status",
                     object->namespace, object->name);
     quota_object_encode_status(used, &body);
-    patch_status(userdata, path, &body);
+    if (!patch_status(s, path, &body, on_quota_patched))
+        quotas_refused(&s->govern.quotas);
 }
 
 static void patch_reservation(const char *name, const struct reservation_status *status,
@@ -120,7 +130,7 @@ static void patch_reservation(const char *name, const struct reservation_status 
     buf_puts(&body, "{\"status\":");
     reservation_encode_status(status, &body);
     buf_puts(&body, "}");
-    patch_status(userdata, path, &body);
+    (void) patch_status(userdata, path, &body, on_patched);
 }
 
 /* ---- life ---- */
