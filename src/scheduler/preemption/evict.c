@@ -407,25 +407,25 @@ static uint32_t put_next_first(const struct preempt *p, struct evict_plan *plan)
     return 1;
 }
 
-/* The pods of other namespaces are counted, not named. */
+/* The pods of other namespaces are counted, not named. The count comes before the names, of which
+ * an Event's message has no more than there is room for. */
 static void tell_evictions(struct evictor *e, const struct evict_case *c,
                            const struct state_pod *pod, struct state_pod *const *victims,
                            uint32_t n) {
-    _cleanup_buf_ struct buf message = BUF_INIT(1 << 20);
-    const char *comma = "";
+    _cleanup_buf_ struct buf message = BUF_INIT(1 << 20), named = BUF_INIT(1 << 20);
     uint32_t others = 0;
-    buf_printf(&message, "Room is made on node %s by evicting", c->node);
     for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(victims[i]->namespace, pod->namespace) != 0) {
+        if (strcmp(victims[i]->namespace, pod->namespace) == 0)
+            buf_printf(&named, "%s %s/%s", named.len > 0 ? "," : "", victims[i]->namespace,
+                       victims[i]->name);
+        else
             others++;
-            continue;
-        }
-        buf_printf(&message, "%s %s/%s", comma, victims[i]->namespace, victims[i]->name);
-        comma = ",";
     }
+    buf_printf(&message, "Room is made on node %s by evicting", c->node);
     if (others > 0)
-        buf_printf(&message, "%s %u %s of other namespaces", comma, others,
-                   others == 1 ? "pod" : "pods");
+        buf_printf(&message, " %u %s of other namespaces%s", others, others == 1 ? "pod" : "pods",
+                   named.len > 0 ? "," : "");
+    buf_append(&message, named.data, named.len);
     if (n > 0)
         put_event(e, pod, "Preempting", buf_str(&message));
 }
