@@ -5,6 +5,7 @@
 #include "elastic-world.h"
 #include "fail-malloc.h"
 
+#include "scheduler/elastic/elastic_internal.h"
 #include "scheduler/state/namespace_usage.h"
 
 struct quota_world {
@@ -444,6 +445,21 @@ static void test_charges_beyond_any_cluster(void **state) {
     assert_null(state_space_find(s, "d"));
 }
 
+/* Nor does the sum over the cards of one object, with which quotas are asked: it would wrap to
+ * nothing. */
+static void test_amounts_beyond_any_card(void **state) {
+    const struct assigned_device device = {.core = 100, .memory = UINT64_C(1) << 58};
+    const struct claim_amount amount = {.cards = CLAIM_CARDS_MAX, .memory = device.memory};
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    (void) state;
+    for (uint32_t i = 0; i < CLAIM_CARDS_MAX; i++)
+        devices[i] = device;
+    const struct quota_use of_devices = elastic_use_of(devices, CLAIM_CARDS_MAX);
+    const struct quota_use of_amount = elastic_use_of_amount(&amount);
+    assert_int_equal(of_devices.of[QUOTA_MEMORY], CLAIM_CARDS_MAX * STATE_CHARGE_MAX);
+    assert_int_equal(of_amount.of[QUOTA_MEMORY], CLAIM_CARDS_MAX * STATE_CHARGE_MAX);
+}
+
 /* What a pod draws on counts for it where it is charged to another namespace, or is of no claim. */
 static void test_what_is_charged_to_others(void **state) {
     struct quota_world *q = *state;
@@ -503,6 +519,7 @@ int main(void) {
         TEST(test_a_lost_half),
         TEST(test_charges),
         TEST(test_charges_beyond_any_cluster),
+        TEST(test_amounts_beyond_any_card),
         TEST(test_what_is_charged_to_others),
         TEST(test_status),
     };

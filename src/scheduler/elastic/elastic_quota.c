@@ -16,7 +16,7 @@ struct quota_use elastic_use_of(const struct assigned_device *devices, uint32_t 
     struct quota_use use = {.of = {[QUOTA_CARDS] = n}};
     for (uint32_t i = 0; i < n; i++) {
         use.of[QUOTA_CORE] += devices[i].core;
-        use.of[QUOTA_MEMORY] += devices[i].memory;
+        use.of[QUOTA_MEMORY] += state_charge_bound(devices[i].memory);
     }
     return use;
 }
@@ -68,7 +68,7 @@ int elastic_admit(void *self, const struct egpu_claim *claim, const struct claim
 struct quota_use elastic_use_of_amount(const struct claim_amount *amount) {
     const uint64_t core = amount->whole ? CORE_PER_CARD : amount->core;
     return (struct quota_use){{[QUOTA_CORE] = core * amount->cards,
-                               [QUOTA_MEMORY] = amount->memory * amount->cards,
+                               [QUOTA_MEMORY] = state_charge_bound(amount->memory) * amount->cards,
                                [QUOTA_CARDS] = amount->cards}};
 }
 

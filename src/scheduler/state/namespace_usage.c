@@ -127,13 +127,10 @@ void space_recount(struct state_pod *pod) {
 
 /* ---- charges ---- */
 
-/* More than any claim can have. An object may say more, and sums are not to overflow. */
-#define CHARGE_MAX (UINT64_C(1) << 48)
-
 static struct quota_use bounded(const struct quota_use *use) {
     struct quota_use ret;
     for (int r = 0; r < QUOTA_RESOURCES; r++)
-        ret.of[r] = use->of[r] < CHARGE_MAX ? use->of[r] : CHARGE_MAX;
+        ret.of[r] = state_charge_bound(use->of[r]);
     return ret;
 }
 

@@ -43,9 +43,16 @@ struct quota_use quota_use_of(const struct place_sum *sum);
 
 /* ---- charges ---- */
 
+/* More than any claim can have. An object may say more, and sums are not to overflow. */
+#define STATE_CHARGE_MAX (UINT64_C(1) << 48)
+
+static inline uint64_t state_charge_bound(uint64_t amount) {
+    return amount < STATE_CHARGE_MAX ? amount : STATE_CHARGE_MAX;
+}
+
 /* Counts what is reserved under `id` as used by the namespace, whether or not it is reserved yet;
  * pods of the namespace that draw on it do not count for that. Replaces an earlier charge of that
- * id; 0 or -ENOMEM, which leaves none. */
+ * id; 0 or -ENOMEM, which leaves none. What is more than STATE_CHARGE_MAX counts as that. */
 int state_charge(struct state *s, const char *id, const char *namespace,
                  const struct quota_use *use);
 void state_uncharge(struct state *s, const char *id);
