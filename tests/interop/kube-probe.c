@@ -4,6 +4,7 @@
  * Does with our API server client what its standard input says, and prints what comes of it.
  * Usage: kube-probe SERVER TOKEN_FILE CA_FILE. Orders, one a line:
  *     request METHOD TIMEOUT_MS PATH [BODY]
+ *     exchange PATH   a GET without the layer that reads the answer
  *     reflect PAGE PATH [QUERY]
  *     synced          whether the reflector is
  *     began           how many ms before its end its last list was asked for
@@ -25,6 +26,7 @@
 #include "fail-malloc.h"
 #include "kube/api/client.h"
 #include "kube/api/reflector.h"
+#include "kube/api/transport.h"
 #include "wire/lines.h"
 
 struct probe {
@@ -90,6 +92,35 @@ static void order_request(struct probe *probe, const char *method, const char *t
         printf("error %s\n", err.text);
 }
 
+static void on_status(int http_status, void *user) {
+    (void) user;
+    printf("exchange %d ", http_status);
+}
+
+static int on_data(const void *data, size_t size, void *user) {
+    (void) data;
+    (void) size;
+    (void) user;
+    return 0;
+}
+
+static void on_done(const struct kube_outcome *outcome, void *user) {
+    (void) user;
+    printf("retry=%" PRIu32 " error=%d\n", outcome->retry_s, outcome->error);
+    fflush(stdout);
+}
+
+static void order_exchange(struct probe *probe, const char *path) {
+    static const struct kube_exchange_handlers plain = {on_status, on_data, on_done};
+    const struct kube_exchange_options options = {
+        .method = "GET", .path = path, .timeout_ms = 10000};
+    struct kube_exchange *exchange;
+    struct err err;
+    if (kube_exchange_start(kube_client_transport(probe->client), &options, &plain, probe,
+                            &exchange, &err) < 0)
+        printf("error %s\n", err.text);
+}
+
 static void order_reflect(struct probe *probe, const char *page, const char *path,
                           const char *query) {
     struct err err;
@@ -139,6 +170,8 @@ static int on_line(const char *line, size_t size, void *user) {
     word[4] = rest; /* a body may hold spaces */
     if (strcmp(word[0], "request") == 0)
         order_request(probe, word[1], word[2], word[3], word[4]);
+    else if (strcmp(word[0], "exchange") == 0)
+        order_exchange(probe, word[1]);
     else if (strcmp(word[0], "reflect") == 0)
         order_reflect(probe, word[1], word[2], word[3]);
     else if (strcmp(word[0], "relist") == 0)

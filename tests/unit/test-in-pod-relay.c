@@ -121,13 +121,17 @@ static const char *hear(struct world *w) {
     return n == 0 ? NULL : text;
 }
 
-static void answer(struct world *w, int status, const char *body) {
-    const struct kube_outcome well = {0};
+static void answer_in_time(struct world *w, int status, const char *body, uint32_t retry_s) {
+    const struct kube_outcome well = {.retry_s = retry_s};
 
     api.handlers->on_status(status, api.user);
     assert_int_equal(api.handlers->on_data(body, strlen(body), api.user), 0);
     api.handlers->on_done(&well, api.user);
     turn(w);
+}
+
+static void answer(struct world *w, int status, const char *body) {
+    answer_in_time(w, status, body, 0);
 }
 
 /* ---- tests ---- */
@@ -150,6 +154,18 @@ static void requests_take_turns_on_a_connection(void **state) {
     assert_string_equal(api.asked, "PATCH /x - a/b 'abcd'\nDELETE /y - - ''\n");
     answer(w, 204, "");
     assert_string_equal(hear(w), "HTTP/1.1 204 -\r\nContent-Length: 0\r\n\r\n");
+}
+
+static void an_overloaded_api_server_says_when_to_ask_again(void **state) {
+    struct world *w = *state;
+    const struct kube_outcome failed = {.error = EHOSTUNREACH, .text = "no route"};
+
+    say(w, "GET /x HTTP/1.1\r\n\r\n");
+    answer_in_time(w, 429, "no", 7);
+    assert_string_equal(hear(w), "HTTP/1.1 429 -\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nno");
+    say(w, "GET /x HTTP/1.1\r\n\r\n");
+    api.handlers->on_done(&failed, api.user);
+    assert_string_equal(hear(w), "HTTP/1.1 502 -\r\nContent-Length: 8\r\n\r\nno route");
 }
 
 static void what_does_not_reach_the_api_server(void **state) {
@@ -197,6 +213,8 @@ static void other_things_end_the_connection(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(requests_take_turns_on_a_connection, begin, end),
+        cmocka_unit_test_setup_teardown(an_overloaded_api_server_says_when_to_ask_again, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(what_does_not_reach_the_api_server, begin, end),
         cmocka_unit_test_setup_teardown(a_client_that_goes_ends_its_request, begin, end),
         cmocka_unit_test(other_things_end_the_connection),

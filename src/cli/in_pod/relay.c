@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/in_pod/relay.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
 #include <utlist.h>
@@ -26,6 +27,7 @@ struct peer {
     struct kube_exchange_options request; /* borrows of both */
     struct kube_exchange *exchange;
     int status;
+    uint32_t retry_s;     /* Retry-After of the answer; 0: none */
     struct buf body, out; /* of the answer */
     bool is_answered;     /* which is being written */
     uv_write_t write;
@@ -104,7 +106,10 @@ static void on_written(uv_write_t *write, int status) {
 static void answer(struct peer *p, int status) {
     uv_buf_t parts[2];
 
-    buf_printf(&p->out, "HTTP/1.1 %d -\r\nContent-Length: %zu\r\n\r\n", status, p->body.len);
+    buf_printf(&p->out, "HTTP/1.1 %d -\r\nContent-Length: %zu\r\n", status, p->body.len);
+    if (p->retry_s)
+        buf_printf(&p->out, "Retry-After: %" PRIu32 "\r\n", p->retry_s);
+    buf_puts(&p->out, "\r\n");
     parts[0] = uv_buf_init(p->out.data, (unsigned) p->out.len);
     parts[1] = uv_buf_init(p->body.data, (unsigned) p->body.len);
     p->is_answered = true;
@@ -118,6 +123,7 @@ static void answer(struct peer *p, int status) {
 static void answer_bad_gateway(struct peer *p, const char *text) {
     buf_done(&p->body);
     p->body = BUF_INIT(0);
+    p->retry_s = 0;
     buf_puts(&p->body, text);
     answer(p, 502);
 }
@@ -139,6 +145,7 @@ static void on_done(const struct kube_outcome *outcome, void *user) {
     struct peer *p = user;
 
     p->exchange = NULL;
+    p->retry_s = outcome->retry_s;
     if (outcome->error)
         answer_bad_gateway(p, outcome->text);
     else

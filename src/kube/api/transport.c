@@ -15,6 +15,7 @@
 #include "kube/api/config.h"
 #include "wire/h2.h"
 #include "wire/h2_link.h"
+#include "wire/http_answer.h"
 #include "wire/tls.h"
 
 /* Large lists must not wait for window updates; little is held, as answers are consumed at once. */
@@ -67,6 +68,7 @@ struct kube_exchange {
     uint64_t epoch; /* of the transport when it was started */
     unsigned attempts;
     bool status_seen;
+    uint32_t retry_s; /* see struct kube_outcome */
     bool ended;
     int error; /* that on_data answered */
 };
@@ -120,7 +122,7 @@ static void finish(struct kube_exchange *exchange, int error, bool maybe_applied
                    const char *text) {
     if (exchange->ended)
         return;
-    const struct kube_outcome outcome = {error, maybe_applied, text};
+    const struct kube_outcome outcome = {error, maybe_applied, text, exchange->retry_s};
     const struct kube_exchange_handlers *handlers = exchange->handlers;
     void *user = exchange->user;
     retire(exchange);
@@ -274,7 +276,10 @@ static void wake_waiting(struct kube_transport *transport) {
 
 static int on_field(struct h2_stream *stream, const char *name, const char *value) {
     struct kube_exchange *exchange = h2_user(stream);
-    uint64_t status;
+    uint64_t status, seconds;
+    if (exchange && strcmp(name, "retry-after") == 0 &&
+        num_parse_u64(value, HTTP_ANSWER_RETRY_MAX, &seconds) == 0)
+        exchange->retry_s = (uint32_t) seconds;
     if (!exchange || exchange->status_seen || strcmp(name, ":status") != 0)
         return 0;
     if (num_parse_u64(value, 999, &status) < 0 || status < 200)

@@ -24,6 +24,7 @@ struct kube_outcome {
     int error;          /* 0: the answer is complete, else a positive errno */
     bool maybe_applied; /* with an error: the server may have executed the request */
     const char *text;   /* with an error: its message */
+    uint32_t retry_s;   /* as in struct http_answer */
 };
 
 struct kube_exchange_handlers {

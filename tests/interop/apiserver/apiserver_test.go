@@ -191,6 +191,22 @@ func TestRequests(t *testing.T) {
 	_ = s
 }
 
+// An overloaded server says when to ask again; a date, and what is longer than an hour, do not count.
+func TestRetryAfter(t *testing.T) {
+	p, _ := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		if value := r.URL.Query().Get("after"); value != "" {
+			w.Header().Set("Retry-After", value)
+		}
+		fail(w, 429, "TooManyRequests", "later")
+	})
+	for _, c := range []struct{ after, want string }{
+		{"7", "7"}, {"", "0"}, {"3600", "3600"}, {"3601", "0"}, {"Wed%2C%2021%20Oct%202026%2007:28:00%20GMT", "0"},
+	} {
+		p.order("exchange /x?after=%s", c.after)
+		p.expect("exchange 429 retry=" + c.want + " error=0")
+	}
+}
+
 func TestParallelRequestsUseOneConnection(t *testing.T) {
 	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
