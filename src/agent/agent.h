@@ -128,7 +128,8 @@ void card_dynamic_object(struct json object, void *userdata);
 /* Whether it is known what to report of the card, *ret; NULL: it is not divided by order. False
  * after a start, until the configuration and the card have been read. */
 bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_report **ret);
-/* Whether the card is ordered to be under MPS: 0 or 1. -EAGAIN: that was not read yet. */
+/* Whether the card is ordered to be under MPS: 0 or 1. -EAGAIN: that could not be read
+ * yet. */
 int card_dynamic_mps(const struct agent *a, const char *uuid);
 /* When the executor has closed. */
 void card_dynamic_done(struct agent *a);

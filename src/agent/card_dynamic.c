@@ -28,6 +28,7 @@ struct dynamic_card {
     struct mig_order order;
     bool ordered;     /* `order` is what the API server has */
     bool malformed;   /* it cannot be read, which was logged */
+    bool was_read;    /* `order` is the last one that could be read */
     bool known;       /* `report` is of a reading of the card */
     bool unread;      /* the last job has not read it: `report` may be out of date */
     bool wanted;      /* the card is to be given out by order */
@@ -257,6 +258,7 @@ void card_dynamic_object(struct json object, void *userdata) {
         log_warn("GPU %s: %s: the annotation is ignored", uuid, err.text);
     c->malformed = r < 0;
     c->ordered = r >= 0;
+    c->was_read |= r >= 0;
     mps = c->order.mps;
     if (r >= 0)
         c->order = order;
@@ -275,12 +277,14 @@ bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_repo
     return a->dynamic_known && (!wanted || c->known);
 }
 
-/* A malformed order changes nothing. */
+/* A malformed order changes nothing, nor does it where it is the first that is read. */
 int card_dynamic_mps(const struct agent *a, const char *uuid) {
     const struct dynamic_card *c = find_card(a, uuid);
 
-    if (c && (c->ordered || c->malformed))
+    if (c && c->was_read)
         return c->order.mps;
+    if (c && c->malformed)
+        return -EAGAIN;
     return a->report.publisher && publisher_has_orders(a->report.publisher) ? 0 : -EAGAIN;
 }
 

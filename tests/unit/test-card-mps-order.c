@@ -199,12 +199,27 @@ static void before_the_order_is_known(void **state) {
     expect(1, true);
 }
 
+/* Nor does a malformed order end it, or begin it, where the agent has read no other one. */
+static void a_malformed_order_after_a_restart(void **state) {
+    (void) state;
+    w.read = true;
+    show("GPU-0", "{");
+    expect(0, false);
+    w.begun = w.ready = true;
+    expect(1, true);
+    show("GPU-0", END);
+    expect(0, true);
+    show("GPU-0", "{");
+    expect(0, true);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(an_order_is_followed),
         TEST(an_order_for_another_card),
         TEST(before_the_order_is_known),
+        TEST(a_malformed_order_after_a_restart),
     };
 
     return cmocka_run_group_tests_name("card-mps-order", tests, NULL, NULL);

@@ -20,6 +20,7 @@
         "\"}},\"status\":{\"phase\":\"Bound\"}}"
 
 #define ORDERED "{\\\"serial\\\":1,\\\"mps\\\":true,\\\"instances\\\":[]}"
+#define ENDED "{\\\"serial\\\":2,\\\"instances\\\":[]}"
 #define BEGINS "\\\"mps\\\":true"
 #define MINUTE 61000
 
@@ -240,6 +241,50 @@ static void a_lost_write_leaves_the_card_to_later_claims(void **state) {
     expect(e, "/gpus/n-01", BEGINS, 200);
 }
 
+/* The agent goes on with the order that it had read: so does the scheduler, and says it anew. */
+static void a_malformed_order_is_written_anew(void **state) {
+    struct elastic_world *e = *state;
+    struct shown as = {.version = "2", .order = "{", .dynamic = true, .under_mps = true};
+
+    begin_claim(e, CLASS("Immediate"));
+    see(e, CLAIMS_EGPUS, EGPU_OF("c", "n-01", "10", "4Gi"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("3"));
+    show(e, 1, as);
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    state_pod_gone(e->w->state, "p");
+    claims_gone(e->elastic.claims, CLAIMS_PODS, "p");
+    pass(e);
+    expect(e, "/gpus/n-01", BEGINS, 200);
+    pass(e); /* the watch is behind */
+    expect_none(e);
+    show(e, 1, as);
+    expect_none(e);
+
+    /* The last claim goes before it is. */
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    claims_gone(e->elastic.claims, CLAIMS_EGPUS, "egpu-u-c");
+    pass(e);
+    assert_int_equal(count(e, "/gpus/n-01", BEGINS), 0);
+    expect(e, "/gpus/n-01", "serial", 200);
+}
+
+/* Of a card that is not under MPS it orders nothing, and the card is free. */
+static void a_malformed_order_of_an_idle_card(void **state) {
+    struct elastic_world *e = *state;
+
+    show(e, 0, (struct shown){.version = "1", .order = "{"});
+    show(e, 1, (struct shown){.version = "2", .order = "{", .dynamic = true});
+    assert_true(has_room(e, "90"));
+    pass(e);
+    assert_int_equal(count(e, "/gpus/n-00", ""), 0);
+    assert_int_equal(count(e, "/gpus/n-01", BEGINS), 0);
+    expect(e, "/gpus/n-01", "\"resourceVersion\":\"2\"", 200);
+    show(e, 1, (struct shown){.version = "3", .order = ENDED, .dynamic = true});
+    pass(e);
+    expect_none(e);
+}
+
 static void a_claim_that_is_deleted_meanwhile_ends_it(void **state) {
     struct elastic_world *e = *state;
 
@@ -427,6 +472,8 @@ int main(void) {
         TEST(a_card_in_use_is_not),
         TEST(a_conflict_is_tried_again),
         TEST(a_lost_write_leaves_the_card_to_later_claims),
+        TEST(a_malformed_order_is_written_anew),
+        TEST(a_malformed_order_of_an_idle_card),
         TEST(a_claim_that_is_deleted_meanwhile_ends_it),
         TEST(two_claims),
         cmocka_unit_test(a_card_that_does_not_come_is_given_up),

@@ -36,18 +36,22 @@ void elastic_gpu(struct elastic *e, struct json object) {
     const char *reason = json_string_or(JSON_PATH(object, "status", "reason"), "");
     struct mig_order order;
     struct state_card *card;
+    bool malformed = mig_order_parse(text, strlen(text), &order, NULL) < 0;
 
     HASH_FIND_STR(e->state->cards, name, card);
     if (!card)
         return;
-    if (mig_order_parse(text, strlen(text), &order, NULL) < 0)
-        order = (struct mig_order){0}; /* the agent ignores it */
+    /* The agent goes on with what it had read before. */
+    if (malformed)
+        order = (struct mig_order){.serial = card->order.serial,
+                                   .mps = card->mps_on_demand && card->under_mps};
     text_copy(card->order.version, sizeof(card->order.version),
               json_string_or(JSON_PATH(object, "metadata", "resourceVersion"), ""));
+    card->order.malformed = malformed;
     card->order.serial = order.serial;
     card->order.ill = !card->healthy && !card->unknown && strncmp(reason, "MPS", 3) != 0;
     /* An older version can be shown while the order is being written. */
-    if (order.mps == card->order.wanted)
+    if (!malformed && order.mps == card->order.wanted)
         card->order.writing_until = 0;
     state_card_order(card, order.mps, card->order.writing_until ? card->order.wanted : order.mps);
 }
@@ -304,7 +308,7 @@ static void settle(const struct pass *p, struct site *site) {
         return;
     card->order.writing_until = 0; /* a write that the watch has not shown by now was lost */
     state_card_order(card, card->order.ordered, may && (site->wanted || site->claimed));
-    if (card->order.wanted == card->order.ordered)
+    if (card->order.wanted == card->order.ordered && !(may && card->order.malformed))
         return;
     card->order.writing_until = p->now + WRITING_MS;
     write_order(p->elastic, card);

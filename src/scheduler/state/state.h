@@ -144,6 +144,7 @@ struct state_pod {
 struct state_order {
     char version[32]; /* of the GPU object that it was read from */
     uint64_t serial;
+    bool malformed;         /* it cannot be read, and is to be written anew */
     bool ordered;           /* as the API server has it */
     bool wanted;            /* as it is to be */
     bool ill;               /* the card is not healthy, and not for MPS */
