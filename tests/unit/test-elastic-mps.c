@@ -328,6 +328,34 @@ static void two_claims(void **state) {
     expect(e, "/elasticgpus", "\"gpuName\":\"n-00\"", 201);
 }
 
+/* More than are served in one pass wait for a card that none has, before one that can be served. */
+static void a_claim_behind_many_others(void **state) {
+    struct elastic_world *e = *state;
+    char text[512];
+
+    show(e, 1, (struct shown){.version = "1", .dynamic = true});
+    see(e, CLAIMS_CLASSES, CLASS("WaitForFirstConsumer"));
+    for (unsigned i = 0; i < 600; i++) {
+        snprintf(text, sizeof(text),
+                 "{\"metadata\":{\"name\":\"m%u\",\"uid\":\"u-m%u\",\"resourceVersion\":\"1\","
+                 "\"namespace\":\"d\",\"annotations\":{\"elasticgpu.io/selected-node\":\"n\"}" GUARD
+                 "},\"spec\":{\"elasticGPUClassName\":\"k\",\"resources\":{\"requests\":{"
+                 "\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-memory\":\"90Gi\"}}}}",
+                 i, i);
+        see(e, CLAIMS_CLAIMS, text);
+    }
+    see(e, CLAIMS_CLAIMS, CLAIM_OF("c", "10", "4Gi"));
+    see_pod(e, "p", NULL, USES("c"));
+    for (unsigned i = 0; i < 3; i++)
+        pass(e);
+    expect(e, "/gpus/n-01", BEGINS, 200);
+    /* It keeps the card while it is the others' turn. */
+    show(e, 1, (struct shown){.version = "2", .order = ORDERED, .dynamic = true});
+    for (unsigned i = 0; i < 4; i++)
+        pass(e);
+    expect_none(e);
+}
+
 static void a_card_that_does_not_come_is_given_up(void **state) {
     static const struct shown states[] = {
         {.reason = "MPS: no nvidia-cuda-mps-control", .under_mps = true}, {.unknown = true}};
@@ -476,6 +504,7 @@ int main(void) {
         TEST(a_malformed_order_of_an_idle_card),
         TEST(a_claim_that_is_deleted_meanwhile_ends_it),
         TEST(two_claims),
+        TEST(a_claim_behind_many_others),
         cmocka_unit_test(a_card_that_does_not_come_is_given_up),
         TEST(a_card_that_fails_meanwhile_is_given_up_at_once),
         TEST(another_scheduler_goes_on),

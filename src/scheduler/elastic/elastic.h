@@ -44,6 +44,7 @@ struct elastic {
     bool unheld;                    /* a card of an ElasticGPU was not there */
     uint64_t held_ms;               /* time of their last check, complete or partial */
     unsigned hold_turn;             /* which part that was */
+    unsigned mps_turn;              /* number of the claim whose turn to be served is next */
     uint64_t writes, failed;        /* counters */
     /* The claim that room is searched for; NULL: none. */
     const struct egpu_claim *sought;

@@ -25,7 +25,8 @@
 #define WRITING_MS 10000 /* a write and the event that shows it take less */
 #define UNUSED_MS 60000  /* the daemon starts and the claim is made sooner, or never */
 #define SHUNNED_MS 60000
-#define CLAIMS_MAX 256 /* in one pass */
+/* For so many claims a card is searched in one pass, in turns. */
+#define CLAIMS_MAX 256
 
 /* ---- what the watch shows ---- */
 
@@ -70,9 +71,9 @@ struct site {
 struct pass {
     struct elastic *elastic;
     uint64_t now;
-    struct site *sites;
-    size_t n;
-    unsigned claims;
+    struct site *sites; /* those that a claim can wait for are the first */
+    size_t n, nawaitable;
+    unsigned claims; /* that wait, so far */
 };
 
 static bool concerns_mps(const struct state_card *card) {
@@ -185,11 +186,22 @@ static bool fits(const struct site *site, const struct egpu_claim *claim, bool a
     return amount_fits(&taken, all ? &card : &site->place->free);
 }
 
-/* Whether the claim can wait for the card, whose order is not followed or not used yet. */
-static bool can_wait_for(const struct site *site, const struct egpu_claim *claim) {
+/* Whether claims can wait for the card, whose order is not followed or not used yet. */
+static bool is_awaitable(const struct site *site) {
     const struct state_order *o = &site->card->order;
 
-    return o->wanted && !site->claimed && !site->late && !o->ill && fits(site, claim, true);
+    return o->wanted && !site->claimed && !site->late && !o->ill;
+}
+
+static void put_awaitable_first(struct pass *p) {
+    for (size_t i = 0; i < p->n; i++) {
+        const struct site site = p->sites[i];
+
+        if (!is_awaitable(&site))
+            continue;
+        p->sites[i] = p->sites[p->nawaitable];
+        p->sites[p->nawaitable++] = site;
+    }
 }
 
 static bool can_be_ordered(const struct pass *p, const struct site *site,
@@ -228,22 +240,36 @@ static void note_late(const struct pass *p, const struct site *site,
     note(p->elastic, claim, true, "MPSNotStarted", text);
 }
 
-/* Returns whether the claim is to be tried now. */
+static bool has_turn(struct pass *p) {
+    unsigned number = p->claims++;
+
+    return number >= p->elastic->mps_turn && number - p->elastic->mps_turn < CLAIMS_MAX;
+}
+
+static void end_turn(const struct pass *p) {
+    unsigned next = p->elastic->mps_turn + CLAIMS_MAX;
+
+    p->elastic->mps_turn = next < p->claims ? next : 0;
+}
+
+/* Returns whether the claim is to be tried now. One whose turn it is not keeps the card that was
+ * ordered for it. */
 static bool serve(const struct egpu_claim *claim, void *userdata) {
     struct pass *p = userdata;
     struct site *best = NULL, *awaited = NULL;
+    size_t n;
 
-    if (!elastic_is_under_mps(p->elastic, claim) || p->claims == CLAIMS_MAX || !waits(p, claim))
+    if (!elastic_is_under_mps(p->elastic, claim) || !waits(p, claim))
         return false;
-    p->claims++;
-    for (size_t i = 0; i < p->n; i++) {
+    n = has_turn(p) ? p->n : p->nawaitable;
+    for (size_t i = 0; i < n; i++) {
         struct site *site = &p->sites[i];
 
         if (!elastic_may_be_on(p->elastic, claim, site->card->node))
             continue;
         if (site->late)
             note_late(p, site, claim);
-        if (can_wait_for(site, claim))
+        if (is_awaitable(site) && fits(site, claim, true))
             awaited = site;
         else if (state_card_takes_mps(site->card) && site->place->healthy &&
                  fits(site, claim, false))
@@ -329,7 +355,9 @@ void elastic_mps_run(struct elastic *e, uint64_t now) {
     claims_each_egpu(e->claims, mark_claimed, &p);
     for (size_t i = 0; i < p.n; i++)
         review_order(&p, &sites[i]);
+    put_awaitable_first(&p);
     claims_each_unmade(e->claims, serve, &p);
+    end_turn(&p);
     for (size_t i = 0; i < p.n; i++)
         settle(&p, &sites[i]);
 }
