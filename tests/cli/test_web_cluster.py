@@ -449,6 +449,30 @@ def test_a_slow_viewer_stops_no_other(start, api):
         connection.close()
 
 
+def test_a_viewer_whose_requests_are_queued_stops_no_other(start, api):
+    """Lists are held one at a time, and not before they come."""
+    web, ready = start(), threading.Event()
+    path, quotas = listed("red")["waiting"], listed("red")["quotas"]
+    found = api.rights[RED][path]
+
+    def later():
+        ready.wait()
+        return found
+
+    def asked_for(path):
+        return any(token == RED and asked.startswith(path) for token, _, asked, _ in list(api.asked))
+    api.rights[RED][path] = later
+    connection, _ = web.open(RED, "red")
+    try:
+        until("it is asked", lambda: asked_for(path))
+        assert "w/blue/secret-blue" in web.reading(BLUE, "blue")
+        assert not asked_for(quotas)    # it still waits
+    finally:
+        ready.set()
+    assert "w/red/secret-red" in web.reading(RED, "red")
+    connection.close()
+
+
 def test_a_long_answer(start, api):
     """A tenant's list that is longer than what is taken is a trouble of this tenant's page only."""
     web = start()

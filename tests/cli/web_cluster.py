@@ -27,7 +27,8 @@ def make_certificate(where, name="127.0.0.1"):
 
 
 class ApiServer:
-    """`rights`: by token what is at each path that it may read. Other paths are refused, and so are other tokens."""
+    """`rights`: by token what is at each path that it may read, or a function that says it. Other paths are refused, and so
+    are other tokens."""
 
     def __init__(self, where):
         self.rights, self.asked, self.held = {}, [], threading.Event()
@@ -85,6 +86,7 @@ class ApiServer:
         found = self.rights[token].get(path.partition("?")[0])
         if found is None:
             return 403, {"kind": "Status", "message": f"{token[:4]}... cannot read {path}", "code": 403}
+        found = found() if callable(found) else found
         return (found, {"message": "no"}) if isinstance(found, int) else (200, found)
 
     def stop(self):

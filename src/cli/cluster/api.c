@@ -59,6 +59,7 @@ struct carriers {
 static _Thread_local struct channel *idle[AT_ONCE];
 static _Thread_local size_t nidle;
 static _Thread_local char part[1 << 16];
+static _Thread_local void (*on_answer)(void);
 
 static size_t at_once(void) {
     return login_used() ? LOGIN_AT_ONCE : AT_ONCE;
@@ -274,6 +275,8 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         r = http_answer_feed(&c->answer, part, (size_t) n, job->err);
     else
         r = http_answer_end(&c->answer, job->err);
+    if (r >= 0 && on_answer && c->answer.body.len > 0 && is_good(c->answer.status))
+        on_answer();
     if (r == -EMSGSIZE)
         r = err_set(job->err, EMSGSIZE, "the answer is longer than %zu bytes",
                     answer_max(&job->request));
@@ -348,6 +351,10 @@ static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms
     }
     while (login_used() && nidle > LOGIN_IDLE)
         channel_close(idle[--nidle]);
+}
+
+void api_on_answer(void (*take_turn)(void)) {
+    on_answer = take_turn;
 }
 
 void api_close(void) {

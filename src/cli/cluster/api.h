@@ -64,6 +64,10 @@ int api_delete(const char *path, struct buf *ret, struct err *err);
 void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_ms);
 void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the array */
 
+/* Has `take_turn` called by the requests of this thread when a good answer begins to come, and
+ * again while it comes. What there is of the answer by then is small. NULL: nothing is called. */
+void api_on_answer(void (*take_turn)(void));
+
 /* Closes the connections of this thread, which no request uses now. */
 void api_close(void);
 

@@ -367,8 +367,22 @@ static const struct part {
     {"use", "u/", read_use, false},
 };
 
-/* Of all threads one at a time holds such a list. */
+/* Of all threads one at a time holds such a list, from its first bytes on: while the API server
+ * queues a request or puts it off, the others go on. */
 static pthread_mutex_t one_list = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool has_turn;
+
+static void take_turn(void) {
+    if (!has_turn)
+        (void) pthread_mutex_lock(&one_list);
+    has_turn = true;
+}
+
+static void end_turn(void) {
+    if (has_turn)
+        (void) pthread_mutex_unlock(&one_list);
+    has_turn = false;
+}
 
 static void put_trouble(struct json_writer *w, const struct part *part, int r,
                         const struct err *err) {
@@ -380,11 +394,10 @@ static void put_trouble(struct json_writer *w, const struct part *part, int r,
 }
 
 static int call_read(const struct part *part, struct part_state *s, struct err *err) {
-    if (part->is_one_list)
-        (void) pthread_mutex_lock(&one_list);
+    api_on_answer(part->is_one_list ? take_turn : NULL);
     int r = part->read(s, err);
-    if (part->is_one_list)
-        (void) pthread_mutex_unlock(&one_list);
+    api_on_answer(NULL);
+    end_turn();
     return r;
 }
 
