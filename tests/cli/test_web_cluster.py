@@ -420,18 +420,25 @@ def threads_of(web):
 
 
 def test_the_queue_of_the_gate(start, api):
-    """While the API server hangs, 64 wait and no more; all are answered when it comes back."""
+    """While the API server hangs, 64 wait and no more, of one address 48; all are answered when it comes back."""
     web = start()
     api.held.clear()
-    found = []
+    found, threads = [], []
 
-    def ask(i):
-        found.append(web.request("/api/events", f"guess-{i}")[0])
-    threads = [threading.Thread(target=ask, args=(i,), daemon=True) for i in range(80)]
-    for thread in threads:
-        thread.start()
-    until("the queue is full", lambda: len(found) == 16)
-    assert set(found) == {503}
+    def ask(address, i):
+        connection = web.connect(source_address=(address, 0))
+        connection.request("GET", "/api/events", headers={"X-Aliquot-Token": f"guess-{i}"})
+        found.append(connection.getresponse().status)
+        connection.close()
+
+    def flood(address, n, refused):
+        threads.extend(threading.Thread(target=ask, args=(address, i), daemon=True) for i in range(n))
+        for thread in threads[-n:]:
+            thread.start()
+        until("the queue is full", lambda: len(found) >= refused)
+        assert found == [503] * refused
+    flood("127.0.0.1", 60, 12)
+    flood("127.0.0.2", 20, 16)
     api.held.set()
     for thread in threads:
         thread.join(PATIENCE)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
 #include "base/cleanup.h"
@@ -12,6 +13,7 @@
 #include "cli/web/thread.h"
 
 #define GATE_MAX 64
+#define GATE_MAX_EACH 48 /* of an address, which can be a proxy for all */
 #define PATH "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #define REVIEW "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"SelfSubjectReview\"}"
 
@@ -23,6 +25,7 @@ struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct gate_check *asked, *answered;
+    struct gate_check *tried; /* neither any more nor yet */
     unsigned n;
 };
 
@@ -49,9 +52,11 @@ static void *run(void *arg) {
             (void) pthread_cond_wait(&gate->changed, &gate->lock);
         struct gate_check *check = gate->asked;
         DL_DELETE(gate->asked, check);
+        gate->tried = check;
         (void) pthread_mutex_unlock(&gate->lock);
         check->result = check_token(gate, check);
         (void) pthread_mutex_lock(&gate->lock);
+        gate->tried = NULL;
         DL_APPEND(gate->answered, check);
         bool rests = !gate->asked;
         (void) pthread_mutex_unlock(&gate->lock);
@@ -80,11 +85,26 @@ int gate_start(const struct api_login *cluster, void (*news)(void *userdata), vo
     return 0;
 }
 
+static bool is_from(const struct gate_check *check, const struct in6_addr *client) {
+    return check && memcmp(&check->client, client, sizeof(*client)) == 0;
+}
+
+static unsigned count_from(const struct gate *gate, const struct in6_addr *client) {
+    unsigned n = is_from(gate->tried, client);
+    const struct gate_check *check;
+
+    DL_FOREACH(gate->asked, check)
+        n += is_from(check, client);
+    DL_FOREACH(gate->answered, check)
+        n += is_from(check, client);
+    return n;
+}
+
 int gate_ask(struct gate *gate, struct gate_check *check) {
     int r = 0;
 
     (void) pthread_mutex_lock(&gate->lock);
-    if (gate->n == GATE_MAX) {
+    if (gate->n == GATE_MAX || count_from(gate, &check->client) >= GATE_MAX_EACH) {
         r = -EBUSY;
     } else {
         gate->n++;

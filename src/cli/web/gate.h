@@ -4,6 +4,8 @@
 /* Whether the API server takes a token: a SelfSubjectReview with it, in a thread. Only tokens that
  * pass get a session, so that others cost a place in this queue and nothing more. */
 
+#include <netinet/in.h>
+
 #include "base/err.h"
 #include "cli/login.h"
 
@@ -11,8 +13,9 @@ struct gate;
 
 struct gate_check {
     struct gate_check *prev, *next;
-    char *token; /* login_is_token(); of the one that asks */
-    int result;  /* 0; -EKEYREJECTED: it is not taken; other negative errno: not known */
+    char *token;            /* login_is_token(); of the one that asks */
+    struct in6_addr client; /* its address, as of http_client() */
+    int result;             /* 0; -EKEYREJECTED: it is not taken; other negative errno: not known */
     struct err err;
     void *userdata;
 };
@@ -21,7 +24,7 @@ struct gate_check {
 int gate_start(const struct api_login *cluster, void (*news)(void *userdata), void *userdata,
                struct gate **ret, struct err *err);
 
-/* -EBUSY: too many are under way. */
+/* -EBUSY: too many are under way, in all or from that address. */
 int gate_ask(struct gate *gate, struct gate_check *check);
 
 /* The next one that has an answer; NULL: none. */

@@ -141,6 +141,7 @@ static void enter(struct web_server *s, struct http_exchange *x, bool is_tried,
                        &(struct entrant){
                            .token = token,
                            .namespace = namespace && *namespace ? namespace : NULL,
+                           .client = http_client(x),
                            .is_tried = is_tried,
                            .then = on_entered,
                            .userdata = request,

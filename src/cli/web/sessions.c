@@ -169,7 +169,7 @@ void sessions_enter(struct sessions *all, const struct entrant *entrant) {
         refuse(entrant, -ENOMEM, "out of memory");
         return;
     }
-    *w = (struct waiting){.entrant = *entrant, .check.userdata = w};
+    *w = (struct waiting){.entrant = *entrant, .check = {.client = entrant->client, .userdata = w}};
     w->check.token = strdup(entrant->token);
     w->namespace = entrant->namespace ? strdup(entrant->namespace) : NULL;
     bool is_whole = w->check.token && (w->namespace || !entrant->namespace);

@@ -6,6 +6,7 @@
  * with: it has a journal, a thread and connections of its own, and nothing of one is seen by
  * another. All calls are made on the loop's thread. */
 
+#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,6 +52,7 @@ int sessions_start(const struct sessions_options *options, struct sessions **ret
 /* A request that is for a session. */
 struct entrant {
     const char *token, *namespace; /* NULL: none */
+    struct in6_addr client;        /* as of http_client() */
     bool is_tried;                 /* the API server is asked although the session is known */
     /* Called once, now or later. `result` 0, or a negative errno and why there is no session:
      * -EKEYREJECTED: the API server does not take the token; -EUSERS: there are too many. */
