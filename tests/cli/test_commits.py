@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -149,3 +150,42 @@ def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_p
     (tmp_path / "let").write_text("\n")
     output = process.communicate()[0]
     assert process.returncode == 0 and "one: built before" in output and "two: built before" not in output
+
+
+def start_stubborn(repository, tmp_path, trap):
+    """With a ninja that does so when it is told to end, up to where it builds."""
+    for fifo in "running", "ending", "let":
+        os.mkfifo(tmp_path / fifo)
+    stubborn = tmp_path / "bin" / "ninja"
+    stubborn.parent.mkdir()
+    stubborn.write_text(f'#!/bin/sh\ncase "$*" in *--quiet) ;; *) exec {shutil.which("ninja")} "$@" ;; esac\n'
+                        f'trap "{trap}" INT TERM\necho > {tmp_path}/running\nread line < {tmp_path}/let\n')
+    stubborn.chmod(0o755)
+    repository.environment["PATH"] = f"{stubborn.parent}:{os.environ['PATH']}"
+    repository.commit("zero", meson_build=PROJECT, p_c="int main(void) { return 0; }\n")
+    repository.commit("one", p_c="int main(void) { return 1; }\n")
+    process = repository.start("build-commits", "HEAD~1..HEAD")
+    (tmp_path / "running").read_text()
+    return process
+
+
+def test_a_second_interruption_does_not_end_the_waiting(repository, tmp_path):
+    process = start_stubborn(repository, tmp_path, f"echo > {tmp_path}/ending; read line < {tmp_path}/let; exit 1")
+    os.kill(process.pid, signal.SIGINT)
+    (tmp_path / "ending").read_text()
+    for number in signal.SIGINT, signal.SIGTERM:
+        os.kill(process.pid, number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    assert repository.worktrees() == 2
+    (tmp_path / "let").write_text("\n")
+    assert "interrupted" in process.communicate()[0] and process.returncode == 130
+    assert repository.worktrees() == 1
+
+
+def test_a_ninja_that_does_not_end_is_not_waited_for(repository, tmp_path):
+    process = start_stubborn(repository, tmp_path, "")
+    os.kill(process.pid, signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert "ninja did not end" in output and "interrupted" in output and process.returncode == 130
+    assert repository.worktrees() == 1
