@@ -301,7 +301,7 @@ static void write_secret(struct authority *a, const char *version) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer out = {.out = &body};
     char path[512];
-    a->read_ms = 0; /* nothing is signed by an authority that may never be stored */
+    a->read_ms = 0;
     json_object_begin(&out, NULL);
     json_object_begin(&out, "metadata");
     json_put_string(&out, "name", AUTHORITY_SECRET);
@@ -389,9 +389,13 @@ void authority_start(struct authority *a, uv_loop_t *loop, const struct api *api
         name_service(a, AUTHORITY_NAMES / 2, METRICS_API_SERVICE);
 }
 
+bool authority_is_stored(const struct authority *a) {
+    return a->read_ms > 0;
+}
+
 bool authority_is_fresh(struct authority *a) {
     uint64_t now = uv_now(a->loop);
-    if (a->read_ms > 0 && now - (a->read_ms - 1) <= AUTHORITY_FRESH_MS)
+    if (authority_is_stored(a) && now - (a->read_ms - 1) <= AUTHORITY_FRESH_MS)
         return true;
     if (a->next_ms != UINT64_MAX && !a->failing)
         a->next_ms = now;

@@ -57,6 +57,10 @@ struct authority {
 void authority_start(struct authority *a, uv_loop_t *loop, const struct api *api,
                      const struct authority_options *options);
 
+/* Whether `own` is what the Secret has. What is not may never be stored: nothing is signed by it,
+ * and no client is to trust it. */
+bool authority_is_stored(const struct authority *a);
+
 /* Whether `own` was read within the last AUTHORITY_FRESH_MS; else it is read soon. Another replica
  * may have made an authority anew meanwhile. */
 bool authority_is_fresh(struct authority *a);

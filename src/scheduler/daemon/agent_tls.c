@@ -80,11 +80,13 @@ static int issue(struct agent_tls *t, struct err *err) {
     return 0;
 }
 
-/* At two thirds of its time, and when its authority is not one of those to trust any more. */
+/* At two thirds of its time, and when its authority is not one of those to trust any more. The
+ * agents trust what is stored: until then this replica goes on with what it has. */
 static void renew(struct agent_tls *t) {
-    struct buf *now = &t->scheduler->endpoints.authority.own.bundle;
+    const struct authority *authority = &t->scheduler->endpoints.authority;
+    const struct buf *now = &authority->own.bundle;
     struct err err;
-    if (now->len == 0)
+    if (!authority_is_stored(authority) || now->len == 0)
         return;
     if (now->len != t->bundle.len || memcmp(now->data, t->bundle.data, now->len) != 0) {
         buf_reset(&t->bundle);
