@@ -14,12 +14,15 @@
 #include "wire/tls.h"
 
 #define PEM_MAX CERTIFICATE_AUTHORITY_PEM_MAX
+#define RETRY_MIN_MS 1000
+#define RETRY_MAX_MS 60000
 #define OF_AGENTS "fieldSelector=spec.signerName%3D" AGENT_SIGNER_ESCAPED
 
 struct agent_tls {
     struct scheduler *scheduler;
     struct kube_reflector *requests;
     struct agent_signer signer;
+    uint64_t retry_at, retry_ms; /* of what fails: not before, and the pause after that */
     /* This replica's certificate as a client, and the authorities of that time. */
     struct buf bundle, cert, key;
     int64_t renew_at;
@@ -51,6 +54,22 @@ static void on_request(enum kube_event event, struct json object, void *userdata
         agent_signer_see(&t->signer, object);
     else
         t->signer.missed = true;
+}
+
+/* All are listed for what was missed. So that becomes ever more seldom while answers fail. */
+static void list_missed(struct agent_tls *t) {
+    uint64_t now = scheduler_now(t->scheduler);
+    if (!t->signer.failing) {
+        t->retry_at = 0;
+        t->retry_ms = RETRY_MIN_MS;
+    }
+    if (!t->signer.missed || t->signer.in_flight > 0 || now < t->retry_at || !may_sign(t) ||
+        !kube_reflector_is_synced(t->requests))
+        return;
+    t->retry_at = now + t->retry_ms;
+    t->retry_ms = t->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : t->retry_ms * 2;
+    t->signer.missed = false;
+    kube_reflector_relist(t->requests);
 }
 
 static void on_end(void *userdata) {
@@ -117,11 +136,7 @@ void agent_tls_tick(struct agent_tls *t) {
     if (!t)
         return;
     renew(t);
-    if (t->signer.missed && t->signer.in_flight == 0 && may_sign(t) &&
-        kube_reflector_is_synced(t->requests)) {
-        t->signer.missed = false;
-        kube_reflector_relist(t->requests);
-    }
+    list_missed(t);
 }
 
 int agent_tls_start(struct scheduler *s, struct agent_tls **ret, struct err *err) {
@@ -134,6 +149,7 @@ int agent_tls_start(struct scheduler *s, struct agent_tls **ret, struct err *err
         return err_errno(err, ENOMEM, "cannot sign certificates of agents");
     *ret = t;
     t->scheduler = s;
+    t->retry_ms = RETRY_MIN_MS;
     t->bundle = t->cert = t->key = BUF_INIT(PEM_MAX);
     t->signer = (struct agent_signer){.api = s->requeue.api,
                                       .name_space = s->options.name_space,
