@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "freed-keys.h"
 #include "kube-wraps.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/certificate.h"
@@ -254,6 +255,7 @@ static int teardown(void **state) {
     struct err err;
     (void) state;
     certificate_authority_done(&authority);
+    assert_int_equal(freed_keys(), 0);
     assert_int_equal(dir_remove(dir, &err), 0);
     assert_int_equal(uv_loop_close(&loop), 0);
     return 0;

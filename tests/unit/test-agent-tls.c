@@ -13,10 +13,12 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "freed-keys.h"
 #include "kube/api/reflector.h"
 #include "scheduler/cluster/agent_signer.h"
 #include "scheduler/daemon/agent_tls.h"
 #include "scheduler/daemon/scheduler.h"
+#include "wire/certificate.h"
 #include "wire/certificate_request.h"
 #include "wire/tls.h"
 
@@ -128,6 +130,7 @@ static int teardown(void **state) {
     agent_tls_stop(t);
     agent_tls_done(t);
     authority_done(&s.endpoints.authority);
+    assert_int_equal(freed_keys(), 0);
     assert_int_equal(uv_loop_close(&loop), 0);
     return 0;
 }
@@ -144,7 +147,7 @@ static bool is_known_by(const char *bundle) {
     buf_puts(&key, shown.key);
     bool known = certificate_renewal(&cert, &key, bundle) > (int64_t) time(NULL);
     buf_done(&cert);
-    buf_done(&key);
+    certificate_wipe(&key);
     return known;
 }
 
@@ -174,6 +177,15 @@ static void test_an_authority_that_is_not_stored(void **state) {
     agent_tls_tick(t);
     assert_true(is_known_by(buf_str(&s.endpoints.authority.own.bundle)));
     free(former);
+}
+
+static void test_an_authority_without_its_key(void **state) {
+    struct tls_client_options shown = {0};
+    (void) state;
+    new_authority(true);
+    certificate_wipe(&s.endpoints.authority.own.ca_key);
+    agent_tls_tick(t);
+    assert_false(agent_tls_credentials(t, &shown));
 }
 
 /* ---- requests of agents ---- */
@@ -261,6 +273,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_certificate_before_an_authority, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_authority_that_is_not_stored, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_authority_without_its_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_answers_become_rare, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tried_at_once_after_a_success, setup, teardown),
         cmocka_unit_test_setup_teardown(test_more_than_fit_at_once, setup, teardown),

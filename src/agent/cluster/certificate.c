@@ -18,12 +18,14 @@
 #include "kube/api/client.h"
 #include "kube/api/names.h"
 #include "kube/objects/agent_certificate.h"
+#include "wire/certificate.h"
 #include "wire/certificate_request.h"
 #include "wire/client_trust.h"
 #include "wire/json_write.h"
 #include "wire/server_cert.h"
 
 #define PEM_MAX ((size_t) 64 << 10)
+#define KEY_BEGIN "-----BEGIN PRIVATE KEY-----"
 #define POLL_MIN_MS 1000
 #define POLL_MAX_MS 60000
 #define CHECK_MS 60000   /* the clock of the node may be set */
@@ -35,7 +37,7 @@
 struct agent_certificate {
     const char *node;
     char file[512];
-    struct buf cert, key; /* served; both parts of the file */
+    struct buf cert, key; /* served */
     struct server_cert *served;
     struct client_trust *clients;
     struct kube_client *client; /* NULL: not followed yet */
@@ -70,42 +72,47 @@ static int serve(struct agent_certificate *c, struct buf *cert, struct buf *key,
 
     if (r < 0)
         return r;
-    if (c->key.data)
-        explicit_bzero(c->key.data, c->key.len);
     buf_done(&c->cert);
-    buf_done(&c->key);
+    certificate_wipe(&c->key);
     c->cert = *cert;
     c->key = *key;
     *cert = *key = BUF_INIT(PEM_MAX);
     return 0;
 }
 
-/* The file has the certificate, then the key; each reader finds its part. */
+/* The file has the certificate, then the key. */
 static int load(struct agent_certificate *c, struct err *err) {
-    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
-    int r = file_read(c->file, PEM_MAX, &cert, err);
+    _cleanup_(certificate_wipe) struct buf both = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
+    const char *begin;
+    int r = file_read(c->file, PEM_MAX, &both, err);
 
     if (r < 0)
         return r;
-    buf_append(&key, cert.data, cert.len);
-    return buf_error(&key) < 0 ? err_errno(err, ENOMEM, "%s", c->file) : serve(c, &cert, &key, err);
+    begin = strstr(buf_str(&both), KEY_BEGIN);
+    if (!begin)
+        return err_set(err, EINVAL, "%s has no key", c->file);
+    buf_append(&cert, both.data, (size_t) (begin - both.data));
+    buf_puts(&key, begin);
+    if (buf_error(&cert) < 0 || buf_error(&key) < 0)
+        return err_errno(err, ENOMEM, "%s", c->file);
+    return serve(c, &cert, &key, err);
 }
 
 static void save(const struct agent_certificate *c) {
-    _cleanup_buf_ struct buf both = BUF_INIT(2 * PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf both = BUF_INIT(2 * PEM_MAX);
     struct err err = {.text = "out of memory"};
 
     buf_append(&both, c->cert.data, c->cert.len);
     buf_append(&both, c->key.data, c->key.len);
     if (buf_error(&both) < 0 || file_replace(c->file, both.data, both.len, 0600, &err) < 0)
         log_warn("the certificate is not kept for a restart: %s", err.text);
-    if (both.data)
-        explicit_bzero(both.data, both.len);
 }
 
 int agent_certificate_new(const char *dir, const char *node, struct agent_certificate **ret,
                           struct err *err) {
-    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     struct agent_certificate *c = calloc(1, sizeof(*c));
     int r = 0;
 
@@ -140,9 +147,7 @@ static void after(struct agent_certificate *c, uint64_t ms) {
 static void forget_request(struct agent_certificate *c) {
     c->request[0] = '\0';
     c->polls = c->mistrusted = 0;
-    if (c->next_key.data)
-        explicit_bzero(c->next_key.data, c->next_key.len);
-    buf_reset(&c->next_key);
+    certificate_wipe(&c->next_key);
 }
 
 /* The API server keeps what came of a request for an hour. So the more were in vain, the longer the
@@ -187,7 +192,8 @@ static uint64_t pause_ms(const struct agent_certificate *c) {
  * of one that is about to be there. Or of one that has just been replaced, and another is
  * requested. */
 static void take(struct agent_certificate *c, const char *text) {
-    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     const gnutls_datum_t encoded = {(unsigned char *) (uintptr_t) text, (unsigned) strlen(text)};
     gnutls_datum_t pem = {0};
     struct err err = {0};
@@ -406,12 +412,9 @@ struct agent_certificate *agent_certificate_free(struct agent_certificate *c) {
         return NULL;
     c->served = server_cert_free(c->served);
     c->clients = client_trust_free(c->clients);
-    if (c->key.data)
-        explicit_bzero(c->key.data, c->key.len);
     forget_request(c);
-    buf_done(&c->next_key);
     buf_done(&c->cert);
-    buf_done(&c->key);
+    certificate_wipe(&c->key);
     free(c);
     return NULL;
 }

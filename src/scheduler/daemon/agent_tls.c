@@ -10,6 +10,7 @@
 #include "kube/objects/agent_certificate.h"
 #include "scheduler/cluster/agent_signer.h"
 #include "scheduler/daemon/scheduler.h"
+#include "wire/certificate.h"
 #include "wire/certificate_request.h"
 #include "wire/tls.h"
 
@@ -85,16 +86,17 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
 
 static int issue(struct agent_tls *t, struct err *err) {
     const struct certificate_authority *own = &t->scheduler->endpoints.authority.own;
-    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     int r = certificate_authority_issue_client(own, AGENT_CLIENT_NAME, AGENT_CERTIFICATE_SECONDS,
                                                wall_clock(), &cert, &key, err);
     if (r < 0)
         return r;
-    buf_reset(&t->cert);
-    buf_reset(&t->key);
-    buf_append(&t->cert, cert.data, cert.len);
-    buf_append(&t->key, key.data, key.len);
-    explicit_bzero(key.data, key.len);
+    buf_done(&t->cert);
+    certificate_wipe(&t->key);
+    t->cert = cert;
+    t->key = key;
+    cert = key = BUF_INIT(PEM_MAX);
     t->renew_at = certificate_renewal(&t->cert, &t->key, buf_str(&t->bundle));
     return 0;
 }
@@ -166,10 +168,8 @@ void agent_tls_stop(struct agent_tls *t) {
 void agent_tls_done(struct agent_tls *t) {
     if (!t)
         return;
-    if (t->key.data)
-        explicit_bzero(t->key.data, t->key.len);
     buf_done(&t->bundle);
     buf_done(&t->cert);
-    buf_done(&t->key);
+    certificate_wipe(&t->key);
     free(t);
 }
