@@ -206,14 +206,18 @@ static void on_trouble(const char *text, void *userdata) {
     troubles++;
 }
 
-static struct agent_certificate *start(void) {
+static struct agent_certificate *start_on(const char *node) {
     struct agent_certificate *c;
     struct err err;
-    assert_int_equal(agent_certificate_new(dir, "node-a", &c, &err), 0);
+    assert_int_equal(agent_certificate_new(dir, node, &c, &err), 0);
     assert_int_equal(agent_certificate_follow(c, (struct kube_client *) &api, "aliquot-system",
                                               on_trouble, NULL, &err),
                      0);
     return c;
+}
+
+static struct agent_certificate *start(void) {
+    return start_on("node-a");
 }
 
 static void stop(struct agent_certificate *c) {
@@ -304,6 +308,21 @@ static void test_restart_goes_on(void **state) {
     assert_int_equal(creations, 2);
     get_signed();
     assert_string_equal(agent_certificate_trouble(c), "");
+    stop(c);
+}
+
+/* The certificate in the file is for the former name. */
+static void test_restart_under_another_name(void **state) {
+    struct agent_certificate *c = start();
+    (void) state;
+    publish(buf_str(&authority.bundle));
+    get_signed();
+    stop(c);
+    c = start_on("node-b");
+    assert_true(agent_certificate_trouble(c)[0]);
+    publish(buf_str(&authority.bundle));
+    assert_int_equal(creations, 2);
+    api.callback = NULL;
     stop(c);
 }
 
@@ -461,6 +480,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_from_nothing_to_a_certificate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_restart_goes_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_restart_under_another_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renewed_at_two_thirds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_authority, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_answers, setup, teardown),

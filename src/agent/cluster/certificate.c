@@ -80,6 +80,19 @@ static int serve(struct agent_certificate *c, struct buf *cert, struct buf *key,
     return 0;
 }
 
+/* The node may have been renamed since the file was written. */
+static bool is_of_node(const struct buf *cert, const char *node) {
+    char name[KUBE_NAME_MAX + sizeof(AGENT_SERVER_NAME)];
+    gnutls_x509_crt_t loaded = certificate_load(cert);
+    bool found;
+
+    (void) snprintf(name, sizeof(name), "%s." AGENT_SERVER_NAME, node);
+    found = loaded && gnutls_x509_crt_check_hostname(loaded, name);
+    if (loaded)
+        gnutls_x509_crt_deinit(loaded);
+    return found;
+}
+
 /* The file has the certificate, then the key. */
 static int load(struct agent_certificate *c, struct err *err) {
     _cleanup_(certificate_wipe) struct buf both = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
@@ -96,6 +109,8 @@ static int load(struct agent_certificate *c, struct err *err) {
     buf_puts(&key, begin);
     if (buf_error(&cert) < 0 || buf_error(&key) < 0)
         return err_errno(err, ENOMEM, "%s", c->file);
+    if (!is_of_node(&cert, c->node))
+        return err_set(err, EINVAL, "%s is not of node %s", c->file, c->node);
     return serve(c, &cert, &key, err);
 }
 

@@ -3,9 +3,10 @@
 
 /* The certificate by which the agent is known to clients of its HTTP port (--tls). Its key is made
  * here and leaves the node never; Aliquot's authority signs it by a CertificateSigningRequest
- * (scheduler/cluster/agent_signer.h). Both are in one file, so that a restart goes on with them.
- * Until there is one that the authority has signed, the agent has one that no authority has signed:
- * as kubelet does, for clients that verify nothing, such as probes. One thread. */
+ * (scheduler/cluster/agent_signer.h). Both are in one file, so that a restart goes on with them
+ * while the node has the same name. Until there is one that the authority has signed, the agent has
+ * one that no authority has signed: as kubelet does, for clients that verify nothing, such as
+ * probes. One thread. */
 
 #include "agent/cluster/map_watch.h"
 
