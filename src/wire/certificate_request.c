@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "wire/certificate.h"
+#include "wire/certificate_authority.h"
 
 #define SELF_SIGNED_SECONDS (INT64_C(365) * 86400)
 #define AUTHORITIES_MAX 8
@@ -78,7 +79,8 @@ int certificate_self_signed(const char *name, int64_t now, struct buf *ret_key,
     return r < 0 ? certificate_error(err, "cannot make a certificate", r) : 0;
 }
 
-static bool is_of_bundle(gnutls_x509_crt_t cert, const char *bundle) {
+/* `ret_settled`: when all clients know the newest authority. */
+static bool is_of_bundle(gnutls_x509_crt_t cert, const char *bundle, int64_t *ret_settled) {
     const gnutls_datum_t pem = {(unsigned char *) (uintptr_t) bundle, (unsigned) strlen(bundle)};
     gnutls_x509_crt_t authorities[AUTHORITIES_MAX];
     unsigned n = AUTHORITIES_MAX;
@@ -86,6 +88,9 @@ static bool is_of_bundle(gnutls_x509_crt_t cert, const char *bundle) {
     if (pem.size == 0 ||
         gnutls_x509_crt_list_import(authorities, &n, &pem, GNUTLS_X509_FMT_PEM, 0) < 0)
         return false;
+    *ret_settled = n == 0 ? 0
+                          : (int64_t) gnutls_x509_crt_get_activation_time(authorities[0]) +
+                                CERTIFICATE_SKEW + CERTIFICATE_AUTHORITY_SETTLE_S;
     for (unsigned i = 0; i < n; i++) {
         found = found || certificate_is_signed_by(cert, authorities[i]);
         gnutls_x509_crt_deinit(authorities[i]);
@@ -97,10 +102,13 @@ int64_t certificate_renewal(const struct buf *cert_pem, const struct buf *key_pe
                             const char *bundle) {
     gnutls_x509_crt_t cert = certificate_load(cert_pem);
     gnutls_x509_privkey_t key = certificate_load_key(key_pem);
-    int64_t renewal = 0;
-    if (certificate_has_key(cert, key) && is_of_bundle(cert, bundle)) {
+    int64_t renewal = 0, settled;
+    if (certificate_has_key(cert, key) && is_of_bundle(cert, bundle, &settled)) {
         int64_t begin = (int64_t) gnutls_x509_crt_get_activation_time(cert) + CERTIFICATE_SKEW;
-        renewal = begin + ((int64_t) gnutls_x509_crt_get_expiration_time(cert) - begin) * 2 / 3;
+        int64_t end = (int64_t) gnutls_x509_crt_get_expiration_time(cert);
+        renewal = begin + (end - begin) * 2 / 3;
+        if (settled > renewal && settled < end - CERTIFICATE_AUTHORITY_SETTLE_S)
+            renewal = settled;
     }
     if (cert)
         gnutls_x509_crt_deinit(cert);

@@ -19,7 +19,7 @@ int certificate_request_make(const char *name, struct buf *ret_key, struct buf *
 int certificate_self_signed(const char *name, int64_t now, struct buf *ret_key,
                             struct buf *ret_cert, struct err *err);
 
-/* When a certificate is to be renewed: at two thirds of its time, in seconds since 1970. 0: at
- * once, because it is missing, is not that of `key`, or is of none of the authorities in `bundle`.
- */
+/* When a certificate is to be renewed, in seconds since 1970: at two thirds of its time, but not
+ * before all clients know the newest of the authorities in `bundle`, by which the next one will be
+ * signed. 0: at once, because it is missing, is not that of `key`, or is of none of them. */
 int64_t certificate_renewal(const struct buf *cert, const struct buf *key, const char *bundle);

@@ -50,9 +50,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-static int sign(struct world *w, const char *name, struct err *err) {
+static int sign_at(struct world *w, const char *name, int64_t now, struct err *err) {
     return certificate_authority_sign(&w->authority, buf_str(&w->request), w->request.len, name,
-                                      dns_names, DAY, BEGIN, &w->cert, err);
+                                      dns_names, DAY, now, &w->cert, err);
+}
+
+static int sign(struct world *w, const char *name, struct err *err) {
+    return sign_at(w, name, BEGIN, err);
 }
 
 static void assert_refused(struct world *w, const char *why) {
@@ -123,6 +127,34 @@ static void test_renewal_is_due(void **state) {
     assert_int_equal(certificate_renewal(&w->cert, &w->key, buf_str(&other.bundle)),
                      BEGIN + DAY * 2 / 3);
     certificate_authority_done(&other);
+}
+
+/* The authority gets a successor when, or after, the certificate is to be renewed: the next one
+ * would be signed by an authority that some clients do not know yet. */
+static void test_renewal_waits_for_a_new_authority(void **state) {
+    const int64_t due = (CERTIFICATE_AUTHORITY_CA_DAYS - CERTIFICATE_AUTHORITY_CA_SPARE) * DAY;
+    const struct {
+        int64_t age, renewal; /* of the certificate, when the authority is made and it is renewed */
+    } rows[] = {
+        {DAY / 3, DAY * 2 / 3},
+        {DAY * 2 / 3 - 1, DAY * 2 / 3 - 1 + CERTIFICATE_AUTHORITY_SETTLE_S},
+        {DAY * 2 / 3 + 5, DAY * 2 / 3 + 5 + CERTIFICATE_AUTHORITY_SETTLE_S},
+        {DAY - CERTIFICATE_AUTHORITY_SETTLE_S - 1, DAY * 2 / 3}, /* no time is left for that */
+    };
+    struct world *w = *state;
+    struct err err;
+    assert_int_equal(certificate_request_make("node-a", &w->key, &w->request, &err), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int64_t begin = BEGIN + due + 1 - rows[i].age;
+        certificate_authority_done(&w->authority);
+        buf_reset(&w->cert);
+        assert_int_equal(certificate_authority_renew(&w->authority, own_names, BEGIN, &err), 1);
+        assert_int_equal(sign_at(w, "node-a", begin, &err), 0);
+        assert_int_equal(
+            certificate_authority_renew(&w->authority, own_names, begin + rows[i].age, &err), 1);
+        assert_int_equal(certificate_renewal(&w->cert, &w->key, buf_str(&w->authority.bundle)),
+                         begin + rows[i].renewal);
+    }
 }
 
 static void test_self_signed(void **state) {
@@ -232,6 +264,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_signed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renewal_is_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_renewal_waits_for_a_new_authority, setup, teardown),
         cmocka_unit_test_setup_teardown(test_self_signed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_client, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_name, setup, teardown),
