@@ -259,6 +259,8 @@ BROKEN = [
     ({GPUS: {"items": []}}, ("drivers", "unsure"), "no agent has found a driver"),
     ({NODES: {"items": [node("a"), unhealthy("b")]}}, ("nodes", "wrong"), "node b: GPU 0: XID 79"),
     ({EVENTS: {"items": [EVENT]}}, ("nodes", "wrong"), "Node a: ConfigurationInvalid: line 3"),
+    ({EVENTS: {"items": [dict(EVENT, reason="NoCertificate", message="the agent has no certificate of Aliquot's authority")]}},
+     ("nodes", "wrong"), "Node a: NoCertificate: the agent has no certificate"),
     ({EVENTS: {"items": [dict(EVENT, reason="ContainerRuntimeWithoutCDI", involvedObject={"kind": "Pod", "name": "p"})]}},
      ("nodes", "wrong"), "Pod p: ContainerRuntimeWithoutCDI"),
     ({DAEMONSETS: {"items": [PLUGIN]}}, ("other plugins", "unsure"), "gpu/nvdp"),
