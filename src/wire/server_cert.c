@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "wire/certificate.h"
 
 #define PEM_MAX ((size_t) 1 << 20)
 #define CHAIN_MAX 8
@@ -34,10 +35,8 @@ struct server_cert {
 struct server_cert *server_cert_free(struct server_cert *id) {
     if (!id)
         return NULL;
-    if (id->key.data)
-        explicit_bzero(id->key.data, id->key.len);
     buf_done(&id->cert);
-    buf_done(&id->key);
+    certificate_wipe(&id->key);
     free(id->cert_file);
     free(id->key_file);
     free(id);
@@ -138,10 +137,8 @@ static int install(struct server_cert *id, struct buf *cert, struct buf *key, st
         return r;
     chain_free(chain, n);
     gnutls_privkey_deinit(loaded);
-    if (id->key.data)
-        explicit_bzero(id->key.data, id->key.len);
     buf_done(&id->cert);
-    buf_done(&id->key);
+    certificate_wipe(&id->key);
     id->cert = *cert;
     id->key = *key;
     *cert = *key = BUF_INIT(PEM_MAX);
@@ -164,7 +161,8 @@ static bool same_stamp(const struct stamp *a, const struct stamp *b) {
 
 /* The stamps are those from before reading: what changes meanwhile is read again. */
 static int read_files(struct server_cert *id, struct err *err) {
-    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     int r = file_read(id->cert_file, PEM_MAX, &cert, err);
     if (r >= 0)
         r = file_read(id->key_file, PEM_MAX, &key, err);
@@ -209,7 +207,8 @@ int server_cert_from_files(const char *cert_file, const char *key_file, struct s
 /* ---- from memory ---- */
 
 int server_cert_set(struct server_cert *id, const char *cert, const char *key, struct err *err) {
-    _cleanup_buf_ struct buf new_cert = BUF_INIT(PEM_MAX), new_key = BUF_INIT(PEM_MAX);
+    _cleanup_(certificate_wipe) struct buf new_key = BUF_INIT(PEM_MAX);
+    _cleanup_buf_ struct buf new_cert = BUF_INIT(PEM_MAX);
     buf_puts(&new_cert, cert);
     buf_puts(&new_key, key);
     if (buf_error(&new_cert) < 0 || buf_error(&new_key) < 0)

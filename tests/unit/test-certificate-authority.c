@@ -14,7 +14,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "fail-malloc.h"
+#include "freed-keys.h"
 #include "wire/certificate_authority.h"
 #include "wire/server_cert.h"
 
@@ -68,6 +70,44 @@ static void test_made_at_once(void **state) {
     assert_int_equal(server_cert_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
     server_cert_free(id);
     certificate_authority_done(&a);
+}
+
+/* Of a Secret that is being replaced. */
+static int serve_files(const struct buf *cert, const struct buf *key) {
+    char dir[] = "/tmp/aliquot-server-cert-XXXXXX", files[2][64];
+    struct server_cert *id = NULL;
+    struct err err;
+    assert_non_null(mkdtemp(dir));
+    (void) snprintf(files[0], sizeof(files[0]), "%s/tls.crt", dir);
+    (void) snprintf(files[1], sizeof(files[1]), "%s/tls.key", dir);
+    assert_int_equal(file_replace(files[0], cert->data, cert->len, 0600, &err), 0);
+    assert_int_equal(file_replace(files[1], key->data, key->len, 0600, &err), 0);
+    int r = server_cert_from_files(files[0], files[1], &id, &err);
+    server_cert_free(id);
+    assert_int_equal(dir_remove(dir, &err), 0);
+    return r;
+}
+
+/* Whether they are served or do not belong to the certificate. */
+static void test_keys_are_wiped(void **state) {
+    (void) state;
+    struct certificate_authority a, other;
+    struct server_cert *id;
+    struct err err;
+    certificate_authority_init(&a);
+    certificate_authority_init(&other);
+    (void) renew(&a, BEGIN);
+    (void) renew(&other, BEGIN);
+    (void) freed_keys();
+    assert_int_equal(server_cert_new(buf_str(&a.cert), buf_str(&other.key), &id, &err), -EINVAL);
+    assert_int_equal(server_cert_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
+    assert_int_equal(server_cert_set(id, buf_str(&other.cert), buf_str(&other.key), &err), 0);
+    server_cert_free(id);
+    assert_int_equal(serve_files(&a.cert, &other.key), -EINVAL);
+    assert_int_equal(serve_files(&a.cert, &a.key), 0);
+    certificate_authority_done(&a);
+    certificate_authority_done(&other);
+    assert_int_equal(freed_keys(), 0);
 }
 
 /* Over six years, looked at once an hour: a client that knows the bundle of an hour ago always
@@ -168,6 +208,7 @@ static void test_memory_runs_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_made_at_once),
+        cmocka_unit_test(test_keys_are_wiped),
         cmocka_unit_test(test_six_years_without_a_gap),
         cmocka_unit_test(test_after_a_long_sleep),
         cmocka_unit_test(test_damage_is_repaired),
