@@ -139,7 +139,15 @@ def make_leader(world, node):
             world.ctr("tasks", "kill", "-s", "SIGTERM", status["containerID"].partition("://")[2])
         world.until(lambda: holder(world, "aliquot-kube-scheduler") not in ("", pair), 60, f"the pair on {node} leads")
         world.cluster.start("kubelet")
+        world.until(lambda: started_again(world, seen), 60, f"{pair} has started again")
     world.until(lambda: leads(world, node), 60, f"the pair on {node} leads, and the other one stands by")
+
+
+def started_again(world, before):
+    """Until kubelet has seen that its containers ended, it says what was true before."""
+    now = world.api.get(kube.pods(SYSTEM, before["metadata"]["name"]))
+    counts = [{one["name"]: one["restartCount"] for one in seen["status"]["containerStatuses"]} for seen in (before, now)]
+    return all(counts[1][name] > count for name, count in counts[0].items()) and condition(now, "Ready").get("status") == "True"
 
 
 def takeover(world, lost, get, began):
@@ -175,8 +183,12 @@ def test_namespaces_go_while_a_replicas_node_is_a_black_hole(world, nodes):
     here, lost = nodes
     machine = world.cluster.second
     make_leader(world, lost)
-    addresses = {seen["spec"]["nodeName"]: seen["status"]["podIP"] for seen in pairs(world)}
+    replicas = {seen["spec"]["nodeName"]: seen for seen in pairs(world)}
+    addresses = {node: seen["status"]["podIP"] for node, seen in replicas.items()}
     world.until(lambda: endpoints(world) == set(addresses.values()), 60, "both replicas are endpoints")
+    names = {node: seen["metadata"]["name"] for node, seen in replicas.items()}
+    world.until(lambda: f"replica {names[lost]} answers" in kit.Space(world, SYSTEM).logs(names[here], "scheduler"), 60,
+                "a replica that has not answered yet is not taken out")
     for name in ("v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"):
         world.api.wait("/apis/apiregistration.k8s.io/v1/apiservices", name,
                        lambda seen: condition(seen, "Available").get("status") == "True", 60, f"{name} available")

@@ -144,6 +144,8 @@ static void on_probed(int status, struct buf *body, const char *why, void *userd
     peer->probe = NULL;
     bool silent = status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH;
     if (!silent) {
+        if (!peer->answered)
+            log_info("replica %s answers: it is watched from now on", peer->name);
         peer->answered = true;
         peer->since_ms = 0;
     } else if (peer->answered && !peer->since_ms) {
