@@ -90,15 +90,19 @@ static void release(struct kube_transport *transport) {
         on_closed(user);
 }
 
-static void on_exchange_closed(uv_handle_t *handle) {
-    struct kube_exchange *exchange = handle->data;
-    struct kube_transport *transport = exchange->transport;
+static void exchange_free(struct kube_exchange *exchange) {
     free(exchange->method);
     free(exchange->path);
     free(exchange->accept);
     free(exchange->content_type);
     buf_done(&exchange->body);
     free(exchange);
+}
+
+static void on_exchange_closed(uv_handle_t *handle) {
+    struct kube_exchange *exchange = handle->data;
+    struct kube_transport *transport = exchange->transport;
+    exchange_free(exchange);
     release(transport);
 }
 
@@ -509,12 +513,7 @@ static struct kube_exchange *exchange_new(const struct kube_exchange_options *op
     if (exchange->method && exchange->path && exchange->accept && !exchange->body.error &&
         (exchange->content_type || options->size == 0 || !options->content_type))
         return exchange;
-    free(exchange->method);
-    free(exchange->path);
-    free(exchange->accept);
-    free(exchange->content_type);
-    buf_done(&exchange->body);
-    free(exchange);
+    exchange_free(exchange);
     return NULL;
 }
 
