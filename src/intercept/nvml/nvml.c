@@ -52,16 +52,22 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
+/* Has the driver answer; the caller is done where no share is asked about. */
+#define ASK_IN_SHARE(answer, part, call)                                                           \
+    do {                                                                                           \
+        NVML_TRY(nvml_part_of(device, part));                                                      \
+        NVML_TRY(driver.call);                                                                     \
+        if (!(answer) || !(part)->share)                                                           \
+            return NVML_SUCCESS;                                                                   \
+    } while (0)
+
 /* The window through which the processor accesses the card is not divided into shares. What is
  * mapped there is at most what the container has on the card. */
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory) {
-    struct part part;
     struct figures figures;
+    struct part part;
 
-    NVML_TRY(nvml_part_of(device, &part));
-    NVML_TRY(driver.nvmlDeviceGetBAR1MemoryInfo(device, bar1_memory));
-    if (!bar1_memory || !part.share)
-        return NVML_SUCCESS;
+    ASK_IN_SHARE(bar1_memory, &part, nvmlDeviceGetBAR1MemoryInfo(device, bar1_memory));
     figures = (struct figures){.total = bar1_memory->bar1Total, .free = bar1_memory->bar1Free};
     part_figures(&part, &figures);
     if (figures.used < bar1_memory->bar1Used)
@@ -73,13 +79,10 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 /* The driver's own limits of a control group (from 615 on). Whichever group a container names, it
  * gets its own limits. */
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
-    struct part part;
     struct figures figures;
+    struct part part;
 
-    NVML_TRY(nvml_part_of(device, &part));
-    NVML_TRY(driver.nvmlDeviceGetMemoryLimits_v1(device, limits));
-    if (!limits || !part.share)
-        return NVML_SUCCESS;
+    ASK_IN_SHARE(limits, &part, nvmlDeviceGetMemoryLimits_v1(device, limits));
     figures = (struct figures){.total = limits->hardLimit};
     part_figures(&part, &figures);
     limits->hardLimit = figures.total;
