@@ -95,53 +95,45 @@ static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count) {
     NVML_RETURN_VALUE(count, 0);
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
-                                                  nvmlProcessInfo_v1_t *infos) {
+/* Each version of a list has entries of its own. */
+#define LIST_PARAMETERS(entry) nvmlDevice_t device, unsigned int *info_count, entry *infos
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(LIST_PARAMETERS(nvmlProcessInfo_v1_t)) {
     return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *info_count,
-                                                     nvmlProcessInfo_v2_t *infos) {
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(LIST_PARAMETERS(nvmlProcessInfo_v2_t)) {
     return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *info_count,
-                                                     nvmlProcessInfo_t *infos) {
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(LIST_PARAMETERS(nvmlProcessInfo_t)) {
     return list_processes(device, false, info_count, infos, sizeof(*infos));
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
-                                                   nvmlProcessInfo_v1_t *infos) {
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(LIST_PARAMETERS(nvmlProcessInfo_v1_t)) {
     (void) infos;
     return list_none(device, info_count);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *info_count,
-                                                      nvmlProcessInfo_v2_t *infos) {
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(LIST_PARAMETERS(nvmlProcessInfo_v2_t)) {
     (void) infos;
     return list_none(device, info_count);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *info_count,
-                                                      nvmlProcessInfo_t *infos) {
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(LIST_PARAMETERS(nvmlProcessInfo_t)) {
     (void) infos;
     return list_none(device, info_count);
 }
 
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
-                                                     nvmlProcessInfo_v1_t *infos) {
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(LIST_PARAMETERS(nvmlProcessInfo_v1_t)) {
     return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
-                                                        unsigned int *info_count,
-                                                        nvmlProcessInfo_v2_t *infos) {
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(LIST_PARAMETERS(nvmlProcessInfo_v2_t)) {
     return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
-                                                        unsigned int *info_count,
-                                                        nvmlProcessInfo_t *infos) {
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(LIST_PARAMETERS(nvmlProcessInfo_t)) {
     return list_processes(device, true, info_count, infos, sizeof(*infos));
 }
 
