@@ -27,27 +27,22 @@ static gnutls_datum_t datum(const struct buf *b) {
     return (gnutls_datum_t){(unsigned char *) b->data, (unsigned) b->len};
 }
 
-gnutls_x509_crt_t certificate_load(const struct buf *pem) {
-    gnutls_datum_t data = datum(pem);
-    gnutls_x509_crt_t cert;
-    if (pem->len == 0 || gnutls_x509_crt_init(&cert) < 0)
-        return NULL;
-    if (gnutls_x509_crt_import(cert, &data, GNUTLS_X509_FMT_PEM) == 0)
-        return cert;
-    gnutls_x509_crt_deinit(cert);
-    return NULL;
-}
+/* A function that reads an object of GnuTLS of this kind. */
+#define LOADER(name, kind)                                                                         \
+    gnutls_x509_##kind##_t name(const struct buf *pem) {                                           \
+        gnutls_datum_t data = datum(pem);                                                          \
+        gnutls_x509_##kind##_t object;                                                             \
+                                                                                                   \
+        if (pem->len == 0 || gnutls_x509_##kind##_init(&object) < 0)                               \
+            return NULL;                                                                           \
+        if (gnutls_x509_##kind##_import(object, &data, GNUTLS_X509_FMT_PEM) == 0)                  \
+            return object;                                                                         \
+        gnutls_x509_##kind##_deinit(object);                                                       \
+        return NULL;                                                                               \
+    }
 
-gnutls_x509_privkey_t certificate_load_key(const struct buf *pem) {
-    gnutls_datum_t data = datum(pem);
-    gnutls_x509_privkey_t key;
-    if (pem->len == 0 || gnutls_x509_privkey_init(&key) < 0)
-        return NULL;
-    if (gnutls_x509_privkey_import(key, &data, GNUTLS_X509_FMT_PEM) == 0)
-        return key;
-    gnutls_x509_privkey_deinit(key);
-    return NULL;
-}
+LOADER(certificate_load, crt)
+LOADER(certificate_load_key, privkey)
 
 static int take_pem(int r, gnutls_datum_t *pem, struct buf *out) {
     if (r < 0)
