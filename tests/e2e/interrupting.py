@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kubectl whose proxy interrupts, at one of its requests, the command that asks. Arguments: a file with the number of requests that
-are still let through, what happens at the next one (INTERRUPTIONS of whole_cluster.py), and those of `kubectl proxy`."""
+are still let through, or with the method and the first part of the path of those that are not; what happens at such a one
+(INTERRUPTIONS of whole_cluster.py); and those of `kubectl proxy`."""
 
 import http.client
 import http.server
@@ -36,7 +37,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def is_the_one(self):
         with lock:
             with open(LEFT) as f:
-                left = int(f.read())
+                text = f.read().strip()
+            if "/" in text:
+                return f"{self.command} {self.path}".startswith(text)
+            left = int(text)
             with open(LEFT, "w") as f:
                 f.write(str(left - 1))
         return left == 0

@@ -22,6 +22,7 @@ from test_claims import CLASSES, claim, claims_in, phase
 from test_gates import QUOTAS
 from test_helm import CHART, OWN_DIRECTORY, RELEASE, judged_by, limited, start_other_dialect, unharmed
 from test_topology import THEIRS, served_by_another
+from whole_cluster import uninstall_interrupted_at
 
 AGENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -352,10 +353,7 @@ def test_api_server_away_in_the_middle_of_an_upgrade(world, installed, space):
 
 def test_over_a_half_removed_install(world, installed, space):
     """Admission, agents and scheduler are gone, and rights and state are not: helm takes what is there."""
-    stops = f"/run/kubectl-{secrets.token_hex(2)}"
-    world.cluster.on_node(["sh", "-c", f"cat > {stops} && chmod +x {stops}"],
-                          input='#!/bin/sh\ncase "$*" in *delete*clusterrole*) exit 1;; esac\nexec kubectl "$@"\n')
-    done = world.cluster.on_node(["env", f"KUBECTL={stops}", str(world.build / "src/cli/aliquot"), "uninstall"], check=False)
+    done = uninstall_interrupted_at(world, "DELETE /apis/rbac.authorization.k8s.io/v1/clusterroles", "refused")
     assert done.returncode == 1 and not world.agent.pods() and world.api.exists(CLUSTER_ROLE), done
     install(world, "install", *WAIT)
     aliquot.wait_gpus(world.cluster, 2)

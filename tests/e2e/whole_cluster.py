@@ -116,20 +116,26 @@ def uninstall(world, *options, check=True, env=()):
     return done
 
 
-def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
-    """Until it ends by itself: each run gets `stride` requests further than the one before. Returns the number of runs."""
+def uninstall_interrupted_at(world, request, how, *options):
+    """Once, by interrupting.py, whose words for the request these are."""
     script = f"/run/kubectl-{secrets.token_hex(2)}"
     program = pathlib.Path(__file__).with_name("interrupting.py")
-    text = f'#!/bin/sh\nexec {sys.executable} {program} "$0.left" "$INTERRUPTION" "$@"\n'
+    text = f'#!/bin/sh\nexec {sys.executable} {program} "$0.left" {how} "$@"\n'
     world.cluster.on_node(["sh", "-c", f"cat > {script} && chmod +x {script}"], input=text)
+    world.cluster.on_node(["sh", "-c", f"cat > {script}.left"], input=str(request))
+    done = uninstall(world, *options, check=False, env=[f"KUBECTL={script}"])
+    world.cluster.on_node(["rm", script, script + ".left"])
+    return done
+
+
+def uninstall_interrupted(world, *options, stride, how=INTERRUPTIONS):
+    """Until it ends by itself: each run gets `stride` requests further than the one before. Returns the number of runs."""
     status, runs = 1, 0
     while status:
-        world.cluster.on_node(["sh", "-c", f"echo {runs * stride} > {script}.left"])
-        done = uninstall(world, *options, check=False, env=[f"KUBECTL={script}", f"INTERRUPTION={how[runs % len(how)]}"])
+        done = uninstall_interrupted_at(world, runs * stride, how[runs % len(how)], *options)
         status = done.returncode
         runs += 1
         assert runs * stride < 600, done
-    world.cluster.on_node(["rm", script, script + ".left"])
     return runs
 
 
