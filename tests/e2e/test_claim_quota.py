@@ -4,7 +4,7 @@
 import pytest
 
 from cluster import api as kube
-from kit import CORE, MEMORY, ApiError, GiB, check_no_share_twice, container, parse_metrics, pod
+from kit import CORE, MEMORY, ApiError, GiB, check_no_share_twice, condition, container, parse_metrics, pod
 from test_claims import claim, claim_event, claims_in, classes, phase, reason, with_claim     # noqa: F401: a fixture
 from test_gates import QUOTAS, set_quota
 from test_usage_access import account     # noqa: F401: a fixture
@@ -79,7 +79,8 @@ def test_an_editor_stays_within_the_quota(world, space, classes, editor):     # 
     late = classes("late", bindingMode="WaitForFirstConsumer")
     editor.create(claims_in(space), claim("c", core=10, memory=GiB, elasticGPUClassName=late))
     space.create(with_claim("first", "c"))
-    assert "and this pod asks 10" in space.unschedulable("first")
+    space.wait("first", lambda seen: "and this pod asks 10" in condition(seen, "PodScheduled").get("message", ""),
+               what="held by the quota, once the scheduler has seen the claim")
 
     # A new process counts the same.
     world.scheduler.wait_restarted(world.scheduler.kill())
