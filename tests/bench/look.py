@@ -7,8 +7,8 @@
 
 The nodes are API objects only. Their GPU objects name pods, and their agents are pods whose address is that of the one real
 agent, so the API server connects to an agent for each node, as it would. The command runs on the node, by kubectl and the
-cluster's API server; each time is the least of so many rounds, and the load average is printed beside it. The same requests by
-a kubectl for each agent are extrapolated from a few.
+cluster's API server, with a token of aliquot-figures; each time is the least of so many rounds, and the load average is printed
+beside it. A kubectl for each agent, which takes no such token, is extrapolated from a few that read /metrics.
 """
 
 import argparse
@@ -56,6 +56,14 @@ def make_node(world, address, i):
         "phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 
 
+def let_read(world):
+    """The account by whose token the commands read agents' pages, in the namespace of these."""
+    world.api.create(kube.core("serviceaccounts", AGENTS), {"metadata": {"name": "aliquot-figures"}})
+    world.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+        "metadata": {"name": AGENTS}, "subjects": [{"kind": "ServiceAccount", "name": "aliquot-figures", "namespace": AGENTS}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "aliquot-figures"}})
+
+
 def least(rounds, run):
     times = []
     for _ in range(rounds):
@@ -72,7 +80,7 @@ def measure(world, nodes, rounds):
         assert done.stderr == "" and done.stdout.count("bench-") >= nodes, (done.stderr, done.stdout[:500])
         took = least(rounds, lambda: world.cluster.on_node([program, *words]))
         print(f"{what:24} {duration(took):>10}   load average {os.getloadavg()[0]:.1f}", flush=True)
-    path = f"/api/v1/namespaces/{AGENTS}/pods/agent-0000:9400/proxy/usage"
+    path = f"/api/v1/namespaces/{AGENTS}/pods/agent-0000:9400/proxy/metrics"
     one = least(FORKS, lambda: world.cluster.on_node(["kubectl", "get", "--raw", path]))
     print(f"a kubectl for one agent  {duration(one):>10}   for {nodes} of them {duration(one * nodes)}")
 
@@ -87,6 +95,7 @@ def main():
         world.api.create(kube.core("namespaces"), {"metadata": {"name": AGENTS}})
         world.api.create(kube.core("nodes"), {"metadata": {"name": NODE, "labels": {"nvidia-device-enable": "disable"}}})
         world.until(lambda: world.api.get(f"/api/v1/namespaces/{AGENTS}/serviceaccounts/default"), 60, "the namespace's account")
+        let_read(world)
         agents = world.api.get(kube.pods(kit.SYSTEM), labelSelector="app.kubernetes.io/name=aliquot-agent")["items"]
         address = agents[0]["status"]["podIP"]
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
