@@ -9,6 +9,17 @@ void text_copy(char *to, size_t size, const char *from) {
     to[len] = '\0';
 }
 
+bool text_is_same_secret(const char *a, const char *b) {
+    size_t len = strlen(a);
+    unsigned differ = 0;
+
+    if (strlen(b) != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        differ |= (unsigned) (a[i] ^ b[i]);
+    return differ == 0;
+}
+
 bool text_item(const char **list, const char **ret_item, size_t *ret_len) {
     if (!*list || !**list)
         return false;

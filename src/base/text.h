@@ -15,6 +15,10 @@ struct text_pair {
  * two may overlap. */
 void text_copy(char *to, size_t size, const char *from);
 
+/* Whether two secrets are the same, in a time that does not depend on where they differ, but on
+ * their lengths. */
+bool text_is_same_secret(const char *a, const char *b);
+
 /* Takes the next item off a list with commas between, as it is written, blanks included: `ret_len`
  * bytes at `ret_item`, which may be none. False at the end of the list, which may be NULL. */
 bool text_item(const char **list, const char **ret_item, size_t *ret_len);

@@ -8,6 +8,8 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "base/text.h"
+
 #define TOKEN_BYTES 32
 #define HOST_MAX 253
 
@@ -39,15 +41,8 @@ int guard_init_cluster(struct guard *guard, const char *hosts) {
     return 0;
 }
 
-/* In a time that does not depend on where they differ. */
 static bool is_token(const struct guard *guard, const char *text) {
-    unsigned differ = 0;
-
-    if (!text || strlen(text) != GUARD_TOKEN_LEN)
-        return false;
-    for (unsigned i = 0; i < GUARD_TOKEN_LEN; i++)
-        differ |= (unsigned) (guard->token[i] ^ text[i]);
-    return differ == 0;
+    return text && strlen(text) == GUARD_TOKEN_LEN && text_is_same_secret(guard->token, text);
 }
 
 /* The names by which a browser of this machine can have been sent here. */

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/web/gate.h"
 
 #define SESSIONS_MAX 32
@@ -117,18 +118,6 @@ void session_ask(struct session *s, struct question *question) {
 
 /* ---- which session ---- */
 
-/* In a time that does not depend on where they differ. */
-static bool is_same_token(const char *a, const char *b) {
-    size_t len = strlen(a);
-    unsigned differ = 0;
-
-    if (strlen(b) != len)
-        return false;
-    for (size_t i = 0; i < len; i++)
-        differ |= (unsigned) (a[i] ^ b[i]);
-    return differ == 0;
-}
-
 static bool is_same_namespace(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
@@ -137,7 +126,7 @@ static struct session *find(struct sessions *all, const char *token, const char 
     struct session *s;
 
     DL_FOREACH(all->list, s) {
-        if (!s->is_over && is_same_token(s->token, token) &&
+        if (!s->is_over && text_is_same_secret(s->token, token) &&
             is_same_namespace(s->namespace, namespace))
             return s;
     }
@@ -185,7 +174,7 @@ static void end_all_of(struct sessions *all, const char *token) {
     struct session *s;
 
     DL_FOREACH(all->list, s) {
-        if (is_same_token(s->token, token))
+        if (text_is_same_secret(s->token, token))
             end_session(s);
     }
 }
@@ -195,7 +184,7 @@ static struct token_use use_of(const struct sessions *all, const char *token) {
     const struct session *s;
 
     DL_FOREACH(all->list, s) {
-        if (!is_same_token(s->token, token))
+        if (!text_is_same_secret(s->token, token))
             continue;
         use.sessions++;
         use.viewers += s->viewers;
