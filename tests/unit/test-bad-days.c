@@ -240,9 +240,8 @@ static void test_answer_to_a_bind_of_a_former_life(void **state) {
     }
 }
 
-/* The same where it is being bound anew, to the same node. */
-static void test_answer_to_the_former_of_two_binds(void **state) {
-    struct world *w = *state;
+/* A pod that is being bound, is forgotten, and is being bound anew to the same node. */
+static const struct state_pod *bind_twice(struct world *w) {
     show_node(w, "n", 1);
     for (int i = 0; i < 2; i++) {
         state_pod_gone(w->state, "a");
@@ -251,7 +250,13 @@ static void test_answer_to_the_former_of_two_binds(void **state) {
         bind_pod(w, "a", "n");
         assert_int_equal(w->nasked, i + 1);
     }
-    const struct state_pod *a = state_pod_find(w->state, "a");
+    return state_pod_find(w->state, "a");
+}
+
+/* The same where it is being bound anew, to the same node. */
+static void test_answer_to_the_former_of_two_binds(void **state) {
+    struct world *w = *state;
+    const struct state_pod *a = bind_twice(w);
     respond(w, 0, 403, false, NULL);
     assert_int_equal(a->stage, POD_BINDING);
     assert_int_equal(free_core(w, "n", 0), 50);
@@ -265,15 +270,7 @@ static void test_refusal_of_the_former_of_two_binds(void **state) {
     static const char unbound[] = "{\"metadata\":{\"name\":\"pod-a\",\"namespace\":\"d\","
                                   "\"uid\":\"a\"},\"spec\":{\"containers\":[]}}";
     struct world *w = *state;
-    show_node(w, "n", 1);
-    for (int i = 0; i < 2; i++) {
-        state_pod_gone(w->state, "a");
-        show_pod(w, "a", HALF, NULL, "");
-        assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
-        bind_pod(w, "a", "n");
-        assert_int_equal(w->nasked, i + 1);
-    }
-    const struct state_pod *a = state_pod_find(w->state, "a");
+    const struct state_pod *a = bind_twice(w);
     respond(w, 1, 500, true, NULL);
     assert_int_equal(a->stage, POD_IN_DOUBT);
     respond(w, 0, 409, false, NULL);
