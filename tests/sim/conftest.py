@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from agent_world import World
+from agent_world import FULL, FullNode, World
 from sim_kit import BUILD, Node
 
 
@@ -82,3 +82,14 @@ def world_of(node_of, tmp_path):
         yield make
         for world in worlds:
             world.close()
+
+
+@pytest.fixture
+def full(node_of, tmp_path):
+    """An agent on a node whose cards are all divided."""
+    machine = tmp_path / "m.machine"
+    machine.write_text(FULL)
+    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
+        world = FullNode(node_of("--machine", machine), pathlib.Path(name))
+        yield world
+        world.close()

@@ -6,28 +6,16 @@ import json
 import os
 import pathlib
 import re
-import tempfile
 import threading
 import time
 import urllib.request
 
-import pytest
-from agent_world import CARDS, FULL, INSTANCES, FullNode
+from agent_world import CARDS, INSTANCES
 from sim_kit import Polls
 
 CLIENTS, PERIOD, SECONDS = 10, 0.1, 3
 PAGE = 0.010    # seconds of CPU time to collect and write a page, and to compress it
 MORE = 4        # replicas of each instance: more than 200 containers
-
-
-@pytest.fixture
-def full(node_of, tmp_path):
-    machine = tmp_path / "m.machine"
-    machine.write_text(FULL)
-    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
-        world = FullNode(node_of("--machine", machine), pathlib.Path(name))
-        yield world
-        world.close()
 
 
 def read(world, page):

@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long work of the agent's loop does not hold up kubelet's calls. In CPU time: it does not depend on what else runs here."""
 
-import pathlib
-import tempfile
 import urllib.request
 
-import pytest
-from agent_world import FULL, FullNode
 from sim_kit import Polls
 
 MOST = 0.001        # seconds of CPU time between two times at which kubelet's calls are read
 ROUNDS = 10
 PAGES = ("/metrics", "/usage", "/history")
-
-
-@pytest.fixture
-def full(node_of, tmp_path):
-    machine = tmp_path / "m.machine"
-    machine.write_text(FULL)
-    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
-        world = FullNode(node_of("--machine", machine), pathlib.Path(name))
-        yield world
-        world.close()
 
 
 def late(waits):
