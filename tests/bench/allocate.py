@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures Allocate on a full node of 8 cards with 7 instances each and 112 containers, while the cards are read and a scraper
-reads pages of the agent. Without a cluster: kubelet and the API server are those of tests/sim. Prints a table in Markdown.
+reads pages of the agent. After each, a process that does nothing else is called: it is late as often by what the machine does.
+Without a cluster: kubelet and the API server are those of tests/sim. Prints a table in Markdown.
 
     tests/bench/allocate.py --build BUILD [--seconds 30]
     tests/bench/allocate.py --first     with agent and caller scheduled before all others, as if the machine did nothing else
@@ -24,6 +25,7 @@ from figures import duration, machine           # noqa: E402
 
 QUICK = 1000000             # ns
 PAGES = ("/metrics", "/usage")
+COMPUTING = 60000           # ns: about what the agent computes for an Allocate
 EVERY = 1                   # second, of the scraper
 
 
@@ -91,11 +93,13 @@ def rows(build, seconds, say, first=False):
         if first:
             schedule_first(world.agent.process.pid)
         say(f"Allocate beside {len(ids)} containers, {seconds} s")
+        echo = device_plugin.Echo(COMPUTING)
         before, scraper = world.waits(), Scraper(world.agent.address)
-        calls = device_plugin.Allocations(socket_of(world), ids[:1], f"/proc/{world.agent.process.pid}")
+        calls = device_plugin.Allocations(socket_of(world), ids[:1], f"/proc/{world.agent.process.pid}", echo)
         scraper.ended.wait(seconds)
         made = calls.close()
         scraper.close()
+        echo.close()
         waits = held_up(before, world.waits())
     assert scraper.count >= 2 * (seconds - 2) / EVERY / 2, "the scraper has not read the pages"
     times = sorted(call.took for call in made)
@@ -105,9 +109,14 @@ def rows(build, seconds, say, first=False):
               f"{len(times):,}, {duration(statistics.median(times))} / {duration(statistics.quantiles(times, n=100)[98])} / "
               f"{duration(times[-1])}"),
              ("of those above 1 ms: all / without what loop and caller have waited for a CPU",
-              f"{len(late)} / {sum(call.took - call.waited > QUICK for call in late)}")]
+              f"{len(late)} / {sum(call.took - call.waited > QUICK for call in late)}"),
+             (f"beside each, a call of a process that only computes for {duration(COMPUTING)}: number, median / p99 / worst / "
+              "above 1 ms",
+              f"{len(calls.echoed):,}, {duration(statistics.median(calls.echoed))} / "
+              f"{duration(statistics.quantiles(calls.echoed, n=100)[98])} / {duration(max(calls.echoed))} / "
+              f"{sum(took > QUICK for took in calls.echoed)}")]
     if waits:
-        found.append(("the same by the agent: times at which it read kubelet's calls / those after more than 1 ms of its CPU "
+        found.append(("Allocate by the agent: times at which it read kubelet's calls / those after more than 1 ms of its CPU "
                       "time", f"{waits[0]:,} / {waits[1]}"))
     return found
 

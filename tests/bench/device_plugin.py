@@ -2,6 +2,7 @@
 """A device plugin as kubelet sees it: the list that ListAndWatch streams, and Allocate."""
 
 import contextlib
+import os
 import pathlib
 import re
 import socket
@@ -116,15 +117,45 @@ class Allocation(typing.NamedTuple):
     waited: int
 
 
+class Echo:
+    """A process that does nothing but answer a byte after so long a computation: what the machine alone adds to a call."""
+
+    def __init__(self, computing):
+        """`computing`: nanoseconds."""
+        self.socket, other = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.socket.close()
+            try:
+                while other.recv(1):
+                    until = time.perf_counter_ns() + computing
+                    while time.perf_counter_ns() < until:
+                        pass
+                    other.send(b"a")
+            finally:
+                os._exit(0)
+        other.close()
+
+    def call(self):
+        self.socket.send(b"q")
+        assert self.socket.recv(1), "the echo has ended"
+
+    def close(self):
+        self.socket.close()
+        os.waitpid(self.pid, 0)
+
+
 class Allocations(threading.Thread):
-    """Allocate for the same IDs, again and again, with a pause between. `loop`: the thread that answers, in /proc."""
+    """Allocate for the same IDs, again and again, with a pause between. `loop`: the thread that answers, in /proc. `echo`:
+    called after each, beside which the calls can be judged."""
 
     PAUSE = 0.004
     AFTER = 0.001       # after which the kernel has accounted what a thread that sleeps again has run
 
-    def __init__(self, path, ids, loop):
+    def __init__(self, path, ids, loop, echo=None):
         super().__init__(daemon=True)
-        self.loop = loop
+        self.loop, self.echo = loop, echo
+        self.echoed = []        # nanoseconds
         self.channel = grpc_raw.Channel(path)
         self.request = grpc_raw.field(1, b"".join(grpc_raw.field(1, i.encode()) for i in ids))
         self.calls = []
@@ -144,6 +175,10 @@ class Allocations(threading.Thread):
                 time.sleep(self.AFTER)
                 ran_now, waited_now = ran_and_waited(self.loop)
                 self.calls.append(Allocation(took, ran_now - ran, min(took, waited_now - waited + own_now - own)))
+                if self.echo:
+                    begun = time.perf_counter_ns()
+                    self.echo.call()
+                    self.echoed.append(time.perf_counter_ns() - begun)
         except Exception as failure:    # noqa: BLE001  (raised by close())
             self.failure = failure
 
