@@ -9,48 +9,6 @@
 #include "base/err.h"
 #include "kube/api/field.h"
 
-/* ---- strings ---- */
-
-bool strings_have(const struct strings *s, const char *text) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (strcmp(s->v[i], text) == 0)
-            return true;
-    return false;
-}
-
-void strings_done(struct strings *s) {
-    for (uint32_t i = 0; i < s->n; i++)
-        free(s->v[i]);
-    free(s->v);
-    *s = (struct strings){0};
-}
-
-static int strings_add(struct strings *s, const char *key, const char *value) {
-    char *text = NULL;
-    if (s->n == CLAIM_STRINGS_MAX)
-        return 0; /* more than is written in practice; the rest is not read */
-    if (!s->v && !(s->v = calloc(CLAIM_STRINGS_MAX, sizeof(char *))))
-        return -ENOMEM;
-    if (asprintf(&text, "%s%s%s", key, value ? "=" : "", value ? value : "") < 0)
-        return -ENOMEM;
-    s->v[s->n++] = text;
-    return 0;
-}
-
-/* An array of strings, or an object as "key=value". */
-static int strings_read(struct json list, struct strings *ret) {
-    struct json_iter it = json_iter(list);
-    struct json value;
-    const char *key;
-    int r = 0;
-    while (r == 0 && json_next(&it, &key, &value)) {
-        const char *text = json_string(value);
-        if (text && (!it.object || key))
-            r = it.object ? strings_add(ret, key, text) : strings_add(ret, text, NULL);
-    }
-    return r;
-}
-
 /* ---- what all have ---- */
 
 void claim_meta_done(struct claim_meta *m) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "kube/api/labels.h"
+#include "kube/api/strings.h"
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/pod.h"
 #include "mig/name.h"
@@ -31,17 +32,8 @@ struct err;
 #define PARAMETER_POLICY "placementPolicy"
 
 #define CLAIM_CARDS_MAX 64
-#define CLAIM_STRINGS_MAX 64 /* finalizers, parameters */
 #define CLAIM_REASON_MAX 64
 #define CLAIM_MESSAGE_MAX 384
-
-/* A few strings, owned. */
-struct strings {
-    uint32_t n;
-    char **v;
-};
-bool strings_have(const struct strings *s, const char *text);
-void strings_done(struct strings *s);
 
 /* An amount of a number of cards: whole ones, or a share of each. */
 struct claim_amount {
