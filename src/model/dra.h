@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The names of Dynamic Resource Allocation (resource.k8s.io/v1) that are ours. */
+
+#define DRA_DRIVER "gpu.elasticgpu.io"                    /* and the class of shares */
+#define DRA_FIRST_FIT_CLASS "first-fit.gpu.elasticgpu.io" /* allocated by kube-scheduler */
+
+/* Capacities of a device. */
+#define DRA_CORE "core"     /* percent of a card */
+#define DRA_MEMORY "memory" /* bytes */
+
+/* Attributes of a device. */
+#define DRA_UUID "uuid"
+#define DRA_MODEL "model"
+#define DRA_INDEX "index"
+#define DRA_NUMA "numa"
+#define DRA_DRIVER_VERSION "driverVersion"
+#define DRA_PROFILE "profile"        /* of a MIG instance, as the next one */
+#define DRA_PARENT_UUID "parentUUID" /* of its card */
+#define DRA_ALLOCATOR "allocator"    /* one of the next two: who alone allocates it */
+#define DRA_BY_ALIQUOT "aliquot"
+#define DRA_BY_KUBE_SCHEDULER "kube-scheduler"
+
+/* The label of a DeviceClass, with the same values: who allocates the devices of its claims. */
+#define DRA_CLASS_LABEL "gpu.elasticgpu.io/allocator"
+
+/* The scheduling gate of a pod that aliquot-scheduler takes off when its claims are allocated. */
+#define DRA_GATE "gpu.elasticgpu.io/placement"
+
+/* Of Kubernetes: a claim with it is not deleted while it is allocated. */
+#define DRA_FINALIZER "resource.kubernetes.io/delete-protection"
