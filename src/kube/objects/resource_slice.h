@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* ResourceSlices (resource.k8s.io/v1) of our driver: the devices of a node as Dynamic Resource
+ * Allocation knows them. The agent of the node writes them, the scheduler reads them. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/api/names.h"
+#include "kube/objects/resource_claim.h"
+#include "model/gpu_model.h"
+#include "wire/json.h"
+
+struct buf;
+struct err;
+
+#define RESOURCE_SLICES_PATH "/apis/resource.k8s.io/v1/resourceslices"
+
+/* Kubernetes allows 128, and 64 where one of them has taints, which may come at any time. */
+#define SLICE_DEVICES_MAX 64
+#define POOL_DEVICES_MAX 128 /* GPU_MAX of gpu/device.h */
+#define SLICE_TAINTS_MAX 4   /* of a device */
+#define SLICE_TEXT_MAX 65    /* the text of an attribute, terminator included */
+#define SLICE_JSON_MAX ((size_t) 256 << 10)
+
+/* Keeps new claims away from a device, or ends pods that use it. */
+struct slice_taint {
+    char key[DEVICE_ATTRIBUTE_MAX]; /* "domain/name" */
+    char value[DEVICE_NAME_MAX];    /* as that of a label */
+    bool evicts;                    /* NoExecute; else NoSchedule */
+};
+
+struct slice_device {
+    char name[DEVICE_NAME_MAX];
+    bool shared; /* shares of it are given out; else only all of it */
+    char uuid[SLICE_TEXT_MAX];
+    char model[SLICE_TEXT_MAX];
+    char profile[SLICE_TEXT_MAX];        /* of a MIG instance; "" */
+    char parent[SLICE_TEXT_MAX];         /* of a MIG instance: the UUID of its card; "" */
+    char driver_version[SLICE_TEXT_MAX]; /* "": not known */
+    uint32_t index;
+    int8_t numa;       /* -1: not known */
+    bool by_scheduler; /* kube-scheduler allocates it; else aliquot-scheduler */
+    uint32_t core;     /* percent of a card */
+    uint64_t memory;   /* bytes; Kubernetes counts MiB, so that a rest is not offered */
+    uint32_t ntaints;
+    struct slice_taint taints[SLICE_TAINTS_MAX];
+};
+
+/* Copies as much of a text as an attribute may have. */
+void slice_text(char to[static SLICE_TEXT_MAX], const char *from);
+
+/* All devices of a node, which are in one pool of its name. */
+struct slice_pool {
+    char node[KUBE_NAME_MAX];
+    char node_uid[KUBE_UID_MAX]; /* its slices are deleted with it; "": not known */
+    uint64_t generation;         /* raised with every change */
+    uint32_t ndevices;
+    const struct slice_device *devices;
+};
+
+/* How many slices the pool has, at least one, and the name of each. */
+uint32_t resource_slice_count(const struct slice_pool *pool);
+void resource_slice_name(const char *node, uint32_t slice, char ret[static KUBE_NAME_MAX]);
+
+/* Appends a slice, for POST, or with the version (NULL: none) of what it replaces for PUT. */
+void resource_slice_encode(const struct slice_pool *pool, uint32_t slice, const char *version,
+                           struct buf *out);
+
+/* Compares the API server's answer with the slice that was written. An API server without a feature
+ * drops its fields and says nothing. -EOPNOTSUPP with the feature gate in `err`: a device is given
+ * out in shares, and the answer has it as a whole one, so that the slice must not stay. 1: taints
+ * were dropped, so that devices with taints must not be in a slice. -EINVAL: it is another object;
+ * -ENOMEM. */
+int resource_slice_check(const struct slice_pool *pool, uint32_t slice, struct json answer,
+                         struct err *err);
+
+/* A slice as it was read. */
+struct resource_slice {
+    char name[KUBE_NAME_MAX];
+    char uid[KUBE_UID_MAX];
+    char version[32];
+    char node[KUBE_NAME_MAX];
+    char pool[KUBE_NAME_MAX];
+    uint64_t generation;
+    uint64_t nslices; /* of the pool in this generation */
+    uint32_t ndevices;
+    struct slice_device *devices;
+};
+
+/* Reads a slice of our driver. -EINVAL: it is none, is of another driver, or has more devices or
+ * longer texts than are written; -ENOMEM. A device without one of our attributes or capacities has
+ * none. Free with resource_slice_done(). */
+int resource_slice_parse(struct json object, struct resource_slice *ret, struct err *err);
+void resource_slice_done(struct resource_slice *slice);
+
+const struct slice_device *resource_slice_find(const struct resource_slice *slice,
+                                               const char *device);
+
+/* Whether both have equal members. */
+bool slice_device_equal(const struct slice_device *a, const struct slice_device *b);
