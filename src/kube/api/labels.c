@@ -143,6 +143,16 @@ static int read_node_terms(struct json object, struct label_terms *ret) {
     return r == -EINVAL ? 0 : r; /* without a term */
 }
 
+int label_match_read(struct json labels, struct label_terms *ret) {
+    struct label_terms terms = {0};
+    int r = read_match_labels(&terms, labels);
+    if (r < 0)
+        label_terms_done(&terms);
+    else
+        *ret = terms;
+    return r;
+}
+
 int node_selector_read(struct json list, struct node_selector *ret) {
     struct node_selector s = {0};
     struct json_iter it = json_iter(list);

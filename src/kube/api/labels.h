@@ -41,6 +41,10 @@ struct label_terms {
  * has more than LABEL_TERMS_MAX; -ENOMEM. */
 int label_selector_read(struct json selector, struct label_terms *ret);
 
+/* Reads labels that an object must have, as in matchLabels or in a pod's nodeSelector. Errors as
+ * above. */
+int label_match_read(struct json labels, struct label_terms *ret);
+
 /* Reads a selector as in a URL: "a=b,c!=d,e in (f,g),h notin (i),j,!k". Errors as above. */
 int label_selector_parse(const char *text, struct label_terms *ret);
 
