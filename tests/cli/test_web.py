@@ -165,6 +165,30 @@ def test_only_changes_are_sent(web):
     assert set(seen[before:]) == {"w/team/fresh", "w/team/large"}
 
 
+def test_a_page_that_opens_in_the_midst_of_a_reading(web):
+    """All that there is comes before the state, at which a page takes for gone what it was not told."""
+    furnish(web)
+    web.hold(WAITING)
+    web.start()
+    events = web.events()
+    line = next(events)
+    until("the first reading is in its midst", lambda: WAITING in web.asked())
+    web.hold(GPUS)      # the second one does not begin yet
+    before = {line["k"]: line}
+    while "state" not in before:
+        line = next(events)
+        before[line["k"]] = line
+    for card in web.answers[GPUS]["items"]:
+        card["spec"]["model"] = "another"
+    web.say()
+    web.hold(WAITING)
+    changed = {next(events)["k"] for _ in range(3)}
+    found = lines_until(web, lambda found: True)
+    assert changed == {"c/a/0", "c/b/0", "c/c/0"} and set(found) == set(before) and found["state"] == before["state"]
+    assert all(card["model"] == "another" for key in changed for card in found[key]["cards"])
+    events.close()
+
+
 def test_nothing_is_read_while_no_page_is_open(web):
     furnish(web).start()
     lines_until(web, lambda found: True)

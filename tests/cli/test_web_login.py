@@ -2,15 +2,16 @@
 """The page of `aliquot web --in-cluster` in headless Chromium: signing in and out, tokens that end, replicas that end."""
 
 import subprocess
+import threading
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from conftest import TOP
-from test_web_cluster import ADMIN, BLUE, RED, api, start, tenant     # noqa: F401  (fixtures)
+from test_inspect import gpu
+from test_web_cluster import ADMIN, BLUE, EMPTY, RED, api, everything, listed, start, tenant     # noqa: F401  (fixtures)
 from test_web_page import Shown, axe     # noqa: F401  (fixture)
-from web_cluster import InCluster
-from web_page import browser, resize, theme, until
+from web_cluster import GPUS
+from web_page import PATIENCE, browser, resize, theme, until
 
 pytestmark = pytest.mark.waits
 
@@ -118,6 +119,35 @@ def test_a_replica_that_ends(page, aliquot, start, api):     # noqa: F811
     finally:
         successor.terminate()
         successor.wait()
+
+
+def test_what_was_known_stays_until_all_is_known_again(page, start, api):     # noqa: F811
+    """When events break off, and over a reload: the next replica has read a part of the cluster."""
+    web = start()
+    shown = Viewer(page, web)
+    shown.sign_in(ADMIN)
+    until("the cards", lambda: shown.texts(".node h2 a") == ["a"])
+    shown.until_read()
+    web.process.kill()
+    web.process.wait()
+    goes_on = threading.Event()
+    api.rights[ADMIN] = {**everything(), GPUS: {"items": [gpu("b", 0, (100, "80Gi"))]},
+                         listed()["quotas"]: lambda: goes_on.wait(PATIENCE) and EMPTY}
+    successor = subprocess.Popen(web.process.args)
+    try:
+        until("what was known, and what was read", lambda: shown.texts(".node h2 a") == ["a", "b"])
+        assert "as of" in shown.text("#status")
+        for _ in range(2):
+            page.refresh()
+            until("both again", lambda: shown.texts(".node h2 a") == ["a", "b"])
+        assert not goes_on.is_set()
+        goes_on.set()
+        until("what there is", lambda: shown.texts(".node h2 a") == ["b"])
+    finally:
+        goes_on.set()
+        successor.terminate()
+        successor.wait()
+    assert shown.run("Object.keys(sessionStorage)") == ["aliquot-token"]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

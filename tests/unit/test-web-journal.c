@@ -124,6 +124,61 @@ static void test_one_that_is_back(void **state) {
     journal_reader_free(r);
 }
 
+/* One that begins while much is changing: the state comes when all else that there was has come. */
+static void test_state_is_last(void **state) {
+    struct journal_reader *r;
+    char part[8];
+    (void) state;
+    put("a", "1");
+    put("b", "2");
+    put("state", "3");
+    put("c", "4"); /* of a reading that is under way, as is the next line */
+    put("a", "5");
+    for (size_t piece = 1; piece < 40; piece++) {
+        r = journal_reader_new(j);
+        expect(r, piece, "data: 5\ndata: 2\ndata: 4\ndata: 3\n\n");
+        expect(r, piece, "");
+        journal_reader_free(r);
+    }
+    r = journal_reader_new(j);
+    assert_int_equal(journal_read(r, part, 8), 8); /* "data: 5\n" */
+    put("a", "6");
+    put("b", "7"); /* as it is now, and then as a change */
+    put("state", "8");
+    expect(r, 100, "data: 7\ndata: 4\ndata: 8\ndata: 6\ndata: 7\ndata: 8\n\n");
+    put("d", "9");
+    expect(r, 100, "data: 9\n\n");
+    journal_reader_free(r);
+}
+
+/* Keys that go while a reader has yet to come to them. */
+static void test_what_goes_before_it_is_read(void **state) {
+    struct journal_reader *r, *late;
+    char part[8];
+    (void) state;
+    put("a", "1");
+    put("b", "2");
+    put("c", "3");
+    put("state", "4");
+    r = journal_reader_new(j);
+    assert_int_equal(journal_read(r, part, 8), 8); /* "data: 1\n"; it is at b */
+    journal_begin(j, "b");
+    journal_end(j, "b");
+    late = journal_reader_new(j);
+    expect(late, 100, "data: 1\ndata: 3\ndata: 4\n\n");
+    expect(r, 100, "data: 3\ndata: 4\ndata: {\"k\":\"b\",\"gone\":true}\n\n");
+    put("d", "5");
+    journal_reader_free(r);
+    r = journal_reader_new(j); /* at a */
+    journal_begin(j, "");
+    journal_end(j, ""); /* all go, b for good */
+    expect(r, 200,
+           "data: {\"k\":\"a\",\"gone\":true}\ndata: {\"k\":\"c\",\"gone\":true}\n"
+           "data: {\"k\":\"state\",\"gone\":true}\ndata: {\"k\":\"d\",\"gone\":true}\n\n");
+    journal_reader_free(late);
+    journal_reader_free(r);
+}
+
 /* Events end in time: a browser shows one when it has all of it. */
 static void test_events_end(void **state) {
     struct journal_reader *r = journal_reader_new(j);
@@ -253,6 +308,8 @@ int main(void) {
         TEST(test_changes_under_a_reader),
         TEST(test_what_is_gone),
         TEST(test_one_that_is_back),
+        TEST(test_state_is_last),
+        TEST(test_what_goes_before_it_is_read),
         TEST(test_events_end),
         TEST(test_long_texts),
         TEST(test_slow_reader),

@@ -18,6 +18,7 @@
 #define ENTRY_COST                                                                                 \
     (sizeof(struct entry) + 48)       /* beside key and text: what the heap and the table add */
 #define EVENT_LEN ((size_t) 64 << 10) /* a browser shows an event when it has all of it */
+#define STATE "state"
 
 struct entry {
     UT_hash_handle hh;
@@ -34,9 +35,11 @@ struct entry {
 struct journal_reader {
     struct journal_reader *prev, *next;
     struct journal *journal;
-    struct entry *at; /* the first entry that it has not read; NULL: it has read all */
-    size_t event_len; /* of the event that has no end yet */
-    char *line;       /* the rest of a line that did not fit; NULL: none */
+    struct entry *known; /* by age: the next of what there was at its beginning */
+    struct entry *state; /* which follows these; NULL: there was none, or it is read */
+    struct entry *at;    /* by `number`: the first change since then that it has not read */
+    size_t event_len;    /* of the event that has no end yet */
+    char *line;          /* the rest of a line that did not fit; NULL: none */
     size_t written, len;
 };
 
@@ -70,6 +73,12 @@ static size_t size_of(const struct entry *e) {
 }
 
 static void entry_free(struct journal *j, struct entry *e) {
+    struct journal_reader *r;
+
+    DL_FOREACH(j->readers, r) {
+        r->known = r->known == e ? e->hh.next : r->known;
+        r->state = r->state == e ? NULL : r->state;
+    }
     j->size -= size_of(e);
     HASH_DEL(j->by_key, e);
     DL_DELETE(j->by_number, e);
@@ -159,7 +168,7 @@ static int set_text(struct journal *j, struct entry *e, const char *text) {
 
 /* The line that says what is not there always does. */
 static bool fits(const struct journal *j, const char *key, size_t len) {
-    return (j->size < j->max && len <= j->max - j->size) || strcmp(key, "state") == 0;
+    return (j->size < j->max && len <= j->max - j->size) || strcmp(key, STATE) == 0;
 }
 
 static int put(struct journal *j, const char *key, const char *text) {
@@ -297,7 +306,8 @@ struct journal_reader *journal_reader_new(struct journal *j) {
         return NULL;
     r->journal = j;
     (void) pthread_mutex_lock(&j->lock);
-    r->at = j->by_number;
+    r->known = j->by_key;
+    HASH_FIND_STR(j->by_key, STATE, r->state);
     DL_APPEND(j->readers, r);
     (void) pthread_mutex_unlock(&j->lock);
     return r;
@@ -326,11 +336,28 @@ static size_t read_line(struct journal_reader *r, char *to, size_t max) {
     return n;
 }
 
-/* The next entry is the line in hand: "data: TEXT\n". */
-static bool take_line(struct journal_reader *r) {
+/* The entry that is to be read next; NULL: none. */
+static struct entry *next_entry(struct journal_reader *r) {
+    while (r->known && (r->known->gone || r->known == r->state))
+        r->known = r->known->hh.next;
+    if (r->state && r->state->gone)
+        r->state = NULL;
+    return r->known ? r->known : r->state ? r->state : r->at;
+}
+
+static void go_on(struct journal_reader *r) {
+    if (r->known)
+        r->known = r->known->hh.next;
+    else if (r->state)
+        r->state = NULL;
+    else
+        r->at = r->at->next;
+}
+
+/* The entry, which is the next one, is the line in hand: "data: TEXT\n". */
+static bool take_line(struct journal_reader *r, const struct entry *e) {
     static const char begin[] = "data: ";
     const size_t before = sizeof(begin) - 1;
-    const struct entry *e = r->at;
 
     r->line = malloc(before + e->len + 1);
     if (!r->line)
@@ -345,12 +372,8 @@ static bool take_line(struct journal_reader *r) {
     r->line[r->len - 1] = '\n';
     r->written = 0;
     r->event_len += r->len;
-    r->at = e->next;
+    go_on(r);
     return true;
-}
-
-static bool is_event_over(const struct journal_reader *r) {
-    return !r->line && (r->event_len >= EVENT_LEN || (r->event_len > 0 && !r->at));
 }
 
 size_t journal_read(struct journal_reader *r, char *to, size_t max) {
@@ -358,10 +381,11 @@ size_t journal_read(struct journal_reader *r, char *to, size_t max) {
 
     (void) pthread_mutex_lock(&r->journal->lock);
     while (n < max) {
-        if (is_event_over(r)) {
+        struct entry *next = r->line ? NULL : next_entry(r);
+        if (!r->line && (r->event_len >= EVENT_LEN || (r->event_len > 0 && !next))) {
             to[n++] = '\n';
             r->event_len = 0;
-        } else if (r->line || (r->at && take_line(r))) {
+        } else if (r->line || (next && take_line(r, next))) {
             n += read_line(r, to + n, max - n);
         } else {
             break;

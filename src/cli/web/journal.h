@@ -3,7 +3,9 @@
 
 /* What viewers are shown: a text for each key, in the order of their last changes. A viewer has a
  * place in that order, and reads on from it: what has changed twice meanwhile comes once, and a
- * slow one costs no memory. No I/O. All calls may come from any thread. */
+ * slow one costs no memory. What there was at its beginning comes before all changes, in the order
+ * in which the keys came to be, but for the key "state", which is its end: a viewer that has read
+ * it has been told of everything. No I/O. All calls may come from any thread. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +30,7 @@ void journal_end(struct journal *journal, const char *prefix);
 /* Whether the key was put in the reading that is under way. */
 bool journal_is_put(struct journal *journal, const char *key);
 
-/* A reader at the very beginning, or NULL without memory. */
+/* A reader that has read nothing, or NULL without memory. */
 struct journal_reader *journal_reader_new(struct journal *journal);
 void journal_reader_free(struct journal_reader *reader);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server has said: lines of /api/events, each with a key, in maps by kind. Paths and members: docs/web.md.
 
-import {listen} from "./session.js";
+import {keep, listen, takeKept} from "./session.js";
 
 export const nodes = new Map();     // name -> {name, runs, cards, words}
 export const use = new Map();       // node -> {answers, cards: Map(uuid -> {used, busy, h: Map})}
@@ -11,6 +11,7 @@ export const claims = new Map();
 export const status = {connection: "connecting", time: 0, trouble: [], silent: 0, namespace: null};
 
 const REST_MS = 200;
+const KEPT_MAX = 2 << 20;           // characters; a browser keeps some five million for a tab
 const AGAIN_MS = 3000;
 const known = new Set();            // keys of lines that are shown
 let unconfirmed = null;             // after a connection broke: keys that the new one has not named yet
@@ -167,8 +168,47 @@ function onVisibility() {
     }
 }
 
+// ---- over a reload ----
+
+// What is shown, as lines that show it.
+function* lines() {
+    for (const {name, runs} of nodes.values())
+        for (const [run, list] of runs)
+            yield {k: `c/${name}/${run}`, cards: list};
+    for (const [node, {answers, cards: list}] of use)
+        yield {k: `u/${node}`, answers, cards: [...list].map(([uuid, c]) => ({...c, uuid, h: [...c.h.values()]}))};
+    for (const map of [waiting, quotas, claims])
+        yield* map.values();
+    if (status.time)
+        yield {k: "state", ...status};
+}
+
+function textOfLines() {
+    const texts = [];
+    let size = 0;
+    for (const line of lines()) {
+        texts.push(JSON.stringify(line));
+        size += texts.at(-1).length + 1;
+        if (size > KEPT_MAX)
+            return null;
+    }
+    return texts.join("\n");
+}
+
+// Until the server has told everything, the page shows what it has shown before.
+function applyKept() {
+    try {
+        for (const text of takeKept()?.split("\n") ?? [])
+            apply(JSON.parse(text));
+    } catch {
+        // another release has kept it
+    }
+}
+
 export function start(onChange) {
     listener = onChange;
+    applyKept();
+    addEventListener("pagehide", () => keep(textOfLines()));
     document.addEventListener("visibilitychange", onVisibility);
     connect();
 }

@@ -3,7 +3,7 @@
 // port included: a cookie would go to the servers of all ports of 127.0.0.1. On a user's machine the token comes with
 // the address. In a cluster it is one of Kubernetes, which is given in a form and is in no address.
 
-const STORED = "aliquot-token", NAMESPACE = "aliquot-namespace";
+const STORED = "aliquot-token", NAMESPACE = "aliquot-namespace", SHOWN = "aliquot-shown";
 export const inCluster = await isInCluster();
 let token = takeToken(), namespace = load(NAMESPACE);
 
@@ -55,8 +55,17 @@ export function signIn(given, only) {
 }
 
 export function signOut() {
-    store(STORED, null);
+    store(STORED, token = null);
     location.reload();
+}
+
+// What the tab shows, for itself after a reload. It is of the token; null: nothing.
+export const keep = (text) => store(SHOWN, token && text ? token + "\n" + text : null);
+
+export function takeKept() {
+    const kept = load(SHOWN), before = token + "\n";
+    keep(null);
+    return token && kept?.startsWith(before) ? kept.slice(before.length) : null;
 }
 
 function headers() {
