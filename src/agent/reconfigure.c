@@ -49,32 +49,26 @@ void reconfigure_scaling(struct agent *a) {
 
 /* ---- the driver ---- */
 
-static void use_root(const char **place, const char *option, const char *file,
-                     char root[static 256]) {
-    if (option || !file)
-        return;
-    text_copy(root, 256, file);
-    *place = root;
+/* Returns whether it is another one. `text` keeps that of the file. */
+static bool set_root(const char **root, const char *option, const char *file,
+                     char text[static 256]) {
+    if (option || strcmp(*root ? *root : "", file ? file : "") == 0)
+        return false;
+    text_copy(text, 256, file ? file : "");
+    *root = file ? text : NULL;
+    return true;
 }
 
-static bool is_other(const char *place, const char *option, const char *file) {
-    return !option && strcmp(place ? place : "", file ? file : "") != 0;
-}
-
-/* The driver's files are in containers that run: its roots change with the next start only. */
-static void set_roots(struct agent *a, bool start) {
+/* Containers that run keep the files that they have. */
+static void set_roots(struct agent *a) {
     static char driver[256], dev[256];
     const struct node_config *c = a->node_config;
     struct gpu_driver_places *p = &a->shares.places;
+    bool other = set_root(&p->driver_root, a->config.driver_root, c->driver_root, driver);
 
-    if (start) {
-        use_root(&p->driver_root, a->config.driver_root, c->driver_root, driver);
-        use_root(&p->dev_root, a->config.dev_root, c->dev_root, dev);
-    } else if (is_other(p->driver_root, a->config.driver_root, c->driver_root) ||
-               is_other(p->dev_root, a->config.dev_root, c->dev_root)) {
-        log_warn("nvidiaDriverRoot or nvidiaDevRoot has changed, which takes effect when the agent "
-                 "is started again");
-    }
+    other |= set_root(&p->dev_root, a->config.dev_root, c->dev_root, dev);
+    if (other && a->shares.monitor)
+        gpu_monitor_reload(a->shares.monitor);
 }
 
 static unsigned int extras_of(const struct node_config *c) {
@@ -117,7 +111,7 @@ static void on_config(struct node_config *config, void *userdata) {
         (void) gpu_monitor_poll(a->shares.monitor); /* which takes the new interval */
     }
     reconfigure_scaling(a);
-    set_roots(a, !old);
+    set_roots(a);
     a->shares.extras = extras_of(config);
     log_notes(config);
     (void) node_config_free(old);

@@ -3,6 +3,9 @@
 World.reconfigure() asserts, and has its effect without a restart."""
 
 import json
+import pathlib
+import re
+import shutil
 
 import pytest
 from sim_kit import ALIQUOT, Polls, wait_until
@@ -189,3 +192,56 @@ def test_a_card_that_is_given_out_in_instances(world_of):
     world.reconfigure(health=FAST, cards="[{devices: [1], mode: mig}]", mig="{config: seven}")
     world.agent.wait(1, "Healthy")
     wait_until(lambda: len(set(world.kubelet.listed("mig-1g.10gb"))) == 7, what="its instances are offered")
+
+
+def libraries(world):
+    """The NVML libraries that processes of the agent have loaded, in its view."""
+    pid = world.agent.process.pid
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    maps = "".join(pathlib.Path(f"/proc/{child}/maps").read_text() for child in children)
+    return set(re.findall(r"\S+/libnvidia-ml\.so\S*", maps))
+
+
+def test_the_roots_of_the_driver(world_of):
+    """Of drivers in containers of their own: the agent reads the cards by the other one's library, and a container that starts
+    from then on gets the other one's files and nodes."""
+    world = world_of("[gpu 0]\nmodel = A100\n")
+    host, simulated, patterns = world.path / "host", world.path / "sim", "{gpus: [{pattern: A100, name: a100}]}"
+    for root in host / "first", host / "second":
+        shutil.copytree(world.node.dir / "lib", root / "usr/lib64")
+        (root / "dev").mkdir()
+        for name in "nvidiactl", "nvidia0":
+            (root / "dev" / name).touch()
+    # The libraries find their daemon there, and the agent no driver.
+    simulated.mkdir()
+    for path in world.node.dir.iterdir():
+        if path.name != "lib":
+            (simulated / path.name).symlink_to(path)
+    world.options |= {"host-root": host, "sim-dir": simulated}
+
+    def flags(root):
+        return {"health": FAST, "resources": patterns, "flags": root and f"nvidiaDriverRoot: /{root}, nvidiaDevRoot: /{root}"}
+
+    def given():
+        world.kubelet.start("held")
+        edits = world.cdi("held")
+        return {path.split("/")[1] for path in [m["hostPath"] for m in edits["mounts"] if "libcuda" in m["containerPath"]] +
+                [node["hostPath"] for node in edits["deviceNodes"]]}
+
+    def loaded(root):
+        return libraries(world) == {str(host / root / "usr/lib64/libnvidia-ml.so.1")}
+    world.configure(**flags("first"))
+    world.start()
+    world.agent.wait(0, "Healthy")
+    world.pod("held", "a100", *world.uuids())
+    assert loaded("first") and given() == {"first"}
+    for root in "second", "first":
+        world.reconfigure(**flags(root))
+        wait_until(lambda root=root: loaded(root), 2, what=f"the library of {root}")
+        assert world.agent.state(0) == "Healthy" and given() == {root}
+    world.reconfigure(**flags(""))
+    world.agent.wait(0, "Unhealthy")
+    assert world.agent.reason(0) == "no GPU driver was found on this node"
+    world.reconfigure(**flags("second"))
+    world.agent.wait(0, "Healthy")
+    assert loaded("second") and given() == {"second"}

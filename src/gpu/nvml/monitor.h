@@ -100,6 +100,10 @@ bool gpu_monitor_has_released(const struct gpu_monitor *m, const char *uuid);
 /* Reads the card again, if it was released. */
 void gpu_monitor_resume(struct gpu_monitor *m, const char *uuid);
 
+/* `library` of the options names another one now: all children end, and a new one reads the cards.
+ * The snapshot stays meanwhile. */
+void gpu_monitor_reload(struct gpu_monitor *m);
+
 /* From the end of the next poll on. */
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
 /* Also of the calls that run. */

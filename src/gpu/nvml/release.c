@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Cards that the monitor closes and opens again. The driver refuses the reset of a card, and its
- * own unload, while a process has the card open. */
+/* Cards that the monitor closes and opens again: single ones, since the driver refuses the reset of
+ * a card, and its own unload, while a process has the card open; all of them for another library.
+ */
 
 #include <errno.h>
 
@@ -66,4 +67,13 @@ void gpu_monitor_resume(struct gpu_monitor *m, const char *uuid) {
         gpu_monitor_kill(m, m->main);
     gpu_monitor_start_soon(m);
     gpu_monitor_changed(m);
+}
+
+void gpu_monitor_reload(struct gpu_monitor *m) {
+    for (size_t i = 0; i < WATCHERS_MAX; i++)
+        if (m->watchers[i])
+            gpu_monitor_kill(m, m->watchers[i]);
+    if (m->main)
+        gpu_monitor_kill(m, m->main);
+    gpu_monitor_start_soon(m);
 }
