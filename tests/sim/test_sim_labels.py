@@ -4,7 +4,7 @@
 import re
 
 import pytest
-from sim_kit import Polls, wait_until
+from sim_kit import TOP, Polls, wait_until
 
 MACHINE = "[machine]\ndriver = 570.124.06\n[gpu 0-1]\nmodel = A100\n"
 LABELS = """nvidia.com/cuda.driver-version.full=570.124.06
@@ -59,6 +59,34 @@ def test_the_file_of_node_feature_discovery(world_of):
     wait_until(lambda: file.read_text() == want, what="the labels of replicas")
     assert file.stat().st_ino != before.st_ino
     assert not [label for label in world.node_object("labels") if label.startswith("nvidia.com/")]
+
+
+# What GPU feature discovery 0.20 prints on the machine `mig` (docs/measurements.md), without the labels of driver and CUDA.
+OF_CARDS = {"gpu.machine": "unknown", "mps.capable": "false", "gpu.product": "NVIDIA-A100-SXM4-80GB", "gpu.count": "3",
+            "gpu.memory": "81920", "gpu.replicas": "1", "gpu.sharing-strategy": "none", "gpu.family": "ampere",
+            "gpu.compute.major": "8", "gpu.compute.minor": "0", "gpu.mode": "compute", "mig.capable": "true",
+            "vgpu.present": "false"}
+UNEVEN = {"gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-INVALID", "gpu.count": "0", "gpu.memory": "0", "gpu.replicas": "0",
+          "gpu.sharing-strategy": "", "mig.strategy": "single"}
+OF_2G = {"count": "1", "product": "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb", "memory": "19968", "multiprocessors": "28",
+         "slices.gi": "2", "slices.ci": "2", "engines.copy": "2", "engines.decoder": "1", "engines.encoder": "0",
+         "engines.jpeg": "0", "engines.ofa": "0", "replicas": "1", "sharing-strategy": "none"}
+MIXED = {"mig.strategy": "mixed", "mig-1g.10gb.count": "9", **{f"mig-2g.20gb.{key}": value for key, value in OF_2G.items()}}
+OTHERS = {f"mig-{profile}.{key}" for profile in ("1g.10gb", "3g.40gb") for key in OF_2G}     # the same keys
+
+
+@pytest.mark.parametrize("strategy, told, others", [("none", {}, set()), ("single", UNEVEN, set()), ("mixed", MIXED, OTHERS)])
+def test_the_labels_of_a_divided_node(world_of, strategy, told, others):
+    world = world_of((TOP / "src/sim/machines/mig.machine").read_text())
+    file = world.path / "gfd"
+    world.options = {"labels": file, "sys-dir": world.node.dir / "sys", "served-elsewhere": "nvidia.com/gpu"}
+    world.configure(strategy=strategy)
+    world.start()
+    wait_until(file.exists, what="the file is there")
+    found = dict(re.findall(r"^nvidia\.com/((?!cuda\.).*)=(.*)$", file.read_text(), re.M))
+    want = OF_CARDS | told
+    assert {key: found.get(key) for key in want} == want
+    assert found.keys() == want.keys() | others
 
 
 GUEST = """[machine]
