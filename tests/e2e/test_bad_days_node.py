@@ -9,6 +9,7 @@ import kit
 from cluster import api as kube
 from kit import (CARD, CORE, OUT_OF_MEMORY, GiB, assignment_of, check_no_share_twice, check_report, check_view,
                  container, is_running, pod)
+from whole_cluster import CHECKPOINT
 
 
 def half(name, **spec):
@@ -127,6 +128,25 @@ def test_kubelet_restarts_while_the_agent_is_away(world, space):
     for seen in old:
         still_limited(space, seen)
     card_is_full(space)
+
+
+def test_kubelet_forgets_its_devices(world, space):
+    """Its checkpoint is lost: the share stays as it is; Event and metric say that kubelet can give its devices again."""
+    def differences():
+        return world.metrics()["aliquot_agent_podresources_differences", ()]
+    old = space.start(half("old"))
+    assert differences() == 0
+    world.cluster.stop("kubelet", signal.SIGKILL)
+    world.cluster.on_node(["rm", CHECKPOINT])
+    world.cluster.start("kubelet")
+    world.cluster.wait_node_ready()
+    world.wait_tokens()
+    space.start(half("new"))       # after whose start kubelet's list is read again
+    assert "kubelet lists no device of the pod" in space.event("old", "GPUDevicesDiffer", 90)
+    assert differences() == 1
+    still_limited(space, old)
+    space.end("old")
+    world.until(lambda: differences() == 0, 90, "no share is contradicted")
 
 
 def test_twenty_pods_at_once(world, space):
