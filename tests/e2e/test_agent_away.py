@@ -4,13 +4,16 @@
 import calendar
 import contextlib
 import os
+import secrets
 import time
 
 import kit
 import pytest
 from arrivals import Load, all_succeed
+from cluster import aliquot
 from cluster import api as kube
 from cluster import images
+from cluster.cluster import Cluster
 from kit import condition, container, is_running, pod
 from test_gputime import agent_stopped
 
@@ -68,9 +71,9 @@ def test_update_of_the_agent(world, space):
     assert agent_condition(world)["lastHeartbeatTime"] == version
 
 
-@pytest.fixture
-def no_image(world):
-    """kubelet cannot start the agent again: its image is gone. Afterwards it is there and the agent runs."""
+@contextlib.contextmanager
+def image_gone(world):
+    """kubelet cannot start the agent again. Afterwards its image is there and the agent runs."""
     (name,) = [n for n in world.ctr("images", "ls", "-q").split() if "aliquot-agent" in n]
     world.ctr("images", "rm", "--sync", name)
     yield
@@ -79,6 +82,12 @@ def no_image(world):
     with contextlib.suppress(kube.ApiError):
         world.api.delete(world.agent.path + "/" + world.agent.pods()[0]["metadata"]["name"] + "?gracePeriodSeconds=0")
     world.until(lambda: condition(world.agent.pod(), "Ready").get("status") == "True", 60, "the agent runs again")
+
+
+@pytest.fixture
+def no_image(world):
+    with image_gone(world):
+        yield
     world.wait_tokens()
 
 
@@ -104,6 +113,31 @@ def test_agent_killed_for_good(world, space, no_image):
         assert kube_free(world, gpu) == "0", "GPU objects show that nothing can be had"
     assert not is_running(space.get(late))
     space.api.delete(space.path, gracePeriodSeconds=1)      # those that wait do not start once the agent is back
+
+
+@pytest.mark.foreign
+@pytest.mark.long
+def test_killed_on_a_node_that_offers_nothing(build, tmp_path):
+    """All cards are in MIG mode, and kubelet is offered no instance."""
+    (tmp_path / "divided").write_text("[gpu 0]\nmodel = A100\nmig = 3g.40gb\n")
+
+    def have(world, state):
+        return [gpu["status"].get("state") for gpu in world.gpus()] == [state] * 2     # the card and its instance
+    with Cluster("none-" + secrets.token_hex(2)) as cluster:
+        cluster.up()
+        aliquot.start_simulator(cluster, str(build), machine=tmp_path / "divided")
+        aliquot.load_images(cluster, str(build), [])
+        aliquot.apply(cluster, None)
+        world = kit.World(cluster, build)
+        world.until(lambda: have(world, "Healthy"), 60, "healthy objects")
+        assert not is_offered(world)
+        with image_gone(world):
+            world.agent.kill()
+            world.until(lambda: have(world, "Unknown"), UNKNOWN, "they are Unknown")
+            before, seen = versions(world), time.time()
+            world.until(lambda: time.time() > seen + QUIET, 2 * QUIET, "the time in which nothing may be written", pause=0.1)
+            assert versions(world) == before
+        world.until(lambda: have(world, "Healthy"), 20, "the next agent has written")
 
 
 def is_unknown(gpu):

@@ -187,6 +187,45 @@ static void test_cards_without_shares(void **state) {
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
 }
 
+static void see_agent(struct world *w, const char *uid, bool runs) {
+    assert_int_equal(state_agent_pod_seen(w->state, "n", uid, runs), 0);
+}
+
+static void check_nothing_written(struct world *w) {
+    gpu_status_run(&w->gpu_status, w->parser);
+    assert_int_equal(w->nasked, 0);
+}
+
+/* Nothing in a Node that has never offered anything to pods shows that there is an agent. */
+static void test_by_the_pod_of_the_agent(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_apart(w, "Healthy");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    see_agent(w, "first", true);
+    see_agent(w, "second", false); /* it has not started yet */
+    check_nothing_written(w);
+    see_agent(w, "second", true);
+    see_agent(w, "first", false);
+    check_nothing_written(w);
+    see_agent(w, "second", false);
+    check_made_unknown(w);
+    show_apart(w, "Unknown");
+    /* The next one writes before its pod is shown. */
+    show_apart(w, "Healthy");
+    check_nothing_written(w);
+    see_agent(w, "third", true);
+    check_nothing_written(w);
+    state_sync_begin(w->state, STATE_PODS);
+    see_agent(w, "third", true);
+    state_sync_end(w->state, STATE_PODS);
+    check_nothing_written(w);
+    w->now += 60000;
+    state_sync_begin(w->state, STATE_PODS);
+    state_sync_end(w->state, STATE_PODS);
+    check_made_unknown(w);
+}
+
 /* An instance with a capacity is placed on by what it has of a card; a whole card is never it. */
 static void test_shares_of_an_instance(void **state) {
     struct world *w = *state;
@@ -288,6 +327,7 @@ int main(void) {
         T(test_cards_of_the_past_are_no_reason),
         T(test_absence_is_shown),
         T(test_cards_without_shares),
+        T(test_by_the_pod_of_the_agent),
         T(test_shares_of_an_instance),
         T(test_a_node_with_both),
         T(test_holds_without_a_pod_are_shown),

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/units.h"
 #include "kube/api/object_write.h"
+#include "kube/objects/agent_pod.h"
 #include "kube/objects/driver_upgrade.h"
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/node.h"
@@ -185,6 +186,29 @@ static void test_node_of_whole_devices(void **state) {
     assert_false(node_serves_whole(&node, 1000));
 }
 
+#define AGENT(name_space, name, state)                                                             \
+    "{\"metadata\":{\"namespace\":\"" name_space                                                   \
+    "\",\"labels\":{\"app.kubernetes.io/name\":\"" name                                            \
+    "\"}},\"status\":{\"containerStatuses\":[{\"state\":{\"" state "\":{}}}]}}"
+
+static void test_pod_of_an_agent(void **state) {
+    bool runs = true;
+    (void) state;
+    assert_false(agent_pod_read(parse(AGENT("team", "aliquot-agent", "running")), "system", &runs));
+    assert_false(runs);
+    assert_false(agent_pod_read(parse(AGENT("system", "aliquot", "running")), "system", &runs));
+    assert_true(
+        agent_pod_read(parse(AGENT("system", "aliquot-agent", "running")), "system", &runs));
+    assert_true(runs);
+    assert_true(
+        agent_pod_read(parse(AGENT("system", "aliquot-agent", "waiting")), "system", &runs));
+    assert_false(runs);
+    assert_true(agent_pod_read(parse("{\"metadata\":{\"namespace\":\"system\",\"labels\":{"
+                                     "\"app.kubernetes.io/name\":\"aliquot-agent\"}}}"),
+                               "system", &runs));
+    assert_false(runs);
+}
+
 static int end(void **state) {
     (void) state;
     parser = json_parser_free(parser);
@@ -198,6 +222,7 @@ int main(void) {
         cmocka_unit_test(test_condition_since),
         cmocka_unit_test(test_gpu_object_of_mig),
         cmocka_unit_test(test_node_of_whole_devices),
+        cmocka_unit_test(test_pod_of_an_agent),
     };
 
     return cmocka_run_group_tests(tests, NULL, end);

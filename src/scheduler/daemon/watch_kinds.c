@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "kube/api/field.h"
+#include "kube/objects/agent_pod.h"
 #include "kube/objects/pod_selection.h"
 #include "scheduler/daemon/claims_watch.h"
 #include "scheduler/daemon/foreign_pods.h"
@@ -15,6 +16,16 @@
 
 static void out_of_memory(struct scheduler *s) {
     watch_refuse(s, "out of memory, an object is not accounted for");
+}
+
+static void on_agent_pod(struct scheduler *s, enum kube_event event, struct json object,
+                         const struct pod *pod) {
+    bool gone = event == KUBE_DELETED, runs;
+    if (!pod->node[0] || !agent_pod_read(object, s->options.name_space, &runs) ||
+        (gone && !state_node_find(s->state, pod->node))) /* the Node went first */
+        return;
+    if (state_agent_pod_seen(s->state, pod->node, pod->uid, runs && !gone) < 0)
+        out_of_memory(s);
 }
 
 static void on_pod(struct scheduler *s, enum kube_event event, struct json object) {
@@ -30,6 +41,7 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
         out_of_memory(s);
     else
         foreign_pods_see(s, &pod);
+    on_agent_pod(s, event, object, &pod);
     elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
     mig_watch_object(s, MIG_ORDERS_PODS, event, object, pod.uid);
     pod_done(&pod);

@@ -66,9 +66,14 @@ enum place_reason state_node_absent(const struct state_node *node) {
 }
 
 enum place_reason state_card_absent(const struct state_card *card) {
+    const struct state_node *node = card->node;
     if (!card->apart)
-        return state_node_absent(card->node);
-    return card->node->ncards > 0 ? card->node->head->absence : card->node->apart_absence;
+        return state_node_absent(node);
+    if (node->ncards > 0)
+        return node->head->absence;
+    if (node->apart_absence == PLACE_OK && node->agent.uid[0] && !node->agent.runs)
+        return PLACE_NO_AGENT;
+    return node->apart_absence;
 }
 
 struct place_node state_place_node(const struct state_node *node) {

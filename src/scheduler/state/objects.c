@@ -7,6 +7,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "base/text.h"
 #include "kube/objects/gang.h"
 #include "model/gpu_model.h"
 #include "place/workload/workload_model.h"
@@ -103,6 +104,31 @@ int state_node_apart_absence(struct state *s, const char *name, enum place_reaso
     return 1;
 }
 
+static void set_agent_runs(struct state_node *node, bool runs) {
+    if (node->agent.runs != runs)
+        state_unproject(node);
+    node->agent.runs = runs;
+}
+
+int state_agent_pod_seen(struct state *s, const char *node_name, const char *uid, bool runs) {
+    struct state_node *node = state_node_get(s, node_name);
+    if (!node)
+        return -ENOMEM;
+    if (!runs && node->agent.uid[0] && strcmp(node->agent.uid, uid) != 0)
+        return 0;
+    text_copy(node->agent.uid, sizeof(node->agent.uid), uid);
+    node->agent.listed = true;
+    set_agent_runs(node, runs);
+    return 0;
+}
+
+/* Pods that ended while the watch was away. */
+static void drop_unlisted_agents(struct state *s) {
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        if (!node->agent.listed)
+            set_agent_runs(node, false);
+}
+
 void state_node_gone(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (!node)
@@ -195,6 +221,8 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->observed = copy;
     card->listed = true;
     state_unproject(node);
+    if (card->unknown && gpu->healthy)
+        node->agent.runs = true; /* which wrote it: its pod is shown later */
     if (card->node != node || card->index != gpu->index || card->apart != gpu->no_shares) {
         struct state_node *old = card->node;
         node_remove_card(card);
@@ -459,6 +487,8 @@ void state_sync_begin(struct state *s, enum state_kind kind) {
     if (kind == STATE_PODS) {
         hash_unlist(s->pods);
         hash_unlist(s->loads);
+        for (struct state_node *node = s->nodes; node; node = node->hh.next)
+            node->agent.listed = false;
     }
     if (kind == STATE_NAMESPACES)
         hash_unlist(s->namespaces);
@@ -492,6 +522,7 @@ void state_sync_end(struct state *s, enum state_kind kind) {
     if (kind == STATE_PODS) {
         drop_unlisted_pods(s);
         state_load_unlisted(s);
+        drop_unlisted_agents(s);
     }
     if (kind == STATE_NODES)
         DROP_UNLISTED(s, s->nodes, state_node_gone);

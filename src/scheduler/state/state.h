@@ -260,9 +260,13 @@ struct state_node {
         place[PLACE_CARDS_MAX];      /* the same cards and what is free after all holders */
     struct state_card *apart;        /* cards and instances that give no shares */
     enum place_reason apart_absence; /* see state_node_apart_absence() */
-    struct state_pod *pods;          /* pods with an allocation here */
-    struct state_load *loads;        /* the others on it */
-    uint64_t arrivals;               /* of both, so far */
+    struct {
+        char uid[KUBE_UID_MAX]; /* "": none was seen */
+        bool runs, listed;
+    } agent;                  /* see state_agent_pod_seen() */
+    struct state_pod *pods;   /* pods with an allocation here */
+    struct state_load *loads; /* the others on it */
+    uint64_t arrivals;        /* of both, so far */
     struct state_reserved *reserved;
     struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
     struct node_cpus cpus;           /* as the agent has reported them */
@@ -403,6 +407,11 @@ int state_node_absence(struct state *s, const char *name, enum place_reason abse
 
 /* The same for a node that offers no shares: why its agent cannot give out whole devices. */
 int state_node_apart_absence(struct state *s, const char *name, enum place_reason absence);
+
+/* The pod of the agent on the node, and whether it runs: where the Node does not show whether there
+ * is an agent, because nothing was ever offered to pods. A pod that runs, or that has run, counts;
+ * another one beside it does not until it runs. */
+int state_agent_pod_seen(struct state *s, const char *node_name, const char *uid, bool runs);
 void state_node_gone(struct state *s, const char *name);
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
 void state_gpu_gone(struct state *s, const char *name);
