@@ -6,6 +6,7 @@ prometheus-operator is not there: scrape_config() makes of a PodMonitor what the
 without the discovery of Kubernetes: targets() makes the labels of that discovery for the pods of Aliquot's namespace.
 """
 
+import base64
 import contextlib
 import http.client
 import json
@@ -54,7 +55,26 @@ def targets(pods):
                 yield {"targets": [address], "labels": labels | named}
 
 
-def scrape_config(monitor):
+def from_file(world, state, kind, of):
+    """The path of what a ConfigMap or a Secret has under a key."""
+    text = world.api.get(kube.core(kind, kit.SYSTEM, of["name"]))["data"][of["key"]]
+    file = state / of["key"]
+    file.write_text(base64.b64decode(text).decode() if kind == "secrets" else text)
+    return str(file)
+
+
+def secured(world, state, endpoint):
+    """How it is scraped where it is HTTPS, or asks for a token."""
+    found = {"scheme": endpoint.get("scheme", "http")}
+    if "tlsConfig" in endpoint:
+        tls = endpoint["tlsConfig"]
+        found["tls_config"] = {"ca_file": from_file(world, state, "configmaps", tls["ca"]["configMap"]), "server_name": tls["serverName"]}
+    if "authorization" in endpoint:
+        found["authorization"] = {"credentials_file": from_file(world, state, "secrets", endpoint["authorization"]["credentials"])}
+    return found
+
+
+def scrape_config(monitor, world, state):
     """What prometheus-operator makes of a PodMonitor with one endpoint."""
     name, namespace, spec = monitor["metadata"]["name"], monitor["metadata"]["namespace"], monitor["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]
@@ -71,7 +91,7 @@ def scrape_config(monitor):
               {"target_label": "endpoint", "replacement": endpoint.get("port", "")}]
     rules += [relabelling(rule) for rule in endpoint.get("relabelings", [])]
     return {"job_name": f"podMonitor/{namespace}/{name}/0", "honor_labels": endpoint["honorLabels"], "metrics_path": endpoint["path"],
-            "file_sd_configs": [{"files": ["targets.json"]}], "relabel_configs": rules}
+            "file_sd_configs": [{"files": ["targets.json"]}], "relabel_configs": rules, **secured(world, state, endpoint)}
 
 
 def monitors():
@@ -140,14 +160,15 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def running(world, *more):
-    """Scrapes and evaluates once a second; `more` than the PodMonitors say."""
+def running(world, *more, agents=None):
+    """Scrapes and evaluates once a second; `more` than the PodMonitors say. `agents`: in place of the PodMonitor of the agents."""
     programs = subprocess.run([TOP / "scripts/fetch-prometheus"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     state = pathlib.Path(world.cluster.state, "prometheus")
     state.mkdir(exist_ok=True)
+    used = [agents if agents and one["metadata"]["name"] == agents["metadata"]["name"] else one for one in monitors()]
     (state / "rules.yaml").write_text(rules_with_short_for())
     config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "rule_files": ["rules.yaml"],
-              "scrape_configs": [*(scrape_config(one) for one in monitors()), *more]}
+              "scrape_configs": [*(scrape_config(one, world, state) for one in used), *more]}
     (state / "prometheus.yaml").write_text(json.dumps(config))
     subprocess.run([f"{programs}/promtool", "check", "config", state / "prometheus.yaml"], check=True, stdout=subprocess.DEVNULL)
     prometheus = Prometheus(world, state)

@@ -11,12 +11,15 @@ import ssl
 import subprocess
 
 import kit
+import monitoring
 import pytest
+import yaml
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import SYSTEM, ApiError
 from test_autoscaling import metric, wait_available
+from test_oversee import agent_options
 from test_usage_access import account, aliquot_as, viewer_of     # noqa: F401  (fixture)
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -195,6 +198,50 @@ def test_memory_of_the_agent(world):
     for _ in range(50):
         assert page(world, "/metrics")[0] == 200
     world.until(lambda: resident() <= 9 << 20, 30, "9 MiB resident")
+
+
+# ---- Prometheus ----
+
+def example(name):
+    """The objects of an example of deploy/monitoring by their kinds."""
+    return {one["kind"]: one for one in yaml.safe_load_all((monitoring.MONITORING / f"examples/{name}.yaml").read_text())}
+
+
+@pytest.fixture
+def with_token(world):
+    """Agents whose metrics ask for a token, and the PodMonitor for both."""
+    tls, token = example("agent-tls")["PodMonitor"], example("metrics-token")
+    path = kube.core("secrets", SYSTEM)
+    world.api.create(path, token["Secret"])
+    name = token["Secret"]["metadata"]["name"]
+    world.api.wait(path, name, lambda seen: "token" in seen.get("data", {}), 30, "the token")
+    tls["spec"]["podMetricsEndpoints"][0] |= token["PodMonitor"]["spec"]["podMetricsEndpoints"][0]
+    with agent_options(world, "--metrics-auth=token"):
+        yield tls
+    world.api.delete(f"{path}/{name}")
+
+
+def failure(prometheus):
+    """Of the last scrape of the agent."""
+    (agent,) = [one for one in prometheus.get("/api/v1/targets", state="active")["activeTargets"]
+                if one["labels"]["job"] == "aliquot-agent"]
+    return agent["lastError"]
+
+
+def test_prometheus(world, space, share, with_token, tmp_path):
+    """Figures come with the authority and the token of the examples, and with neither alone."""
+    openssl("req", "-x509", "-key", new_key(tmp_path / "key"), "-subj", "/CN=aliquot-ca", "-out", tmp_path / "crt")
+    memory = f'aliquot_container_memory_used_bytes{{pod="{share}",namespace="{space.name}"}}'
+    with monitoring.running(world, agents=with_token) as prometheus:
+        world.until(lambda: prometheus.query(memory), 20, "figures of the pod")
+        for name, wrong, words in (("ca.crt", (tmp_path / "crt").read_text(), "x509"), ("token", "wrong", "401")):
+            file = prometheus.state / name
+            right = file.read_text()
+            file.write_text(wrong)
+            world.until(lambda words=words: words in failure(prometheus), 20, f"a scrape with another {name} fails", pause=0.2)
+            assert prometheus.query('up{job="aliquot-agent"}')[0][1] == 0
+            file.write_text(right)
+            world.until(lambda: not failure(prometheus), 20, "scrapes again", pause=0.2)
 
 
 # ---- who gets a certificate ----
