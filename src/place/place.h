@@ -122,6 +122,7 @@ enum place_reason {
     PLACE_ONE_REPLICA,  /* a container gets one replica of these cards at most */
     PLACE_REPLICAS,     /* the name that is requested means replicas of these cards */
     PLACE_INSTANCES,    /* too few cards that are no MIG instances, for a request that needs them */
+    PLACE_OTHER_WAY,    /* by the caller: its cards are given out by another allocator */
     PLACE_REASONS,
 };
 

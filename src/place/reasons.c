@@ -194,6 +194,8 @@ const char *place_reason_counted(enum place_reason reason) {
         [PLACE_REPLICAS] = COUNTED
         "nvidia.com/gpu is a replica there, and no name of other shares (sharing of the node's "
         "configuration)",
+        [PLACE_OTHER_WAY] =
+            COUNTED "no GPU is given out this way, as the ResourceSlices of the node say",
         [PLACE_INSTANCES] = COUNTED "MIG instances serve no request for whole GPUs or for several",
         [PLACE_NOT_TOGETHER] = COUNTED "the GPUs have no room for all containers at once",
     };
