@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Classes, the devices of the slices, and nodes, as the watches show them. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "kube/api/field.h"
+#include "scheduler/dra/dra_internal.h"
+
+#define TAINTS_MAX ((size_t) 64 << 10)
+
+/* ---- classes ---- */
+
+struct dra_class *dra_class_find(const struct dra *d, const char *name) {
+    struct dra_class *class;
+    HASH_FIND_STR(d->classes, name, class);
+    return class;
+}
+
+void dra_class_free(struct dra *d, struct dra_class *class) {
+    HASH_DEL(d->classes, class);
+    device_class_done(&class->object);
+    free(class);
+    d->news++;
+}
+
+int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err) {
+    struct device_class read;
+    int r = device_class_parse(object, &read, err);
+    if (r < 0)
+        return r;
+    struct dra_class *class = dra_class_find(d, read.name);
+    if (class)
+        dra_class_free(d, class);
+    class = gone ? NULL : calloc(1, sizeof(*class));
+    if (class) {
+        class->object = read;
+        class->listed = true;
+        HASH_ADD_STR(d->classes, object.name, class);
+        class = hash_added_or_freed(class);
+        d->news++;
+    }
+    if (!class)
+        device_class_done(&read);
+    return class || gone ? 0 : err_errno(err, ENOMEM, "cannot keep a DeviceClass");
+}
+
+/* ---- slices ---- */
+
+void dra_slice_free(struct dra *d, struct dra_slice *slice) {
+    HASH_DEL(d->slices, slice);
+    resource_slice_done(&slice->object);
+    free(slice);
+    d->reindex = true;
+}
+
+int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err) {
+    struct resource_slice read;
+    struct dra_slice *slice;
+    int r = resource_slice_parse(object, &read, err);
+    if (r < 0)
+        return r;
+    HASH_FIND_STR(d->slices, read.name, slice);
+    if (slice)
+        dra_slice_free(d, slice);
+    slice = gone ? NULL : calloc(1, sizeof(*slice));
+    if (slice) {
+        slice->object = read;
+        slice->listed = true;
+        HASH_ADD_STR(d->slices, object.name, slice);
+        slice = hash_added_or_freed(slice);
+    }
+    if (!slice)
+        resource_slice_done(&read);
+    struct state_node *node = slice ? state_node_find(d->state, slice->object.node) : NULL;
+    if (node)
+        state_touch(node);
+    d->reindex = true;
+    d->unheld = true; /* claims may have waited for it */
+    d->devices_version++;
+    d->news++;
+    return slice || gone ? 0 : err_errno(err, ENOMEM, "cannot keep a ResourceSlice");
+}
+
+const struct slice_device *dra_device_of(const struct dra *d, const char *pool,
+                                         const char *device) {
+    for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next) {
+        const struct slice_device *found = strcmp(slice->object.pool, pool) == 0
+                                               ? resource_slice_find(&slice->object, device)
+                                               : NULL;
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+static void drop_device(struct dra *d, struct dra_device *device) {
+    HASH_DEL(d->devices, device);
+    free(device);
+}
+
+static void index_device(struct dra *d, const struct resource_slice *slice,
+                         const struct slice_device *at) {
+    struct dra_device *device;
+    if (!at->uuid[0])
+        return;
+    HASH_FIND_STR(d->devices, at->uuid, device);
+    if (device) {
+        if (device->slice->generation >= slice->generation)
+            return;
+        drop_device(d, device);
+    }
+    device = calloc(1, sizeof(*device));
+    if (!device)
+        return; /* it is not given out */
+    device->slice = slice;
+    device->at = at;
+    HASH_ADD_KEYPTR(hh, d->devices, at->uuid, strlen(at->uuid), device);
+    (void) hash_added_or_freed(device);
+}
+
+void dra_index(struct dra *d) {
+    if (!d->reindex)
+        return;
+    d->reindex = false;
+    hash_drop_all(d, d->devices, drop_device);
+    d->ours = d->others = 0;
+    for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next)
+        for (uint32_t i = 0; i < slice->object.ndevices; i++)
+            index_device(d, &slice->object, &slice->object.devices[i]);
+    for (const struct dra_device *device = d->devices; device; device = device->hh.next) {
+        d->ours += !device->at->by_scheduler;
+        d->others += device->at->by_scheduler;
+    }
+}
+
+const struct dra_device *dra_device_find(struct dra *d, const char *uuid) {
+    struct dra_device *device;
+    dra_index(d);
+    HASH_FIND_STR(d->devices, uuid, device);
+    return device;
+}
+
+/* ---- nodes ---- */
+
+struct dra_node *dra_node_find(const struct dra *d, const char *name) {
+    struct dra_node *node;
+    HASH_FIND_STR(d->nodes, name, node);
+    return node;
+}
+
+void dra_node_free(struct dra *d, struct dra_node *node) {
+    HASH_DEL(d->nodes, node);
+    free(node->labels);
+    free(node->taints);
+    free(node);
+    d->news++;
+}
+
+static int read_taints(struct json list, char **ret) {
+    _cleanup_buf_ struct buf text = BUF_INIT(TAINTS_MAX);
+    if (json_size(list) == 0)
+        return 0;
+    json_print(&text, list);
+    *ret = buf_error(&text) < 0 ? NULL : strdup(buf_str(&text));
+    return *ret ? 0 : -ENOMEM;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+int dra_see_node(struct dra *d, struct json object, bool gone, struct err *err) {
+    _cleanup_free_ char *labels = NULL, *taints = NULL;
+    char name[KUBE_NAME_MAX];
+    bool unschedulable = false;
+    if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) < 0)
+        return err_set(err, EINVAL, "not a Node: it has no name");
+    struct dra_node *node = dra_node_find(d, name);
+    if (gone) {
+        if (node)
+            dra_node_free(d, node);
+        return 0;
+    }
+    (void) json_bool(JSON_PATH(object, "spec", "unschedulable"), &unschedulable);
+    int r = labels_read(JSON_PATH(object, "metadata", "labels"), &labels);
+    if (r == 0)
+        r = read_taints(JSON_PATH(object, "spec", "taints"), &taints);
+    if (r == 0 && !node && (node = calloc(1, sizeof(*node)))) {
+        memcpy(node->name, name, sizeof(name));
+        HASH_ADD_STR(d->nodes, name, node);
+        node = hash_added_or_freed(node);
+        d->news++;
+    }
+    if (r < 0 || !node)
+        return err_errno(err, ENOMEM, "cannot keep a node");
+    node->listed = true;
+    if (unschedulable == node->unschedulable && same_text(labels, node->labels) &&
+        same_text(taints, node->taints))
+        return 0;
+    free(node->labels);
+    free(node->taints);
+    node->labels = take_ptr(labels);
+    node->taints = take_ptr(taints);
+    node->unschedulable = unschedulable;
+    d->news++;
+    return 0;
+}
+
+void dra_devices_drop(struct dra *d) {
+    hash_drop_all(d, d->devices, drop_device);
+}

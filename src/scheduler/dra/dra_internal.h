@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Inside the directory, each file using those before it: dra_devices.c (classes, slices and nodes),
+ * dra_hold.c (reserved capacity), dra_objects.c (claims and pods), dra_choose.c (where the claims
+ * of a pod go), dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
+
+#include "kube/objects/pod_devices.h"
+#include "kube/objects/resource_claim.h"
+#include "kube/objects/resource_slice.h"
+#include "scheduler/dra/dra.h"
+#include "scheduler/extender/gate.h"
+
+#define DRA_KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX)
+#define DRA_ID_MAX (KUBE_UID_MAX + 16)
+#define DRA_SHUNNED_MAX 16 /* nodes of a pod */
+
+/* A share that was chosen for a claim and is being written. */
+struct dra_part {
+    char request[DEVICE_REQUEST_MAX]; /* as a result names it */
+    char class[KUBE_NAME_MAX];
+    char pool[KUBE_NAME_MAX];
+    char device[DEVICE_NAME_MAX];
+    bool shared; /* a share of the device, else all of it */
+    struct assigned_device share;
+};
+
+struct dra_plan {
+    char node[KUBE_NAME_MAX];
+    char pod_uid[KUBE_UID_MAX];
+    char pod_name[KUBE_NAME_MAX];
+    uint32_t nparts;
+    struct dra_part parts[];
+};
+
+enum dra_stage {
+    DRA_IDLE,     /* nothing is being written */
+    DRA_PLANNED,  /* the next write is to be sent */
+    DRA_WRITING,  /* one is in flight */
+    DRA_IN_DOUBT, /* it got no answer, and may have been done, or be done yet */
+};
+
+struct dra_claim {
+    UT_hash_handle hh;
+    bool listed;
+    struct resource_claim object;
+    struct dra_plan *plan; /* NULL: none */
+    enum dra_stage stage;
+    uint64_t since_ms; /* of the stage */
+    char key[DRA_KEY_MAX];
+};
+
+struct dra_class {
+    UT_hash_handle hh;
+    bool listed;
+    struct device_class object;
+};
+
+struct dra_slice {
+    UT_hash_handle hh;
+    bool listed;
+    struct resource_slice object;
+};
+
+struct dra_device {
+    UT_hash_handle hh;
+    const struct resource_slice *slice;
+    const struct slice_device *at; /* of the slice; the key is its uuid */
+};
+
+/* A node where the pod's allocation was taken back. */
+struct dra_shunned {
+    char node[KUBE_NAME_MAX];
+    uint64_t until_ms;
+    unsigned times;
+};
+
+struct dra_pod {
+    UT_hash_handle hh;
+    bool listed;
+    struct pod_devices object;
+    bool opening;      /* the removal of its gate is in flight */
+    uint64_t retry_ms; /* not before then */
+    unsigned failures; /* of writes, in a row */
+    uint64_t again_ms; /* the search may end in another way by then */
+    uint32_t round;    /* of the last search */
+    uint64_t refused;  /* `seen_of` the state when there was no room for it; 0: it was not tried */
+    uint32_t nshunned;
+    struct dra_shunned shunned[DRA_SHUNNED_MAX];
+};
+
+struct dra_node {
+    UT_hash_handle hh;
+    bool listed;
+    bool unschedulable;
+    uint32_t unresolved; /* allocated claims with devices whose cards are not known */
+    char *labels;        /* "key=value,"; NULL: none */
+    char *taints;        /* JSON; NULL: none */
+    char name[KUBE_NAME_MAX];
+};
+
+/* ---- dra_devices.c ---- */
+
+int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err);
+int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err);
+int dra_see_node(struct dra *d, struct json object, bool gone, struct err *err);
+void dra_class_free(struct dra *d, struct dra_class *class);
+void dra_slice_free(struct dra *d, struct dra_slice *slice);
+void dra_node_free(struct dra *d, struct dra_node *node);
+void dra_devices_drop(struct dra *d);
+
+struct dra_class *dra_class_find(const struct dra *d, const char *name);
+struct dra_node *dra_node_find(const struct dra *d, const char *name);
+
+/* The device of a result; NULL: it is in no slice. */
+const struct slice_device *dra_device_of(const struct dra *d, const char *pool, const char *device);
+
+/* Brings `devices` up to date; cheap when nothing changed. */
+void dra_index(struct dra *d);
+
+/* The device of a card in the newest generation of its pool; NULL: it is in no slice. */
+const struct dra_device *dra_device_find(struct dra *d, const char *uuid);
+
+/* ---- dra_hold.c ---- */
+
+/* Reserves what the claim has or is to have; nothing is reserved for one that has nothing. */
+void dra_hold(struct dra *d, struct dra_claim *claim);
+void dra_unhold(struct dra *d, const struct dra_claim *claim);
+
+/* All of them, where a card was not known; from time to time in any case. */
+void dra_hold_all(struct dra *d, uint64_t now_ms);
+
+/* The name of the reserved capacity. */
+void dra_id(const struct resource_claim *claim, char ret[static DRA_ID_MAX]);
+
+/* What devices count for in the quotas of their namespace. */
+struct quota_use dra_use_of(const struct dra_plan *plan);
+
+/* ---- dra_objects.c ---- */
+
+struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, const char *name);
+
+/* Takes over a claim that the API server has answered or the watch has shown; an older one than the
+ * one that is known has no effect. 0 or -ENOMEM. */
+int dra_claim_take(struct dra *d, struct resource_claim *object);
+void dra_plan_drop(struct dra *d, struct dra_claim *claim);
+
+/* Whether the pod has to do without the node for now. */
+bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms);
+
+/* ---- dra_choose.c ---- */
+
+enum dra_found {
+    DRA_FOUND,    /* the claims have their plans, and hold them */
+    DRA_NOT_OURS, /* nothing of it is ours to allocate */
+    DRA_LATER,    /* an object is not there yet */
+    DRA_NO_ROOM,  /* `why` says so */
+    DRA_REFUSED,  /* as long as the objects are as they are; `why` says why */
+};
+
+#define DRA_WHY_MAX 1024
+
+int dra_selector_add(struct dra *d);
+
+/* Finds places for all claims of the pod that wait for us. */
+enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why);
+
+/* Whether a claim is ours to allocate: all its requests are of classes of ours. `*ret_mixed`: some
+ * are. False, too, where a class is not known. */
+bool dra_is_ours(const struct dra *d, const struct resource_claim *claim, bool *ret_mixed);
+
+/* ---- dra_encode.c ---- */
+
+void dra_encode_finalizer(const struct dra_claim *claim, struct buf *out); /* strategic patch */
+
+/* A merge patch of the status. `now`: as the API server writes times. */
+void dra_encode_allocation(const struct dra *d, const struct dra_claim *claim, const char *now,
+                           struct buf *out);
+void dra_encode_gate(const struct dra_pod *pod, struct buf *out); /* strategic patch */
