@@ -38,6 +38,8 @@ static const struct opt options[] = {
      opt_string, &arg.metrics_listen},
     {"agent-tls", 0, NULL, "sign the certificates of agents that serve HTTPS, and show one to them",
      opt_flag, &arg.agent_tls},
+    {"dra", 0, NULL, "allocate ResourceClaims of the DeviceClass gpu.elasticgpu.io, too", opt_flag,
+     &arg.dra},
     {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
      opt_string, &arg.webhook_listen},
     {"metrics-api-listen", 0, "ADDRESS:PORT",

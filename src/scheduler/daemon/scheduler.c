@@ -14,6 +14,7 @@
 #include "scheduler/cluster/keys.h"
 #include "scheduler/daemon/agent_tls.h"
 #include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/dra_watch.h"
 #include "scheduler/daemon/foreign_pods.h"
 #include "scheduler/daemon/metrics_apis.h"
 #include "scheduler/daemon/mig_claims.h"
@@ -292,6 +293,7 @@ static void on_acquired(void *userdata) {
 static void on_lost(void *userdata) {
     struct scheduler *s = userdata;
     s->key_ages = (struct key_ages){0};
+    dra_lost(&s->dra);
     /* Assumed allocations expire, and Bindings in doubt are read back, as always. */
     govern_lost(s);
 }
@@ -372,6 +374,8 @@ static void on_tick(uv_timer_t *timer) {
     event_writer_run(s->events, scheduler_now(s));
     if (scheduler_is_ready(s))
         elastic_run(&s->elastic);
+    if (scheduler_is_ready(s) && s->options.dra)
+        dra_run(&s->dra);
     gpu_status_run(&s->gpu_status, s->parser);
     if (!scheduler_is_ready(s))
         return;
@@ -507,6 +511,9 @@ static int make_parts(struct scheduler *s, struct err *err) {
     r = elastic_start(s);
     if (r < 0)
         return err_errno(err, -r, "cannot add the claims");
+    r = dra_start(s);
+    if (r < 0)
+        return err_errno(err, -r, "cannot add ResourceClaims");
     if (mig_watch_start(s) < 0 || mig_claims_start(s) < 0)
         return err_errno(err, ENOMEM, "cannot order MIG instances");
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
@@ -614,6 +621,7 @@ void scheduler_done(struct scheduler *s) {
     preempt_done(&s->preempt);
     govern_done(s);
     elastic_done(&s->elastic);
+    dra_done(&s->dra);
     for (size_t i = 0; i < PROM_FORMATS; i++)
         buf_done(&s->shared_pages[i].text);
     s->mig = mig_orders_free(s->mig);

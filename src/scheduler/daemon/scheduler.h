@@ -19,6 +19,7 @@
 #include "scheduler/daemon/policy_watch.h"
 #include "scheduler/daemon/requeue.h"
 #include "scheduler/daemon/watch.h"
+#include "scheduler/dra/dra.h"
 #include "scheduler/elastic/elastic.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
@@ -47,6 +48,7 @@ struct scheduler_options {
     const char *metrics_listen;     /* NULL: only at `listen` */
     const char *webhook_listen;     /* NULL: no admission webhook */
     const char *metrics_api_listen; /* NULL: no metrics APIs */
+    bool dra;                       /* watch ResourceClaims, and allocate those of ours */
     bool agent_tls;                 /* sign certificates of agents, and show one to them */
     const char *agent_token;        /* file with a token for the agents, or NULL */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
@@ -92,6 +94,7 @@ struct scheduler {
         bool told;
     } stand_back; /* see stand_back.h */
     struct elastic elastic;
+    struct dra dra; /* without options.dra nothing is in it */
     struct govern govern;
     struct mig_orders *mig;        /* MIG instances on demand, for pods */
     struct mig_orders *mig_claims; /* the same, for claims */

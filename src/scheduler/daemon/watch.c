@@ -17,6 +17,8 @@ static void on_project(uv_timer_t *timer) {
         return;
     if (scheduler_is_ready(s))
         elastic_run(&s->elastic);
+    if (scheduler_is_ready(s) && s->options.dra)
+        dra_run(&s->dra);
     gpu_status_run(&s->gpu_status, s->parser);
     if (!scheduler_is_ready(s))
         return;
@@ -76,15 +78,14 @@ static const struct kube_reflector_handlers handlers = {on_begin, on_object, on_
 
 int watch_start(struct scheduler *s, const struct watch_kind *kinds, struct err *err) {
     s->nwatches = 0;
-    while (kinds[s->nwatches].path)
-        s->nwatches++;
-    for (size_t i = 0; i < s->nwatches; i++) {
-        const struct watch_kind *kind = &kinds[i];
+    for (const struct watch_kind *kind = kinds; kind->path; kind++) {
+        if (kind->wanted && !kind->wanted(s))
+            continue;
         const struct kube_reflector_options options = {.path = kind->path,
                                                        .query = kind->query,
                                                        .retry_max_ms = RETRY_MAX_MS,
                                                        .may_be_absent = kind->optional};
-        struct watch *w = &s->watches[i];
+        struct watch *w = &s->watches[s->nwatches++];
         *w = (struct watch){.scheduler = s, .kind = kind};
         int r = kube_reflector_start(s->client, &options, &handlers, w, &w->reflector, err);
         if (r < 0)

@@ -21,6 +21,7 @@ struct watch_kind {
     void (*begin)(struct scheduler *s);
     void (*object)(struct scheduler *s, enum kube_event event, struct json object);
     void (*end)(struct scheduler *s);
+    bool (*wanted)(const struct scheduler *s); /* whether it is watched; NULL: always */
 };
 
 #define WATCHES_MAX 24
