@@ -3,180 +3,7 @@
 /* Whole devices for a container: which nodes it gets, and that no two pods have one device, also
  * when kubelet believes that a pod has ended whose processes live. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "agent/shares/grant.h"
-#include "agent/shares/provision.h"
-#include "agent/shares/shares.h"
-#include "base/buf.h"
-#include "base/cleanup.h"
-#include "base/err.h"
-#include "base/file.h"
-#include "base/text.h"
-#include "base/units.h"
-#include "fake-monitor.h"
-#include "gpu/driver/extra_nodes.h"
-#include "share/ledger.h"
-
-#define N1 "00000000000000000000000000000001"
-#define N2 "00000000000000000000000000000002"
-#define CAP "/dev/nvidia-caps/nvidia-cap"
-#define CAPABILITIES "/proc/driver/nvidia/capabilities/gpu0/mig/"
-
-static struct pod_entry pods_of_node[2];
-
-const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid);
-
-const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid) {
-    (void) p;
-    for (size_t i = 0; i < 2; i++)
-        if (strcmp(pods_of_node[i].pod.uid, uid) == 0)
-            return &pods_of_node[i];
-    return NULL;
-}
-
-enum verdict __wrap_grant_judge(const struct grant_world *w, const char *pod_uid,
-                                const char *container, struct slot_grant *ret, struct err *why);
-
-const struct signing_verifier *__wrap_keys_verifier(const struct keys *k);
-
-const struct signing_verifier *__wrap_keys_verifier(const struct keys *k) {
-    (void) k;
-    return NULL;
-}
-
-/* A quarter of the card, as if the scheduler had signed it. */
-enum verdict __wrap_grant_judge(const struct grant_world *w, const char *pod_uid,
-                                const char *container, struct slot_grant *ret, struct err *why) {
-    struct assigned_device device = {
-        .uuid = "GPU-0", .core = 25, .memory = 20 * GIB, .physical = 20 * GIB};
-    struct assigned_container c = {.ndevices = 1, .devices = &device};
-    const struct assignment a = {.ncontainers = 1, .containers = &c};
-
-    (void) pod_uid;
-    text_copy(c.name, sizeof(c.name), container);
-    assert_int_equal(slot_grant_make(&w->pod->pod, &a, container, ret, why), 0);
-    return VERDICT_GRANT;
-}
-
-static bool polled; /* in the present call of kubelet */
-
-struct fixture {
-    struct shares shares;
-    char dir[64], cdi[96], library[512];
-};
-
-static void put(const struct fixture *f, const char *name, const char *text) {
-    char path[256], *slash;
-
-    (void) snprintf(path, sizeof(path), "%s%s", f->dir, name);
-    slash = strrchr(path, '/');
-    *slash = 0;
-    assert_int_equal(dir_make(path, 0755, NULL), 0);
-    *slash = '/';
-    assert_int_equal(file_replace(path, text, strlen(text), 0644, NULL), 0);
-}
-
-static void put_driver(struct fixture *f) {
-    static const char *const files[] = {"/dev/nvidiactl",
-                                        "/dev/nvidia0",
-                                        CAP "11",
-                                        CAP "12",
-                                        CAP "21",
-                                        CAP "22",
-                                        "/usr/lib64/libnvidia-ml.so.1",
-                                        "/usr/lib64/libcuda.so.1"};
-
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        put(f, files[i], "");
-    put(f, CAPABILITIES "gi1/access", "DeviceFileMinor: 11\n");
-    put(f, CAPABILITIES "gi1/ci0/access", "DeviceFileMinor: 12\n");
-    put(f, CAPABILITIES "gi2/access", "DeviceFileMinor: 21\n");
-    put(f, CAPABILITIES "gi2/ci0/access", "DeviceFileMinor: 22\n");
-    f->shares.places = (struct gpu_driver_places){
-        .host_root = f->dir, .driver_root = "", .sim_dir = "/nonexistent"};
-    f->shares.driver = gpu_driver_find(&f->shares.places, f->library);
-    assert_non_null(f->shares.driver);
-}
-
-static void set_devices(void) {
-    static const struct gpu_device devices[] = {
-        {.divided = true, .uuid = "GPU-0", .memory = 80 * GIB},
-        {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-1", .parent = "GPU-0", .mig = {.gi = 1}},
-        {.kind = GPU_MIG_INSTANCE, .uuid = "MIG-2", .parent = "GPU-0", .mig = {.gi = 2}},
-    };
-
-    snapshot.ndevices = sizeof(devices) / sizeof(devices[0]);
-    memcpy(snapshot.devices, devices, sizeof(devices));
-    for (uint32_t i = 0; i < snapshot.ndevices; i++)
-        snapshot.devices[i].healthy = true;
-}
-
-static void set_pod(size_t i, const char *uid) {
-    struct pod *p = &pods_of_node[i].pod;
-
-    memset(p, 0, sizeof(*p));
-    text_copy(p->uid, sizeof(p->uid), uid);
-    text_copy(p->namespace, sizeof(p->namespace), "ns");
-    (void) snprintf(p->name, sizeof(p->name), "p-%.20s", uid);
-}
-
-static void no_bad(const char *nonce, const char *why, void *userdata) {
-    (void) userdata;
-    fail_msg("%s: %s", nonce, why);
-}
-
-static int setup(void **state) {
-    struct fixture *f = calloc(1, sizeof(*f));
-
-    assert_non_null(f);
-    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-provision-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    (void) snprintf(f->cdi, sizeof(f->cdi), "%s/cdi", f->dir);
-    f->shares.options.cdi_dir = f->cdi;
-    f->shares.options.mps_dir = "";
-    assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
-    put_driver(f);
-    set_devices();
-    set_pod(0, "u1");
-    set_pod(1, "u2");
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct fixture *f = *state;
-
-    slot_store_done(&f->shares.slots);
-    (void) dir_remove(f->dir, NULL);
-    free(f);
-    return 0;
-}
-
-static enum verdict give(struct fixture *f, const char *nonce, const char *uid, const char *uuid,
-                         struct err *why) {
-    const struct provision p = {
-        .nonce = nonce, .pod_uid = uid, .container = "main", .polled = &polled};
-
-    why->text[0] = 0;
-    return provision_whole(&f->shares, &p, &uuid, 1, false, why);
-}
-
-static void expect_cdi(const struct fixture *f, const char *nonce, struct buf *ret) {
-    char path[256];
-
-    (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, nonce);
-    assert_int_equal(file_read(path, 1 << 20, ret, NULL), 0);
-}
+#include "provision-world.h"
 
 /* The edits cover the directory of sysfs by one that has the guard's mount point. */
 static void the_guard_lets_a_container_with_its_edits_start(void **state) {
@@ -189,7 +16,7 @@ static void the_guard_lets_a_container_with_its_edits_start(void **state) {
     assert_int_equal(cdi_guard_install(f->dir, f->cdi, &f->shares.guard, NULL), 0);
     (void) snprintf(guard, sizeof(guard), "%s/elasticgpu.io-guard.json", f->cdi);
     assert_int_equal(unlink(guard), 0);
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_cdi(f, N1, &cdi);
     /* And as a device of its own: an agent without the guard leaves that file as it is. */
     assert_int_equal(file_read(guard, 4096, &device, NULL), 0);
@@ -214,7 +41,7 @@ static void an_instance_is_given_whole(void **state) {
     char path[384];
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_cdi(f, N1, &cdi);
     assert_non_null(strstr(buf_str(&cdi), "\"/dev/nvidia0\""));
     assert_non_null(strstr(buf_str(&cdi), CAP "11\""));
@@ -238,7 +65,7 @@ static void two_slots_of_one_container(void **state) {
     const char *uuid = "MIG-2";
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     assert_int_equal(provision_whole(&f->shares, &second, &uuid, 1, false, &why), VERDICT_GRANT);
     expect_cdi(f, N2, &cdi);
     assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
@@ -248,7 +75,7 @@ static void two_slots_of_one_container(void **state) {
 static void expect_wait(struct fixture *f, const char *uid, const char *uuid, const char *text) {
     struct err why;
 
-    assert_int_equal(give(f, N2, uid, uuid, &why), VERDICT_WAIT);
+    assert_int_equal(give_whole(f, N2, uid, uuid, &why), VERDICT_WAIT);
     if (!strstr(why.text, text))
         fail_msg("'%s' lacks '%s'", why.text, text);
     assert_null(slot_find(&f->shares.slots, N2));
@@ -269,7 +96,7 @@ static void what_is_missing_is_waited_for(void **state) {
     expect_wait(f, "u1", "MIG-1", "GPU 0 of MIG instance MIG-1 is unhealthy: XID 79");
     snapshot.devices[0].service = GPU_SERVES;
     pods_of_node[0].pod.finished = true;
-    assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_DENY);
+    assert_int_equal(give_whole(f, N2, "u1", "MIG-1", &why), VERDICT_DENY);
     assert_non_null(strstr(why.text, "pod ns/p-u1 has already finished"));
 }
 
@@ -279,7 +106,7 @@ static void a_device_has_one_pod(void **state) {
     struct slot *slot;
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_wait(f, "u2", "MIG-1", "MIG instance MIG-1 is still held by pod ns/p-u1");
     slot_store_done(&f->shares.slots);
     assert_int_equal(slot_store_load(&f->shares.slots, f->dir, no_bad, NULL, NULL), 0);
@@ -289,9 +116,9 @@ static void a_device_has_one_pod(void **state) {
     expect_wait(f, "u2", "MIG-1", "held by pod ns/p-u1, whose processes have not ended");
     text_copy(slot->grant.namespace, sizeof(slot->grant.namespace), "other");
     expect_wait(f, "u2", "MIG-1", "held by a pod of another namespace, whose processes");
-    assert_int_equal(give(f, N2, "u2", "MIG-2", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N2, "u2", "MIG-2", &why), VERDICT_GRANT);
     assert_int_equal(slot_remove(&f->shares.slots, slot, &why), 0);
-    assert_int_equal(give(f, N1, "u2", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u2", "MIG-1", &why), VERDICT_GRANT);
 }
 
 /* kubelet gives the devices of an init container to the app containers of its pod. */
@@ -299,8 +126,8 @@ static void init_and_app_have_one_device(void **state) {
     struct fixture *f = *state;
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
-    assert_int_equal(give(f, N2, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N2, "u1", "MIG-1", &why), VERDICT_GRANT);
 }
 
 static enum verdict give_card(struct fixture *f, const char *nonce, const char *uid, bool replica,
@@ -374,14 +201,14 @@ static void a_restarted_container_gets_its_nodes_anew(void **state) {
     struct fixture *f = *state;
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     put(f, CAPABILITIES "gi1/access", "DeviceFileMinor: 21\n");
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_cdi(f, N1, &cdi);
     assert_non_null(strstr(buf_str(&cdi), CAP "21\""));
     assert_null(strstr(buf_str(&cdi), CAP "11\""));
     snapshot.ndevices = 1; /* destroyed */
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_WAIT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_WAIT);
     assert_non_null(strstr(why.text, "MIG-1 is not on this node"));
 }
 
@@ -551,10 +378,10 @@ static void a_device_of_a_newer_agent_has_one_pod(void **state) {
     struct fixture *f = *state;
     struct err why;
 
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     (void) start_after_newer(f, false);
     expect_wait(f, "u2", "MIG-1", "MIG instance MIG-1 is still held by pod ns/p-u1");
-    assert_int_equal(give(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
+    assert_int_equal(give_whole(f, N1, "u1", "MIG-1", &why), VERDICT_GRANT);
     expect_filled(f, 0);
 }
 

@@ -80,7 +80,7 @@ void audit_process(struct audit *a, struct slot *slot, struct slot_device *d, ui
 static bool pod_has_share(const struct audit *a, const char *pod_uid, const char *uuid) {
     for (const struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-            if (strcmp(slot->grant.pod_uid, pod_uid) == 0 &&
+            if (slot_is_of_pod(&slot->grant, pod_uid) &&
                 strcmp(slot->grant.devices[i].uuid, uuid) == 0)
                 return true;
     return false;

@@ -15,6 +15,7 @@
 #include "wire/json.h"
 
 #define CONTAINERS_MAX 256
+#define USES_MAX 256
 
 struct pods {
     struct pods_handlers handlers;
@@ -34,6 +35,7 @@ void pod_entry_free(struct pod_entry *e) {
     for (size_t i = 0; i < e->ncontainers; i++)
         free(e->containers[i].failure);
     free(e->containers);
+    free(e->uses);
     free(e);
 }
 
@@ -69,6 +71,60 @@ static void read_statuses(struct pod_entry *e, struct json list, bool *running) 
     }
 }
 
+/* The claim by its name in the pod: made of a template, or one that is there; NULL: none yet. */
+static const char *claim_of(struct json object, const char *name) {
+    struct json made =
+        json_find(JSON_PATH(object, "status", "resourceClaimStatuses"), "name", name);
+    struct json given = json_find(JSON_PATH(object, "spec", "resourceClaims"), "name", name);
+    const char *claim = json_string(json_get(made, "resourceClaimName"));
+
+    return claim ? claim : json_string(json_get(given, "resourceClaimName"));
+}
+
+static int add_use(struct pod_entry *e, const char *container, const char *claim) {
+    struct pod_claim_use *more;
+
+    if (e->nuses == USES_MAX || pod_claim_use_find(e, container, claim))
+        return 0;
+    more = realloc(e->uses, (e->nuses + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    e->uses = more;
+    more = &e->uses[e->nuses++];
+    text_copy(more->container, sizeof(more->container), container);
+    text_copy(more->claim, sizeof(more->claim), claim);
+    return 0;
+}
+
+static int read_uses(struct pod_entry *e, struct json object, const char *list) {
+    struct json_iter it = json_iter(JSON_PATH(object, "spec", list));
+    struct json item, claim;
+    int r = 0;
+
+    while (r == 0 && json_next(&it, NULL, &item)) {
+        struct json_iter claims = json_iter(JSON_PATH(item, "resources", "claims"));
+        const char *container = json_string(json_get(item, "name"));
+
+        while (r == 0 && container && json_next(&claims, NULL, &claim)) {
+            const char *name = json_string(json_get(claim, "name"));
+            const char *found = name ? claim_of(object, name) : NULL;
+
+            if (found)
+                r = add_use(e, container, found);
+        }
+    }
+    return r;
+}
+
+const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const char *container,
+                                               const char *claim) {
+    for (size_t i = 0; i < e->nuses; i++)
+        if ((!container || strcmp(e->uses[i].container, container) == 0) &&
+            strcmp(e->uses[i].claim, claim) == 0)
+            return &e->uses[i];
+    return NULL;
+}
+
 int pod_entry_new(struct json object, struct pod_entry **ret) {
     static const char *const lists[] = {"initContainerStatuses", "containerStatuses",
                                         "ephemeralContainerStatuses"};
@@ -85,9 +141,12 @@ int pod_entry_new(struct json object, struct pod_entry **ret) {
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         n += json_size(json_get(status, lists[i]));
     e->containers = calloc((n < CONTAINERS_MAX ? n : CONTAINERS_MAX) + 1, sizeof(*e->containers));
-    if (!e->containers) {
+    r = e->containers ? read_uses(e, object, "initContainers") : -ENOMEM;
+    if (r == 0)
+        r = read_uses(e, object, "containers");
+    if (r < 0) {
         pod_entry_free(e);
-        return -ENOMEM;
+        return r;
     }
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         read_statuses(e, json_get(status, lists[i]), &running);

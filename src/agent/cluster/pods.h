@@ -19,8 +19,16 @@ struct pod_container {
     char *failure; /* why it could not be started, as kubelet reports it; NULL: not reported */
 };
 
+/* A container uses a ResourceClaim of the pod's namespace. */
+struct pod_claim_use {
+    char container[KUBE_LABEL_MAX];
+    char claim[KUBE_NAME_MAX];
+};
+
 struct pod_entry {
     struct pod pod;
+    size_t nuses; /* of claims that are there, init containers included */
+    struct pod_claim_use *uses;
     size_t ncontainers; /* that have an ID, init containers included */
     struct pod_container *containers;
     bool admitted; /* or refused, by kubelet: it has written the pod's status */
@@ -56,6 +64,10 @@ size_t pods_unadmitted(const struct pods *p);
 
 /* Name of the container with that ID, or NULL. */
 const char *pod_container_name(const struct pod_entry *e, const char *id);
+
+/* Whether the container, or with NULL any of the pod, uses that claim; the first that does. */
+const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const char *container,
+                                               const char *claim);
 
 /* To be called periodically, not from a handler: lists the pods again after one was dropped for
  * lack of memory. Until that list is complete, no pod is reported as gone and pods_synced() is

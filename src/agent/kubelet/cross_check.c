@@ -120,7 +120,8 @@ static void check_slot(struct cross_check *c, const pod_list *list, struct slot 
     const struct slot_grant *g = &slot->grant;
     char why[160];
 
-    if (is_left(slot) || !contradicts(c, list, slot, why, sizeof(why))) {
+    /* kubelet lists claims apart from devices. */
+    if (slot->grant.claim || is_left(slot) || !contradicts(c, list, slot, why, sizeof(why))) {
         slot->doubts = 0;
         return;
     }

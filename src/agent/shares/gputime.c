@@ -108,7 +108,7 @@ void gputime_pod(struct shares *s, const struct pod_entry *e) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         struct slot_terms terms;
 
-        if (slot->grant.ndevices == 0 || slot->grant.newer ||
+        if (slot->grant.ndevices == 0 || slot->grant.newer || slot->grant.claim ||
             strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
             continue;
         read_terms(s, &e->pod, &slot->grant, &terms);

@@ -60,14 +60,14 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
         return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
     /* The whole pod: what its other containers hold is not among the others' below. */
     if (d->pod_physical > card->memory || d->pod_core > gpu_core(card))
-        return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
+        return DENY("the share is more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
-    holder = slot_whole_holder(w->slots, d->uuid, g->pod_uid);
+    holder = slot_whole_holder(w->slots, d->uuid, slot_owner_uid(g));
     if (holder) {
         slot_pod_text(&holder->grant, g->namespace, by);
         return WAIT("GPU %u (%s) is whole with %s", card->index, d->uuid, by);
     }
-    slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
+    slot_card_use(w->slots, d->uuid, slot_owner_uid(g), &others, &holder);
     /* Limits may exceed the card under oversubscription; physical parts may not. */
     if (!holder || (others.physical + d->pod_physical <= card->memory &&
                     others.core + d->pod_core <= gpu_core(card)))
@@ -87,6 +87,20 @@ static int read_assignment(const struct pod *pod, struct assignment *ret, struct
                : r;
 }
 
+enum verdict grant_judge_devices(const struct grant_world *w, struct slot_grant *g,
+                                 struct err *why) {
+    enum verdict v = VERDICT_GRANT;
+
+    for (uint32_t i = 0; i < g->ndevices && v == VERDICT_GRANT; i++)
+        v = judge_device(w, g, &g->devices[i], why);
+    for (uint32_t i = 0; i < g->ndevices && v == VERDICT_GRANT; i++) {
+        const struct gpu_device *d = gpu_find(w->snapshot, g->devices[i].uuid);
+
+        g->devices[i].of_core = gpu_is_part(d) ? gpu_core(d) : 0;
+    }
+    return v;
+}
+
 enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
                          struct slot_grant *ret, struct err *why) {
     _cleanup_(assignment_done) struct assignment a = {0};
@@ -103,13 +117,7 @@ enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const
     if (read_assignment(pod, &a, &err) < 0 || slot_grant_make(pod, &a, container, &g, &err) < 0)
         return DENY("the GPU assignment of pod %s/%s cannot be used: %s", pod->namespace, pod->name,
                     err.text);
-    for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++)
-        v = judge_device(w, &g, &g.devices[i], why);
-    for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++) {
-        const struct gpu_device *d = gpu_find(w->snapshot, g.devices[i].uuid);
-
-        g.devices[i].of_core = gpu_is_part(d) ? gpu_core(d) : 0;
-    }
+    v = grant_judge_devices(w, &g, why);
     if (v == VERDICT_GRANT)
         *ret = g;
     else

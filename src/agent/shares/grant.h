@@ -32,6 +32,11 @@ enum verdict {
 enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
                          struct slot_grant *ret, struct err *why);
 
+/* Whether the cards of a grant are there, work, and have room for it beside all other shares; the
+ * part of grant_judge() that does not ask who allocated it. */
+enum verdict grant_judge_devices(const struct grant_world *w, struct slot_grant *g,
+                                 struct err *why);
+
 /* Whether the pod has an assignment that aliquot-scheduler has signed for it and `node`, and that
  * names the device. `keys` NULL: none is known to be signed. */
 bool grant_assigns(const struct signing_verifier *keys, const char *node, const struct pod *pod,

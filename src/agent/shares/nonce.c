@@ -17,3 +17,22 @@ bool nonce_of_cdi_name(const char *name, char ret_nonce[static NONCE_LEN + 1]) {
     memcpy(ret_nonce, name, NONCE_LEN + 1);
     return true;
 }
+
+/* 8-4-4-4-12 digits. */
+bool nonce_of_claim(const char *uid, char ret_nonce[static NONCE_LEN + 1]) {
+    size_t n = 0, i;
+
+    ret_nonce[0] = 0;
+    for (i = 0; uid[i] && n < NONCE_LEN; i++) {
+        bool hyphen = i == 8 || i == 13 || i == 18 || i == 23;
+
+        if ((uid[i] == '-') != hyphen)
+            break;
+        if (!hyphen)
+            ret_nonce[n++] = uid[i];
+    }
+    ret_nonce[n] = 0;
+    if (uid[i] || !nonce_valid(ret_nonce))
+        ret_nonce[0] = 0;
+    return ret_nonce[0] != 0;
+}

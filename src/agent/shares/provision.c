@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "gpu/driver/extra_nodes.h"
 #include "kube/objects/dialect_export.h"
+#include "model/driver_capability.h"
 #include "share/ledger.h"
 
 /* ---- what a container gets ---- */
@@ -88,6 +89,18 @@ static int driver_edits(const struct shares *s, const struct slot_grant *g,
     return -ENODEV;
 }
 
+/* The driver limits a control group, which one container has; those of a claim have several. */
+static int add_driver_limit(struct shares *s, const struct slot_grant *g, struct gpu_edits *edits,
+                            struct err *err) {
+    if (!g->claim)
+        return driver_limit_edits(s, edits, err);
+    if (s->options.driver_limits == DRIVER_LIMIT_REQUIRED)
+        return err_set(err, EPERM,
+                       "this node requires limits of the driver (--driver-limits=required), and "
+                       "shares of ResourceClaims have none");
+    return 0;
+}
+
 /* What a container gets with its share, or with a slot whose share another one carries. */
 static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
                        struct err *err) {
@@ -117,7 +130,7 @@ static int share_edits(struct shares *s, const struct slot *slot, struct gpu_edi
         r = export_edits(s, g, devices, edits);
     if (r == 0 && n > 0)
         r = ldcache_edits(s, edits);
-    if (r == 0 && n > 0 && driver_limit_edits(s, edits, err) < 0)
+    if (r == 0 && n > 0 && add_driver_limit(s, g, edits, err) < 0)
         return -err->code;
     return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
 }
@@ -267,7 +280,6 @@ static enum verdict fill_share(struct shares *s, const struct provision *p,
         return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
     }
     (void) slot_grant_contexts(grant, gpu_monitor_snapshot(s->monitor));
-    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, grant);
     if (slot_fill(&s->slots, p->nonce, grant, &slot, why) < 0)
         return deny_unwritten(why);
     gputime_join(s);
@@ -284,7 +296,10 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
     if (grant_again(p, slot))
         return mend_share(s, p, slot, why);
     v = judge_pod(s, p, &grant, why);
-    return v == VERDICT_GRANT ? fill_share(s, p, &grant, why) : v;
+    if (v != VERDICT_GRANT)
+        return v;
+    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, &grant);
+    return fill_share(s, p, &grant, why);
 }
 
 /* ---- whole devices ---- */
@@ -430,5 +445,96 @@ enum verdict provision_parts(struct shares *s, const struct provision *p,
         return mend_share(s, p, slot, why);
     if (make_parts(s, p, parts, n, &grant, why) < 0)
         return can_pass(why) ? VERDICT_WAIT : VERDICT_DENY;
+    gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, &grant);
     return fill_share(s, p, &grant, why);
+}
+
+/* ---- shares of claims ---- */
+
+static int make_claim(const struct claim_share *c, const struct pod_claim_use *use,
+                      struct slot_grant *ret, struct err *why) {
+    struct slot_grant g = {.terms = c->terms,
+                           .driver = DRIVER_CAPABILITIES_UNSAID,
+                           .devices = calloc(c->ndevices + 1, sizeof(*g.devices))};
+
+    if (!g.devices || slot_grant_claim(&g, c->uid, c->name) < 0 ||
+        slot_claim_add(g.claim, c->pod->pod.uid) < 0) {
+        slot_grant_done(&g);
+        return err_set(why, ENOMEM, "out of memory");
+    }
+    text_copy(g.pod_uid, sizeof(g.pod_uid), c->pod->pod.uid);
+    text_copy(g.namespace, sizeof(g.namespace), c->namespace);
+    text_copy(g.pod, sizeof(g.pod), c->pod->pod.name);
+    text_copy(g.container, sizeof(g.container), use->container);
+    for (size_t i = 0; i < c->ndevices; i++) {
+        const struct assigned_device *from = &c->devices[i];
+        struct slot_device *d = &g.devices[g.ndevices++];
+
+        d->index = from->index;
+        d->core = d->pod_core = from->core;
+        d->memory = d->pod_memory = from->memory;
+        d->physical = d->pod_physical = from->physical;
+        text_copy(d->uuid, sizeof(d->uuid), from->uuid);
+    }
+    *ret = g;
+    return 0;
+}
+
+static bool has_amounts(const struct slot_grant *g, const struct claim_share *c) {
+    if (g->ndevices != c->ndevices)
+        return false;
+    for (uint32_t i = 0; i < g->ndevices; i++)
+        if (strcmp(g->devices[i].uuid, c->devices[i].uuid) != 0 ||
+            g->devices[i].core != c->devices[i].core ||
+            g->devices[i].memory != c->devices[i].memory ||
+            g->devices[i].physical != c->devices[i].physical)
+            return false;
+    return true;
+}
+
+/* The claim has had a share. Of another allocation, which has ended while the agent was away, the
+ * share ends first. */
+static enum verdict claim_again(struct shares *s, const struct claim_share *c,
+                                const struct provision *p, struct slot *slot, struct err *why) {
+    if (!slot->releasing && !has_amounts(&slot->grant, c))
+        slot_gc_release_claim(s, slot, false);
+    if (slot->releasing) {
+        (void) err_set(why, EAGAIN,
+                       "the share that ResourceClaim %s had before is still held by processes that "
+                       "have not ended",
+                       c->name);
+        return VERDICT_WAIT;
+    }
+    if (slot_add_pod(&s->slots, slot, p->pod_uid, why) < 0)
+        return deny_unwritten(why);
+    return finish(s, p, slot, why);
+}
+
+enum verdict provision_claim(struct shares *s, const struct claim_share *c, bool *polled,
+                             struct err *why) {
+    const struct pod_claim_use *use = pod_claim_use_find(c->pod, NULL, c->name);
+    const struct grant_world world = {.node = s->options.node_name,
+                                      .snapshot = gpu_monitor_snapshot(s->monitor),
+                                      .slots = &s->slots};
+    char nonce[NONCE_LEN + 1];
+    const struct provision p = {.nonce = nonce, .pod_uid = c->pod->pod.uid, .polled = polled};
+    struct slot_grant grant = {0};
+    struct slot *slot;
+    enum verdict v;
+
+    if (!nonce_of_claim(c->uid, nonce) || !use) {
+        (void) err_set(why, EINVAL, "no container of pod %s/%s uses ResourceClaim %s", c->namespace,
+                       c->pod->pod.name, c->name);
+        return VERDICT_DENY;
+    }
+    slot = slot_find(&s->slots, nonce);
+    if (slot && slot->grant.claim && !slot->grant.newer)
+        return claim_again(s, c, &p, slot, why);
+    if (make_claim(c, use, &grant, why) < 0)
+        return VERDICT_WAIT;
+    v = grant_judge_devices(&world, &grant, why);
+    if (v == VERDICT_GRANT)
+        return fill_share(s, &p, &grant, why);
+    slot_grant_done(&grant);
+    return v;
 }

@@ -13,6 +13,7 @@
 
 struct assigned_device;
 struct err;
+struct pod_entry;
 struct shares;
 
 struct provision {
@@ -34,6 +35,21 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
  * have one; of other pods with replicas if this is a `replica`, too. */
 enum verdict provision_whole(struct shares *s, const struct provision *p, const char *const *uuids,
                              size_t n, bool replica, struct err *why);
+
+/* A share of a ResourceClaim, as its status says. Borrowed during the call. */
+struct claim_share {
+    const char *uid, *namespace, *name; /* of the claim */
+    const struct pod_entry *pod;        /* one that uses it */
+    const struct assigned_device *devices;
+    size_t ndevices;
+    struct slot_terms terms;
+};
+
+/* Fills the slot of a claim (nonce_of_claim), which all containers that use the claim have
+ * together. To be called again for each pod that uses it: what runs keeps its share as it is.
+ * `polled` as above. */
+enum verdict provision_claim(struct shares *s, const struct claim_share *c, bool *polled,
+                             struct err *why);
 
 /* The same with replicas that are parts of cards, with limits, which kubelet has chosen. */
 enum verdict provision_parts(struct shares *s, const struct provision *p,

@@ -49,8 +49,8 @@ void resize_pod(struct shares *s, const struct pod_entry *e) {
         struct slot_grant more;
         struct err why;
 
-        if (slot->grant.ndevices == 0 || slot->grant.newer || slot->releasing ||
-            strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
+        if (slot->grant.ndevices == 0 || slot->grant.newer || slot->grant.claim ||
+            slot->releasing || strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
             continue;
         if (grant_judge(&world, e->pod.uid, slot->grant.container, &more, &why) != VERDICT_GRANT)
             continue;

@@ -201,10 +201,28 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
 
 /* ---- filling ---- */
 
+const char *slot_owner_uid(const struct slot_grant *g) {
+    return g->claim ? g->claim->uid : g->pod_uid;
+}
+
+bool slot_is_of_pod(const struct slot_grant *g, const char *pod_uid) {
+    if (!g->claim)
+        return strcmp(g->pod_uid, pod_uid) == 0;
+    for (uint32_t i = 0; i < g->claim->npods; i++)
+        if (strcmp(g->claim->pods[i], pod_uid) == 0)
+            return true;
+    return false;
+}
+
+/* Containers of a pod have slots of their own, those that use a claim have one. */
+static bool same_owner(const struct slot_grant *a, const struct slot_grant *b) {
+    return !a->claim == !b->claim && strcmp(slot_owner_uid(a), slot_owner_uid(b)) == 0 &&
+           (a->claim || strcmp(a->container, b->container) == 0);
+}
+
 static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
-    if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
-        a->ndevices != b->ndevices || a->nwhole != b->nwhole || a->replica != b->replica ||
-        a->newer != b->newer)
+    if (!same_owner(a, b) || a->ndevices != b->ndevices || a->nwhole != b->nwhole ||
+        a->replica != b->replica || a->newer != b->newer)
         return false;
     for (uint32_t i = 0; i < a->nwhole; i++)
         if (strcmp(a->whole[i].uuid, b->whole[i].uuid) != 0)
@@ -358,8 +376,7 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     struct slot *slot = slot_find(s, nonce);
     int r;
 
-    if (slot && (strcmp(slot->grant.pod_uid, grant->pod_uid) != 0 ||
-                 strcmp(slot->grant.container, grant->container) != 0)) {
+    if (slot && !same_owner(&slot->grant, grant)) {
         slot_grant_done(grant);
         return err_set(err, EEXIST, "slot %s belongs to %s/%s", nonce, slot->grant.namespace,
                        slot->grant.pod);
@@ -388,6 +405,22 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     open_files(s, slot);
     *ret = slot;
     return 0;
+}
+
+int slot_add_pod(struct slot_store *s, struct slot *slot, const char *pod_uid, struct err *err) {
+    struct slot_claim *claim = slot->grant.claim;
+    int r;
+
+    assert(claim);
+    if (slot_is_of_pod(&slot->grant, pod_uid))
+        return 0;
+    r = slot_claim_add(claim, pod_uid);
+    if (r < 0)
+        return err_set(err, -r, r == -ENOMEM ? "out of memory" : "too many pods use one claim");
+    r = write_record(s, slot->nonce, &slot->grant, err);
+    if (r < 0)
+        claim->npods--;
+    return r;
 }
 
 bool slot_has_device(const struct slot *slot, const char *uuid) {
@@ -535,15 +568,16 @@ static const struct slot_device *device_of(const struct slot *slot, const char *
     return NULL;
 }
 
-/* Whether an earlier slot of the same pod has been counted for this card. */
+/* Whether an earlier slot of the same owner has been counted for this card. */
 static bool counted(const struct slot_store *s, const struct slot *slot, const char *uuid) {
     for (const struct slot *o = s->slots; o && o != slot; o = o->hh.next)
-        if (strcmp(o->grant.pod_uid, slot->grant.pod_uid) == 0 && device_of(o, uuid))
+        if (strcmp(slot_owner_uid(&o->grant), slot_owner_uid(&slot->grant)) == 0 &&
+            device_of(o, uuid))
             return true;
     return false;
 }
 
-void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
+void slot_card_use(const struct slot_store *s, const char *uuid, const char *owner,
                    struct slot_total *ret, const struct slot **ret_holder) {
     const struct slot *holder = NULL;
 
@@ -551,7 +585,7 @@ void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod
     for (const struct slot *slot = s->slots; slot; slot = slot->hh.next) {
         const struct slot_device *d = device_of(slot, uuid);
 
-        if (!d || strcmp(slot->grant.pod_uid, pod_uid) == 0 || counted(s, slot, uuid))
+        if (!d || strcmp(slot_owner_uid(&slot->grant), owner) == 0 || counted(s, slot, uuid))
             continue;
         ret->memory += d->pod_memory;
         ret->physical += d->pod_physical;
@@ -581,11 +615,11 @@ void slot_pod_text(const struct slot_grant *g, const char *namespace,
 }
 
 const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
-                                     const char *pod_uid) {
+                                     const char *owner) {
     const struct slot *holder = NULL;
 
     for (const struct slot *slot = s->slots; slot; slot = slot->hh.next)
-        if (strcmp(slot->grant.pod_uid, pod_uid) != 0 && slot_has_whole(slot, uuid) &&
+        if (strcmp(slot_owner_uid(&slot->grant), owner) != 0 && slot_has_whole(slot, uuid) &&
             (!holder || (slot->releasing && !holder->releasing)))
             holder = slot;
     return holder;

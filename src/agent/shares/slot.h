@@ -77,8 +77,19 @@ struct slot_whole {
     char uuid[GPU_UUID_MAX];
 };
 
-/* What a slot is for. */
+/* The ResourceClaim that a share is of: all containers that use the claim have it together. */
+struct slot_claim {
+    char uid[KUBE_UID_MAX];
+    char name[KUBE_NAME_MAX];
+    uint32_t npods;
+    char (*pods)[KUBE_UID_MAX]; /* that have used it: a process of each may still run */
+};
+
+#define SLOT_CLAIM_PODS_MAX 256 /* as many as Kubernetes lets reserve a claim at one time */
+
+/* What a slot is for. The pod and container of a claim's share are those that use it first. */
 struct slot_grant {
+    struct slot_claim *claim; /* NULL: it is one container's */
     char pod_uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
     char pod[KUBE_NAME_MAX];
@@ -142,6 +153,16 @@ bool slot_has_device(const struct slot *slot, const char *uuid);
  * to another container. */
 int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
               struct err *err);
+
+/* Whose share it is, by UID: what one owner has of a card counts once. */
+const char *slot_owner_uid(const struct slot_grant *g);
+
+/* Whether processes of the pod can use the share. */
+bool slot_is_of_pod(const struct slot_grant *g, const char *pod_uid);
+
+/* One more pod uses the claim of the slot, which its record is to say. Doing it again changes
+ * nothing. -ENOSPC: there are too many. */
+int slot_add_pod(struct slot_store *s, struct slot *slot, const char *pod_uid, struct err *err);
 
 /* Whether `want` names the same devices, of none less and of one more. An older assignment, which
  * is signed as well, is thus never more. */
@@ -207,9 +228,9 @@ uint64_t slot_card_limit(const struct slot *slot, uint32_t n);
  * what the driver sees. */
 uint32_t slot_card_account(const struct slot *slot, uint32_t n);
 
-/* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be
- * NULL) receives one of them, preferring one that is being released. */
-void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
+/* What owners other than `owner` (slot_owner_uid) hold of a card: the sum of their totals.
+ * `ret_holder` (may be NULL) receives one of them, preferring one that is being released. */
+void slot_card_use(const struct slot_store *s, const char *uuid, const char *owner,
                    struct slot_total *ret, const struct slot **ret_holder);
 
 bool slot_has_whole(const struct slot *slot, const char *uuid);
@@ -221,10 +242,10 @@ bool slot_has_whole(const struct slot *slot, const char *uuid);
 void slot_pod_text(const struct slot_grant *g, const char *namespace,
                    char ret[static SLOT_POD_TEXT]);
 
-/* A slot of another pod than `pod_uid` that has the device whole, preferring one that is being
- * released; NULL: there is none. */
+/* A slot of another owner that has the device whole, preferring one that is being released; NULL:
+ * there is none. */
 const struct slot *slot_whole_holder(const struct slot_store *s, const char *uuid,
-                                     const char *pod_uid);
+                                     const char *owner);
 
 /* The grant of whole devices to one container. -ENOMEM; -ENAMETOOLONG: a text is no UUID. */
 int slot_grant_whole(const struct pod *pod, const char *container, const char *const *uuids,
@@ -235,6 +256,10 @@ int slot_grant_whole(const struct pod *pod, const char *container, const char *c
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
                     struct slot_grant *ret, struct err *err);
 void slot_grant_done(struct slot_grant *g);
+
+/* Makes the grant one of a claim. -ENOMEM. */
+int slot_grant_claim(struct slot_grant *g, const char *uid, const char *name);
+int slot_claim_add(struct slot_claim *claim, const char *pod_uid);
 
 /* The record as text and back, for tests and fuzzing. Of a record of a newer agent, the grant has
  * the pod, the container, and the devices if they can be read. */

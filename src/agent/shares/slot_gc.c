@@ -38,24 +38,32 @@ static void revoke_slot(struct shares *s, struct slot *slot) {
         log_error("%s", err.text);
 }
 
+static void release_slot(struct shares *s, struct slot *slot, bool stopped) {
+    if (slot->releasing)
+        return;
+    slot->releasing = true;
+    slot->release_after = uv_now(s->loop) + (stopped ? 0 : START_GRACE_MS);
+    /* A scan in progress does not count. */
+    slot->clean_scans = procfs_walk_is_under_way(&s->gc.walk) ? -1 : 0;
+    revoke_slot(s, slot);
+    s->gc.since = uv_now(s->loop);
+    if (!procfs_walk_is_under_way(&s->gc.walk))
+        (void) uv_timer_start(&s->gc.timer, on_timer, 0, 0);
+}
+
 void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped) {
-    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
-        if (slot->releasing || strcmp(slot->grant.pod_uid, pod_uid) != 0)
-            continue;
-        slot->releasing = true;
-        slot->release_after = uv_now(s->loop) + (stopped ? 0 : START_GRACE_MS);
-        /* A scan in progress does not count. */
-        slot->clean_scans = procfs_walk_is_under_way(&s->gc.walk) ? -1 : 0;
-        revoke_slot(s, slot);
-        s->gc.since = uv_now(s->loop);
-        if (!procfs_walk_is_under_way(&s->gc.walk))
-            (void) uv_timer_start(&s->gc.timer, on_timer, 0, 0);
-    }
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
+        if (!slot->grant.claim && strcmp(slot->grant.pod_uid, pod_uid) == 0)
+            release_slot(s, slot, stopped);
+}
+
+void slot_gc_release_claim(struct shares *s, struct slot *slot, bool stopped) {
+    release_slot(s, slot, stopped);
 }
 
 void slot_gc_cancel(struct shares *s, const char *pod_uid) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
-        if (strcmp(slot->grant.pod_uid, pod_uid) != 0)
+        if (slot->grant.claim || strcmp(slot->grant.pod_uid, pod_uid) != 0)
             continue;
         slot->releasing = false;
         slot->revoked = false;
@@ -67,7 +75,7 @@ void slot_gc_cancel(struct shares *s, const char *pod_uid) {
 /* `pod_uid` NULL: it may be any pod's. */
 static void mark_alive(struct shares *s, const char *pod_uid) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
-        if (slot->releasing && (!pod_uid || strcmp(slot->grant.pod_uid, pod_uid) == 0))
+        if (slot->releasing && (!pod_uid || slot_is_of_pod(&slot->grant, pod_uid)))
             slot->clean_scans = -1;
 }
 
@@ -147,11 +155,26 @@ static void remove_orphan_file(const char *nonce, void *userdata) {
         (void) cdi_remove(s->options.cdi_dir, nonce, NULL);
 }
 
+/* Whether a pod that may start containers uses the claim. */
+static bool claim_is_used(const struct shares *s, const struct slot_claim *claim) {
+    for (uint32_t i = 0; i < claim->npods; i++) {
+        const struct pod_entry *e = pods_find(s->pods, claim->pods[i]);
+
+        if (e && !e->pod.finished)
+            return true;
+    }
+    return false;
+}
+
 void slot_gc_orphans(struct shares *s) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         const struct pod_entry *e = pods_find(s->pods, slot->grant.pod_uid);
 
-        if (!e)
+        if (slot->grant.claim && !claim_is_used(s, slot->grant.claim))
+            slot_gc_release_claim(s, slot, false);
+        else if (slot->grant.claim)
+            continue;
+        else if (!e)
             slot_gc_release(s, slot->grant.pod_uid, false);
         else if (e->pod.finished)
             slot_gc_release(s, slot->grant.pod_uid, true);

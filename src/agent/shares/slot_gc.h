@@ -24,10 +24,14 @@ struct slot_gc {
 /* Sets up the timer; the caller sets the callbacks. */
 void slot_gc_init(struct shares *s);
 
-/* Every slot of the pod: no container starts with it from now on; when its processes have ended it
- * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
- * started. */
+/* Every slot of the pod that is no claim's: no container starts with it from now on; when its
+ * processes have ended it is removed. `stopped`: kubelet has confirmed that all its containers
+ * ended, so none is just being started. */
 void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped);
+
+/* The same for the slot of a claim: kubelet has confirmed that all containers that use it have
+ * ended (`stopped`), or no pod names the claim. */
+void slot_gc_release_claim(struct shares *s, struct slot *slot, bool stopped);
 
 /* The pod is there after all (the API server's copy was old): its slots are its own again. */
 void slot_gc_cancel(struct shares *s, const char *pod_uid);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +21,50 @@
  * `namespace`, `pod`, `container`, `devices`, `whole` and `replica`. */
 #define RECORD_VERSION 1
 
+static void claim_done(struct slot_claim *claim) {
+    if (claim)
+        free(claim->pods);
+    free(claim);
+}
+
 void slot_grant_done(struct slot_grant *g) {
+    claim_done(g->claim);
     free(g->devices);
     free(g->whole);
     memset(g, 0, sizeof(*g));
+}
+
+int slot_grant_claim(struct slot_grant *g, const char *uid, const char *name) {
+    assert(!g->claim);
+    g->claim = calloc(1, sizeof(*g->claim));
+    if (!g->claim)
+        return -ENOMEM;
+    text_copy(g->claim->uid, sizeof(g->claim->uid), uid);
+    text_copy(g->claim->name, sizeof(g->claim->name), name);
+    return 0;
+}
+
+int slot_claim_add(struct slot_claim *claim, const char *pod_uid) {
+    void *more;
+
+    if (claim->npods == SLOT_CLAIM_PODS_MAX)
+        return -ENOSPC;
+    more = realloc(claim->pods, (claim->npods + 1) * sizeof(*claim->pods));
+    if (!more)
+        return -ENOMEM;
+    claim->pods = more;
+    text_copy(claim->pods[claim->npods++], KUBE_UID_MAX, pod_uid);
+    return 0;
+}
+
+static void put_claim(struct json_writer *w, const struct slot_claim *claim) {
+    json_object_begin(w, "claim");
+    json_put(w, "uid", claim->uid, "name", claim->name);
+    json_array_begin(w, "pods");
+    for (uint32_t i = 0; i < claim->npods; i++)
+        json_put_string(w, NULL, claim->pods[i]);
+    json_array_end(w);
+    json_object_end(w);
 }
 
 static void put_whole(struct json_writer *w, const struct slot_grant *g) {
@@ -39,6 +81,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     json_put_u64(&w, "version", RECORD_VERSION);
     json_put(&w, "podUID", g->pod_uid, "namespace", g->namespace, "pod", g->pod, "container",
              g->container);
+    if (g->claim)
+        put_claim(&w, g->claim);
     if (g->exported != EXPORT_NONE)
         json_put_string(&w, "foreign", export_kind_name((enum export_kind) g->exported));
     if (g->driver != DRIVER_CAPABILITIES_UNSAID)
@@ -71,6 +115,28 @@ static bool read_text(struct json v, const char *key, char *ret, size_t size) {
         return false;
     text_copy(ret, size, text);
     return true;
+}
+
+/* Only shares of claims have it. */
+static int read_claim(struct json v, struct slot_grant *g) {
+    struct json_iter it = json_iter(json_get(v, "pods"));
+    char uid[KUBE_UID_MAX], name[KUBE_NAME_MAX];
+    struct json item;
+    int r = 0;
+
+    if (!json_valid(v))
+        return 0;
+    if (!read_text(v, "uid", uid, sizeof(uid)) || !read_text(v, "name", name, sizeof(name)) ||
+        json_type(json_get(v, "pods")) != JSON_ARRAY)
+        return -EBADMSG;
+    r = slot_grant_claim(g, uid, name);
+    while (r == 0 && json_next(&it, NULL, &item)) {
+        const char *pod = json_string(item);
+
+        r = !pod || !pod[0] || strlen(pod) >= KUBE_UID_MAX ? -EBADMSG
+                                                           : slot_claim_add(g->claim, pod);
+    }
+    return r == -ENOSPC ? -EBADMSG : r;
 }
 
 static bool read_u32(struct json v, const char *key, uint32_t *ret) {
@@ -169,6 +235,7 @@ static int read_newer(struct json root, struct slot_grant *g) {
 
 static int read_grant(struct json root, struct slot_grant *g) {
     uint32_t version;
+    int r;
 
     if (!read_u32(root, "version", &version) || version < RECORD_VERSION ||
         !read_text(root, "podUID", g->pod_uid, sizeof(g->pod_uid)) ||
@@ -182,7 +249,8 @@ static int read_grant(struct json root, struct slot_grant *g) {
     if (!read_driver(root, &g->driver))
         return -EBADMSG;
     g->exported = (uint8_t) export_kind_find(json_string(json_get(root, "foreign")));
-    return read_held(root, g);
+    r = read_claim(json_get(root, "claim"), g);
+    return r < 0 ? r : read_held(root, g);
 }
 
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
