@@ -54,7 +54,30 @@ def test_refused_without_the_token(started, path, headers):
     assert started.request(f"{path}{'&' if '?' in path else '?'}token={started.token}", X_Aliquot_Token=None)[0] == 401
 
 
-@pytest.mark.parametrize("path", FILES + FIGURES)
+def test_an_address_is_good_once(started):
+    """Its code gives the token, and the next one is printed; neither gives the token away in another place."""
+    before = started.printed()
+    for _ in range(2):
+        code = started.code
+        for wrong in (None, "", "A" * 43, started.token, code + "A", code[:-1]):
+            assert started.exchange(wrong)[0] == 403
+        assert started.exchange(code, Sec_Fetch_Site="cross-site")[0] == started.exchange(code, Origin="http://example.org")[0] == 403
+        assert started.request(f"/api/token?code={code}")[0] == 403 and started.request("/api/plan", X_Aliquot_Token=code)[0] == 401
+        status, _, body = started.exchange(code)
+        assert status == 200 and json.loads(body) == {"token": started.token}
+        assert started.code != code and started.exchange(code)[0] == 403
+    assert re.fullmatch("(It was opened. The next address:\n.*\n){2}", started.printed().removeprefix(before))
+    assert started.token not in started.printed()
+
+
+def test_addresses_that_none_reads(web):
+    web.start()
+    code = web.code
+    web.process.stdout.close()
+    assert web.exchange(code)[0] == 200 and web.request("/")[0] == 200
+
+
+@pytest.mark.parametrize("path", FILES + FIGURES + ["/api/token"])
 @pytest.mark.parametrize("status, headers", [
     (403, {"Host": "example.org:{port}"}),
     (403, {"Host": "127.0.0.1"}),
@@ -85,7 +108,7 @@ def test_links_of_other_sites_lead_to_the_page_only(started, path):
 def test_the_page_has_a_policy_and_no_secret(started):
     """Cookies go to all servers of 127.0.0.1, whatever their port: there is none."""
     for path in FILES:
-        status, headers, body = started.request(f"{path}?token={started.token}", X_Aliquot_Token=None)
+        status, headers, body = started.request(f"{path}?code={started.code}", X_Aliquot_Token=None)
         assert status == 200 and "Set-Cookie" not in headers and started.token.encode() not in body
     body = started.request("/", X_Aliquot_Token=None)[2]
     assert b"<main" in body
@@ -455,7 +478,7 @@ def test_open(web):
     (programs / "xdg-open").chmod(0o755)
     web.start("--open", PATH=f"{programs}:{os.environ['PATH']}")
     opened = until("it was opened", lambda: (web.where / "opened").exists() and (web.where / "opened").read_text())
-    assert web.token not in opened and web.address in open(opened).read()
+    assert "code" not in opened and web.printed().splitlines()[0] in open(opened).read()
     assert stat.S_IMODE(os.stat(opened).st_mode) == 0o600
     web.stop()
     assert not os.path.exists(opened)

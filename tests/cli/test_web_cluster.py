@@ -214,6 +214,8 @@ def test_a_token_is_in_no_address_and_in_no_cookie(started):
         assert started.request(where, Cookie=f"aliquot-token={RED}", Authorization=f"Bearer {RED}")[0] == 401
     for path in ("/", "/app.js", "/api/mode"):
         assert "Set-Cookie" not in started.request(path, RED)[1]
+    for code in (None, "", "A" * 43):       # nor is there one for a code
+        assert started.request("/api/token", RED, X_Aliquot_Code=code)[0] == 403
 
 
 @pytest.mark.parametrize("namespace", ["../red", "red/../blue", "a b", "Red", "red%2f", "x" * 254])

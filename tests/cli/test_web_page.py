@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `aliquot web` in headless Chromium: what it shows, addresses, keys, widths, colours, languages, hostile texts."""
 
+import http.server
 import json
 import pathlib
 import re
+import sqlite3
 import subprocess
+import threading
 import time
+import urllib.parse
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -144,29 +148,99 @@ def test_it_shows_what_the_api_server_has(page, own):
     assert page.execute_script("return window.before") == 1
 
 
-def test_the_token_leaves_the_address(page, web):
-    shown = Shown(page, web, "#/card/b-00")
-    shown.until("team/train")
-    assert page.current_url == f"http://127.0.0.1:{web.port}/#/card/b-00"
-    assert page.get_cookies() == []
-    page.get(f"http://127.0.0.1:{web.port}/#/node/b")
-    page.refresh()      # the tab has kept it
-    shown.until("b-01")
+class Referers(http.server.BaseHTTPRequestHandler):
+    """A server that a page leads to."""
+
+    def do_GET(self):
+        self.server.seen[self.path] = self.headers.get("Referer")
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
-def test_a_tab_without_a_token(page, web):
-    """A link that was copied: the page comes, says what to open, and shows nothing."""
-    Shown(page, web).until_read()
+def test_neither_history_nor_referer_lead_back(web, tmp_path):
+    """What a browser keeps of the address is its code, which was used."""
+    own, address = browser(tmp_path), web.address
+    with http.server.HTTPServer(("127.0.0.1", 0), Referers) as other:
+        other.seen = {}
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        try:
+            shown = Shown(own, web, "#/card/b-00")
+            shown.until("team/train")
+            assert own.current_url == f"http://127.0.0.1:{web.port}/#/card/b-00"
+            assert own.get_cookies() == [] and shown.run("document.referrer") == ""
+            shown.run("location.assign(arguments[0])", f"http://127.0.0.1:{other.server_port}/next")
+            until("the other server was asked", lambda: "/next" in other.seen)
+            own.back()
+            assert own.current_url == f"http://127.0.0.1:{web.port}/#/card/b-00"
+            shown.until("team/train")       # the tab has the token
+            assert shown.run("document.referrer") == "" and other.seen["/next"] is None
+            own.back()
+            assert str(web.port) not in own.current_url
+        finally:
+            own.quit()
+            other.shutdown()
+    with sqlite3.connect(tmp_path / "profile/Default/History") as kept:
+        urls = [url for url, in kept.execute("SELECT url FROM urls")]
+    assert any(f":{web.port}/" in url for url in urls) and not any(web.token in url or web.code in url for url in urls)
+    code = urllib.parse.urlsplit(address).query.removeprefix("code=")
+    assert web.code != code and web.exchange(code)[0] == 403
+
+
+def in_another_tab(page, address, text):
+    """Opens it, waits for the text, and is back in the first tab; what the page shows."""
     before = page.current_window_handle
     page.switch_to.new_window("tab")
     try:
-        page.get(f"http://127.0.0.1:{web.port}/#/node/b")
-        until("what to open", lambda: "this tab has no token: open the address" in
-              page.execute_script("return document.getElementById('status').innerText"))
-        assert "b-01" not in page.execute_script("return document.body.innerText")
+        page.get(address)
+        shown = lambda: page.execute_script("return document.getElementById('main').innerText")     # noqa: E731
+        until(text, lambda: text in shown())
+        return shown()
     finally:
         page.close()
         page.switch_to.window(before)
+
+
+def test_tabs(page, web):
+    """A tab has the token over reloads, and others have it from there; where none has it they say what to open."""
+    link = f"http://127.0.0.1:{web.port}/#/node/b"
+    shown, used = Shown(page, web, "#/node/b"), web.address
+    shown.until("b-01")
+    page.refresh()
+    shown.until("b-01")
+    in_another_tab(page, link, "b-01")
+    in_another_tab(page, f"http://127.0.0.1:{web.port}/?code=x#/node/b", "b-01")
+    page.get(used + "#/node/a")         # a new code in a tab that has the token
+    shown.until("Node a")
+    assert web.address != used
+    page.get(used + "#/node/b")         # from the history: the tab still has the token
+    shown.until("b-01")
+    assert page.current_url == link
+    page.get("about:blank")
+    assert "b-01" not in in_another_tab(page, link, "this tab has no token: open the last address")
+    assert "b-01" not in in_another_tab(page, used + "#/node/b", "this address was opened before: open the last one")
+    in_another_tab(page, web.address + "#/node/b", "b-01")
+
+
+def test_an_address_of_an_earlier_start(page, own, axe):
+    own.start()
+    shown, old = Shown(page, own, "#/node/b"), own.address
+    shown.until("b-01")
+    own.stop()
+    own.start("--port", str(own.port))
+    page.get(old + "#/node/b")          # with a token and a code that are both worth nothing
+    until("it is refused", lambda: "not served any more: open the address that aliquot web prints" in shown.text("#status"))
+    assert "b-01" in shown.text()       # as it was
+    page.refresh()
+    shown.until("Nothing can be shown", "this tab has no token")
+    page.execute_script(axe)
+    assert page.execute_async_script("const done = arguments[0]; axe.run(document).then((r) => done(r.violations.map((v) => v.id)))") == []
+    assert "b-01" not in shown.run("document.body.innerText")
+    page.get(own.address + "#/node/b")
+    shown.until("b-01")
 
 
 def test_too_many_pages(page, own):

@@ -4,6 +4,8 @@
 import http.client
 import json
 import os
+import re
+import select
 import subprocess
 import sys
 import time
@@ -83,12 +85,30 @@ class Web:
         return subprocess.Popen([self.aliquot, "web", *words], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def start(self, *words, **env):
-        self.process = self.spawn("--interval", "1", *words, **env)
-        self.address = self.process.stdout.readline().strip()
-        assert self.address.startswith("http://127.0.0.1:"), self.process.communicate()
-        self.port = urllib.parse.urlsplit(self.address).port
-        self.token = urllib.parse.urlsplit(self.address).query.removeprefix("token=")
+        self.process, self.out = self.spawn("--interval", "1", *words, **env), ""
+        until("an address", lambda: self.printed().count("\n") >= 2 or self.process.poll() is not None)
+        assert self.out.startswith("http://127.0.0.1:"), self.process.communicate()
+        self.port, self.token = urllib.parse.urlsplit(self.address).port, None
+        self.token = json.loads(self.exchange(self.code)[2])["token"]
         return self
+
+    def printed(self):
+        """What it has printed by now."""
+        while select.select([self.process.stdout], [], [], 0)[0] and (part := os.read(self.process.stdout.fileno(), 4096)):
+            self.out += part.decode()
+        return self.out
+
+    @property
+    def address(self):
+        """The last one that it has printed."""
+        return re.findall("^http://127.0.0.1:[0-9]+/[?]code=.*$", self.printed(), re.M)[-1]
+
+    @property
+    def code(self):
+        return urllib.parse.urlsplit(self.address).query.removeprefix("code=")
+
+    def exchange(self, code, **headers):
+        return self.request("/api/token", X_Aliquot_Code=code, **headers)
 
     def stop(self):
         if self.process and self.process.poll() is None:

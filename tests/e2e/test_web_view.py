@@ -18,10 +18,11 @@ import http.client, json, subprocess, sys, urllib.parse
 program, paths, *words = sys.argv[1:]
 web = subprocess.Popen([program, "web", *words], stdout=subprocess.PIPE, text=True)
 address = urllib.parse.urlsplit(web.stdout.readline().strip())
-def ask(path):
+def ask(path, **headers):
     connection = http.client.HTTPConnection(address.netloc, timeout=60)
-    connection.request("GET", path, headers={"X-Aliquot-Token": address.query.removeprefix("token=")})
+    connection.request("GET", path, headers=headers or {"X-Aliquot-Token": token})
     return connection.getresponse()
+token = json.load(ask("/api/token", **{"X-Aliquot-Code": address.query.removeprefix("code=")}))["token"]
 found = {}
 for line in ask("/api/events"):
     if line.startswith(b"data: "):

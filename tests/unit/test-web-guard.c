@@ -49,6 +49,26 @@ static void test_token(void **state) {
     assert_int_equal(check((struct guard_request){.host = HOST, .token = ""}), 401);
 }
 
+/* It is taken once; the next one is another. */
+static void test_code(void **state) {
+    char code[GUARD_TOKEN_LEN + 1];
+    (void) state;
+    memcpy(code, guard.code, sizeof(code));
+    assert_string_not_equal(code, guard.token);
+    assert_int_equal(check((struct guard_request){.host = HOST, .token = code}), 401);
+    assert_false(guard_take_code(&guard, NULL));
+    assert_false(guard_take_code(&guard, ""));
+    assert_false(guard_take_code(&guard, guard.token));
+    code[GUARD_TOKEN_LEN - 1] = '\0';
+    assert_false(guard_take_code(&guard, code));
+    memcpy(code, guard.code, sizeof(code));
+    assert_true(guard_take_code(&guard, code));
+    assert_string_not_equal(code, guard.code);
+    assert_false(guard_take_code(&guard, code));
+    memcpy(code, guard.code, sizeof(code));
+    assert_true(guard_take_code(&guard, code));
+}
+
 /* All bits of a token are random: no letter of many tokens is always the same. */
 static void test_tokens_differ(void **state) {
     unsigned differ[GUARD_TOKEN_LEN] = {0};
@@ -162,9 +182,9 @@ static void test_in_a_cluster(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_token),        cmocka_unit_test(test_tokens_differ),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_host_and_origin),
-        cmocka_unit_test(test_in_a_cluster),
+        cmocka_unit_test(test_token),           cmocka_unit_test(test_code),
+        cmocka_unit_test(test_tokens_differ),   cmocka_unit_test(test_files),
+        cmocka_unit_test(test_host_and_origin), cmocka_unit_test(test_in_a_cluster),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

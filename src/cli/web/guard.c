@@ -13,18 +13,23 @@
 #define TOKEN_BYTES 32
 #define HOST_MAX 253
 
-int guard_init(struct guard *guard, unsigned port) {
+static int make_secret(char secret[static GUARD_TOKEN_LEN + 1]) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     unsigned char random[TOKEN_BYTES + 1] = {0};
 
-    *guard = (struct guard){.port = port};
     if (getrandom(random, TOKEN_BYTES, 0) != TOKEN_BYTES)
         return -EIO;
     for (unsigned i = 0, bit = 0; i < GUARD_TOKEN_LEN; i++, bit += 6) {
         unsigned pair = (unsigned) random[bit / 8] << 8 | random[bit / 8 + (bit / 8 < TOKEN_BYTES)];
-        guard->token[i] = digits[pair >> (10 - bit % 8) & 63];
+        secret[i] = digits[pair >> (10 - bit % 8) & 63];
     }
     return 0;
+}
+
+int guard_init(struct guard *guard, unsigned port) {
+    *guard = (struct guard){.port = port};
+    int r = make_secret(guard->token);
+    return r < 0 ? r : make_secret(guard->code);
 }
 
 int guard_init_cluster(struct guard *guard, const char *hosts) {
@@ -41,8 +46,12 @@ int guard_init_cluster(struct guard *guard, const char *hosts) {
     return 0;
 }
 
-static bool is_token(const struct guard *guard, const char *text) {
-    return text && strlen(text) == GUARD_TOKEN_LEN && text_is_same_secret(guard->token, text);
+static bool is_secret(const char *secret, const char *text) {
+    return text && strlen(text) == GUARD_TOKEN_LEN && text_is_same_secret(secret, text);
+}
+
+bool guard_take_code(struct guard *guard, const char *text) {
+    return is_secret(guard->code, text) && make_secret(guard->code) == 0;
 }
 
 /* The names by which a browser of this machine can have been sent here. */
@@ -111,7 +120,8 @@ static bool is_foreign_origin(const struct guard *guard, const struct guard_requ
 
 /* In a cluster the API server decides about what there is. */
 static bool has_token(const struct guard *guard, const struct guard_request *request) {
-    return guard->hosts ? request->token && request->token[0] : is_token(guard, request->token);
+    return guard->hosts ? request->token && request->token[0]
+                        : is_secret(guard->token, request->token);
 }
 
 static bool is_foreign_site(const struct guard_request *request) {

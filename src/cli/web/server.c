@@ -22,7 +22,7 @@
 #define COMMANDS_MAX 2       /* at a time: each is a process, and asks for whole lists */
 #define COMMAND_TEXT_MAX ((size_t) 1 << 20)
 #define FILES_MAX 16
-#define ROUTES_OTHER 6
+#define ROUTES_OTHER 7
 
 static const struct http_header headers[] = {
     {"Content-Security-Policy",
@@ -179,6 +179,26 @@ static void on_mode(struct http_exchange *x, void *userdata) {
     if (!may_pass(userdata, x, FILE_OF_PAGE))
         return;
     buf_printf(&body, "{\"kubernetes\":%s}", is_in_cluster(userdata) ? "true" : "false");
+    http_reply(x, 200, "application/json", &body);
+}
+
+/* The page that was opened gets the token; its address is worth nothing from then on. */
+static void on_token(struct http_exchange *x, void *userdata) {
+    struct web_server *s = userdata;
+    struct json_writer w = {0};
+    struct buf body = BUF_INIT(0);
+
+    if (!may_pass(s, x, FILE_OF_PAGE))
+        return;
+    if (is_in_cluster(s) || !guard_take_code(&s->guard, http_header(x, "X-Aliquot-Code"))) {
+        http_reply_text(x, 403, "the code of the address was used, or is of an earlier start\n");
+        return;
+    }
+    s->options.opened(&s->guard);
+    w.out = &body;
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "token", s->guard.token);
+    json_object_end(&w);
     http_reply(x, 200, "application/json", &body);
 }
 
@@ -422,7 +442,8 @@ static void make_routes(struct web_server *s) {
     static const struct http_route other[ROUTES_OTHER] = {
         {"GET", "/api/events", on_events},   {"GET", "/api/history", on_history},
         {"GET", "/api/explain", on_explain}, {"GET", "/api/plan", on_plan},
-        {"GET", "/api/mode", on_mode},       {"GET", "/healthz", on_health},
+        {"GET", "/api/mode", on_mode},       {"GET", "/api/token", on_token},
+        {"GET", "/healthz", on_health},
     };
     size_t n = ROUTES_OTHER;
 

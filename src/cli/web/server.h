@@ -23,13 +23,15 @@ struct web_options {
     /* What `aliquot WORDS...` prints with the login (token NULL: the user's); its exit status, or a
      * negative errno. On another thread. */
     int (*command)(const struct api_login *login, const char *const *words, struct buf *ret);
+    /* The code of the guard is taken, and has a successor. */
+    void (*opened)(const struct guard *guard);
 };
 
 /* Serves as soon as the loop runs. */
 int web_server_start(uv_loop_t *loop, const struct web_options *options, struct web_server **ret,
                      struct err *err);
 
-/* The token and the port. */
+/* The code and the port. */
 const struct guard *web_server_guard(const struct web_server *server);
 
 /* The journal of the session has changed, or it is over. */

@@ -27,6 +27,7 @@
 #define INTERVAL_MAX 3600
 #define DRAIN_MS 2000
 #define LISTEN_CLUSTER ":8080"
+#define ADDRESS_MAX 128
 
 static struct worker_source arg_source = {.system = "aliquot-system"};
 static uint32_t arg_port, arg_interval = 2;
@@ -59,6 +60,18 @@ static void on_news(void *userdata, struct session *session) {
 
     if (web->server)
         web_server_news(web->server, session);
+}
+
+static void write_address(const struct guard *guard, char to[static ADDRESS_MAX]) {
+    (void) snprintf(to, ADDRESS_MAX, "http://127.0.0.1:%u/?code=%s", guard->port, guard->code);
+}
+
+static void on_opened(const struct guard *guard) {
+    char address[ADDRESS_MAX];
+
+    write_address(guard, address);
+    printf("It was opened. The next address:\n%s\n", address);
+    (void) fflush(stdout);
 }
 
 static void on_answer(void *userdata, struct question *question) {
@@ -95,6 +108,12 @@ static int check_cluster(struct err *err) {
     return api_get_own(API_GROUP, "does not know elasticgpu.io", &text, err);
 }
 
+/* An address that is read by none is no reason to end. A handler, as programs that are started
+ * would inherit that the signal is ignored. */
+static void on_pipe(int number) {
+    (void) number;
+}
+
 static void watch_signals(struct web *web) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -103,6 +122,7 @@ static void watch_signals(struct web *web) {
         web->signals[i].data = web;
         (void) uv_signal_start(&web->signals[i], on_signal, numbers[i]);
     }
+    (void) signal(SIGPIPE, on_pipe);
 }
 
 static int start_sessions(struct web *web, struct err *err) {
@@ -140,18 +160,18 @@ static int start(struct web *web, struct err *err) {
         .system = arg_source.system,
         .sessions = web->sessions,
         .command = on_command,
+        .opened = on_opened,
     };
     return web_server_start(&web->loop, &options, &web->server, err);
 }
 
 static void print_address(struct web *web) {
-    const struct guard *guard = web_server_guard(web->server);
-    char address[128];
+    char address[ADDRESS_MAX];
     struct err err;
 
-    (void) snprintf(address, sizeof(address), "http://127.0.0.1:%u/?token=%s", guard->port,
-                    guard->token);
-    printf("%s\nThe address is as good as your login to the cluster. Ctrl-C ends it.\n", address);
+    write_address(web_server_guard(web->server), address);
+    printf("%s\nIt is good once, and as good as your login to the cluster. Ctrl-C ends it.\n",
+           address);
     (void) fflush(stdout);
     if (arg_open && opener_open(&web->opener, address, &err) < 0)
         fprintf(stderr, "aliquot web: %s\n", err.text);
@@ -254,7 +274,8 @@ int cmd_web(int argc, char **argv) {
         .purpose =
             "Shows the GPUs of a cluster, their allocations, what waits and why, in a browser "
             "of this\n"
-            "machine. Prints an address with a token, and serves it until Ctrl-C.",
+            "machine until Ctrl-C. Prints an address that is good once, and the next one when it "
+            "was opened.",
         .epilog = "Uses kubectl (or $KUBECTL) with your context: the page shows what you may read, "
                   "and says what\n"
                   "you may not. Nothing is read while no page is open. It is served on 127.0.0.1 "

@@ -27,9 +27,17 @@ const route = () => location.hash.replace(/^#\/?/, "").split("/").map(unescaped)
 
 const asksForToken = () => inCluster && !isSignedIn();
 
+// Whether the page has no token, and knows nothing from before.
+const isShut = () => !inCluster && ["refused", "noToken", "usedCode"].includes(status.connection) && !status.time;
+
+const drawShut = () => [el("h1", {}, t("notShown")), el("p", {class: "warn", role: "alert"}, t(status.connection)),
+                        el("p", {class: "none"}, t("goodOnce"))];
+
 function drawView() {
     if (asksForToken())
         return drawLogin(status.connection === "expired");
+    if (isShut())
+        return drawShut();
     const [view, ...names] = route();
     return VIEWS[view] ? VIEWS[view](...names) : drawCluster(main, draw);
 }
@@ -41,7 +49,7 @@ function drawNav() {
 }
 
 function statusText() {
-    if (asksForToken())
+    if (asksForToken() || isShut())
         return "";
     if (status.connection !== "open")
         return t(status.connection);

@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The token of this tab, and what is asked with it. It is in a header and in the storage of the tab for this origin,
-// port included: a cookie would go to the servers of all ports of 127.0.0.1. On a user's machine the token comes with
-// the address. In a cluster it is one of Kubernetes, which is given in a form and is in no address.
+// port included: a cookie would go to the servers of all ports of 127.0.0.1. On a user's machine the page gets it for
+// the code in the address, which is good once. In a cluster it is one of Kubernetes, which is given in a form.
 
 const STORED = "aliquot-token", NAMESPACE = "aliquot-namespace", SHOWN = "aliquot-shown";
+const TABS_MS = 500;
+const code = takeCode();
+let isUsed = false;     // the code
 export const inCluster = await isInCluster();
-let token = takeToken(), namespace = load(NAMESPACE);
+const tabs = inCluster ? null : new BroadcastChannel("aliquot");
+let token = await takeToken(), namespace = load(NAMESPACE);
+tabs?.addEventListener("message", ({data}) => !data && token && tabs.postMessage(token));
+
+// Before anything else is done.
+function takeCode() {
+    const given = new URLSearchParams(location.search).get("code");
+    if (location.search)
+        history.replaceState(null, "", location.pathname + location.hash);
+    return given;
+}
 
 async function isInCluster() {
     try {
@@ -35,13 +48,30 @@ function store(key, value) {
     }
 }
 
-function takeToken() {
-    const given = inCluster ? null : new URLSearchParams(location.search).get("token");
-    if (location.search)
-        history.replaceState(null, "", location.pathname + location.hash);
+async function exchange() {
+    try {
+        const answer = await fetch("/api/token", {headers: {"X-Aliquot-Code": code}});
+        return answer.ok ? (await answer.json()).token : null;
+    } catch {
+        return null;
+    }
+}
+
+async function takeToken() {
+    const given = code && !inCluster ? await exchange() : null;
+    isUsed = Boolean(code) && !given;
     if (given)
         store(STORED, given);
-    return load(STORED) ?? given;
+    return given ?? load(STORED);
+}
+
+// Of another tab; null: none has it.
+function askTabs() {
+    return new Promise((resolve) => {
+        tabs.addEventListener("message", ({data}) => data && resolve(data), {signal: AbortSignal.timeout(TABS_MS)});
+        tabs.postMessage(null);
+        setTimeout(resolve, TABS_MS, null);
+    });
 }
 
 export const isSignedIn = () => Boolean(token);
@@ -87,18 +117,20 @@ async function eachLines(body, onLines) {
     }
 }
 
-// Data of server-sent events until their end, which is returned: "lost", "tooMany", "refused", "noToken", or in a
-// cluster "expired": the API server takes the token no more.
+// Data of server-sent events until their end, which is returned: "lost", "tooMany", "refused", "noToken", "usedCode", or
+// in a cluster "expired": the API server takes the token no more.
 export async function listen(path, signal, onOpen, onLines) {
+    if (!token && !inCluster)
+        store(STORED, token = await askTabs());
     if (!token)
-        return "noToken";
+        return isUsed ? "usedCode" : "noToken";
     try {
         const answer = await request(path, signal);
-        if (inCluster && answer.status === 401) {
+        if (answer.status === 401) {
             store(STORED, token = null);
-            return "expired";
+            return inCluster ? "expired" : "refused";
         }
-        if (answer.status === 401 || answer.status === 403)
+        if (answer.status === 403)
             return "refused";
         if (!answer.ok)
             return answer.status === 503 ? "tooMany" : "lost";
