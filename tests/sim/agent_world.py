@@ -2,11 +2,13 @@
 """An agent on a simulated machine with all that is around it, and no cluster."""
 
 import json
+import pathlib
 import re
+import subprocess
 
 from fake_api import Api
 from fake_kubelet import Kubelet
-from sim_kit import Node, wait_until
+from sim_kit import BUILD, PROGRAMS, Node, wait_until
 from test_sim_health import Agent
 
 CARDS, INSTANCES, REPLICAS, PROFILE = 8, 7, 2, "1g.10gb"    # of a full node
@@ -131,3 +133,59 @@ class FullNode(World):
         """{bound in seconds: how often kubelet's calls were read after so much CPU time of the loop, or less}."""
         return {float(bound): int(count) for bound, count in re.findall(
             r'^aliquot_agent_kubelet_wait_seconds_bucket{le="([^"]+)"} (\d+)$', self.agent.get("/metrics"), re.M)}
+
+
+class SharedNode(World):
+    """Containers with shares of cards, which a scheduler of the test has signed."""
+
+    SLOT = "elasticgpu.io/slot"
+
+    def fill(self, containers, core, memory):
+        """Starts the agent, and the containers, on one card after the other."""
+        self.configure()
+        self.publish_key()
+        self.start()
+        cards = self.uuids()
+        wait_until(lambda: len(self.api.find("gpus")) == len(cards), what="all objects are there")
+        wait_until(lambda: self.kubelet.socket("slot"), what="shares are offered")
+        said = {f"pod-{i}": json.dumps({"v": 1, "node": "n", "containers": {"main": [
+            {"index": i % len(cards), "uuid": cards[i % len(cards)], "core": core, "memory": memory}]}}, separators=(",", ":"))
+                for i in range(containers)}
+        lines = "".join(f"{uid}\tn\t{text}\n" for uid, text in said.items())
+        signatures = subprocess.run([BUILD / "tests/bench/sign", self.path / "signing"], input=lines, capture_output=True, text=True,
+                                    check=True).stdout.split()
+        for number, ((uid, text), signature) in enumerate(zip(said.items(), signatures), 1):
+            self.api.put("pods", {"metadata": {"name": uid, "namespace": "ns", "uid": uid, "annotations": {
+                "elasticgpu.io/assignment": text, "elasticgpu.io/assignment-signature": signature}},
+                                  "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {
+                                      "limits": {self.SLOT: 1}}}]},
+                                  "status": {"phase": "Running"}})
+            self.kubelet.allocate(self.SLOT, uid, [f"s-{number:04d}"])
+            self.kubelet.start(uid)
+
+    def use(self, uid, program, *arguments):
+        """Runs a program of tests/sim with the share of a container, in the container's place."""
+        files = {pathlib.Path(m["containerPath"]).name: m["hostPath"] for m in self.cdi(uid)["mounts"]
+                 if m["hostPath"].startswith(f"{self.path}/state/shares/")}
+        script = ('mount -t tmpfs share "$ALIQUOT_SHARE_DIR" && while [ "$1" != -- ]; do'
+                  ' touch "$ALIQUOT_SHARE_DIR/$1" && mount --bind "$2" "$ALIQUOT_SHARE_DIR/$1" && shift 2 || exit; done; shift; exec "$@"')
+        place = self.path / "share"
+        place.mkdir(exist_ok=True)
+        done = self.node.run("unshare", "-m", "sh", "-c", script, "sh", *(word for file in files.items() for word in file), "--",
+                             "env", f"LD_PRELOAD={BUILD}/src/intercept/libaliquot.so", PROGRAMS / f"sim-{program}",
+                             *map(str, arguments), ALIQUOT_SHARE_DIR=str(place))
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        return done.stdout
+
+    def publish_key(self):
+        key = self.path / "signing"
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+        public = subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True, text=True).stdout
+        self.api.put("configmaps", {"metadata": {"name": "aliquot-signing", "namespace": "aliquot-system"},
+                                    "data": {"public.pem": public}})
+
+    def close(self):
+        super().close()
+        places = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+        mounted = [place for place in places if place.startswith(str(self.path))]
+        subprocess.run(["umount", *mounted], check=bool(mounted))

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from agent_world import FULL, FullNode, World
+from agent_world import CARDS, FULL, FullNode, SharedNode, World
 from sim_kit import BUILD, Node
 
 
@@ -82,6 +82,15 @@ def world_of(node_of, tmp_path):
         yield make
         for world in worlds:
             world.close()
+
+
+@pytest.fixture
+def shared(node_of):
+    """An agent on a node whose cards are given out in shares."""
+    with tempfile.TemporaryDirectory() as name:     # a short name, for sockets
+        world = SharedNode(node_of("--gpus", str(CARDS)), pathlib.Path(name))
+        yield world
+        world.close()
 
 
 @pytest.fixture

@@ -62,10 +62,12 @@ class Kubelet:
             return ID.findall(next(channel.stream(SERVICE + b"ListAndWatch")).decode("latin-1"))
 
     def allocate(self, resource, uid, devices, container="main"):
-        """Gives a container of a pod its devices; it is not started."""
+        """Gives a container of a pod devices of a resource (without a domain: of NVIDIA's); it is not started."""
+        name = resource if "/" in resource else f"nvidia.com/{resource}"
+        resource = name.partition("/")[2]
         ids = b"".join(grpc_raw.field(1, d.encode()) for d in devices)
         answer = content(self.call(resource, b"Allocate", grpc_raw.field(1, ids)))
-        self.entries.append({"PodUID": uid, "ContainerName": container, "ResourceName": f"nvidia.com/{resource}",
+        self.entries.append({"PodUID": uid, "ContainerName": container, "ResourceName": name,
                              "DeviceIDs": {"-1": devices}, "AllocResp": base64.b64encode(answer).decode()})
         file = self.path / "device-plugins/kubelet_internal_checkpoint"
         new = file.with_suffix(".new")

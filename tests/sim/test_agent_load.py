@@ -15,6 +15,9 @@ from sim_kit import Polls
 
 CLIENTS, PERIOD, SECONDS = 10, 0.1, 3
 PAGE = 0.010    # seconds of CPU time to collect and write a page, and to compress it
+HALF = PAGE / 2 # of each
+SHARES, PACKED = 100, 50 * 1000     # bytes of a page with so many
+PAGES = 50
 MORE = 4        # replicas of each instance: more than 200 containers
 
 
@@ -31,6 +34,14 @@ def cpu(world):
     """Seconds of CPU time that the agent has taken, without its child."""
     fields = pathlib.Path(f"/proc/{world.agent.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_threads(world):
+    """Seconds of CPU time of the agent's loop, and of its other threads, which compress."""
+    task = pathlib.Path(f"/proc/{world.agent.process.pid}/task")
+    ran = {int(t.name): int((t / "schedstat").read_text().split()[0]) / 1e9 for t in task.iterdir()}
+    loop = ran.pop(world.agent.process.pid)
+    return loop, sum(ran.values())
 
 
 def is_whole(text, containers):
@@ -75,3 +86,21 @@ def test_two_hundred_containers(full):
     usage, size = read(full, "/usage")
     assert len(re.findall(r'"pod": ?"pod-\d+"', usage)) == begun and size < 100 * 1024, size
     assert json.loads(usage)
+
+
+def test_a_page_of_a_hundred_shares(shared):
+    """Containers with limits of memory and compute, which have more figures than those that have a device whole."""
+    shared.fill(SHARES, core=7, memory=6 << 30)
+    for number in range(SHARES):
+        shared.use(f"pod-{number}", "spin", 1000, 1, number % CARDS)
+    text, size = read(shared, "/metrics")
+    for name in ("memory_limit_bytes", "memory_peak_bytes", "gpu_seconds_total", "gpu_entitled_ratio"):
+        assert len(re.findall(rf"^aliquot_container_{name}{{", text, re.M)) == SHARES, name
+    assert size <= PACKED, size
+    before = cpu_of_threads(shared)
+    for _ in range(PAGES):
+        read(shared, "/metrics")
+    write, pack = ((now - then) / PAGES for now, then in zip(cpu_of_threads(shared), before))
+    print(f"{SHARES} shares: {1000 * write:.2f} ms of CPU to collect and write a page of {len(text)} bytes, "
+          f"{1000 * pack:.2f} ms to compress it to {size}")
+    assert write <= HALF and pack <= HALF, (write, pack)
