@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/text.h"
 #include "draplugin.pb-c.h"
+#include "model/dra.h"
 
 /* protobuf-c writes through char *, and changes nothing. */
 #define PB_TEXT(s) ((char *) (uintptr_t) (s))

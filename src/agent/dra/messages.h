@@ -11,7 +11,6 @@
 
 struct buf;
 
-#define DRA_DRIVER "gpu.elasticgpu.io"
 #define DRA_CLAIMS_MAX 256        /* in one call */
 #define DRA_HEALTH_TEXT_MAX 1024  /* characters that kubelet takes */
 #define DRA_REGISTER_TEXT_MAX 512 /* of kubelet's refusal */

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/on_closed.h"
+#include "model/dra.h"
 #include "wire/grpc_server.h"
 
 #define CHECK_MS 1000 /* for changes that inotify does not report */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/dra/claim_devices.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/text.h"
+#include "gpu/device.h"
+#include "model/dra.h"
+
+void dra_device_name(const char *uuid, char ret[static DEVICE_NAME_MAX]) {
+    text_copy(ret, DEVICE_NAME_MAX, uuid);
+    for (char *c = ret; *c; c++)
+        *c = (char) tolower((unsigned char) *c);
+}
+
+static const struct gpu_device *find_device(const struct gpu_snapshot *s, const char *device) {
+    char name[DEVICE_NAME_MAX];
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        dra_device_name(s->devices[i].uuid, name);
+        if (strcmp(name, device) == 0)
+            return &s->devices[i];
+    }
+    return NULL;
+}
+
+/* What kube-scheduler or aliquot-scheduler has written is checked as what any client has written.
+ */
+static int check_result(const struct device_result *r, const char *node, struct err *err) {
+    if (strcmp(r->pool, node) != 0)
+        return err_set(err, EINVAL, "device %s is of pool %s, not of this node", r->device,
+                       r->pool);
+    if (r->admin)
+        return err_set(err, EINVAL, "request %s has adminAccess, which this driver does not give",
+                       r->request);
+    if (!r->share[0])
+        return err_set(err, EINVAL,
+                       "the allocation of request %s has no shareID: the API server or its writer "
+                       "does not know shares of devices (DRAConsumableCapacity)",
+                       r->request);
+    if (r->consumed.odd[0] || !r->consumed.has_core || !r->consumed.has_memory)
+        return err_set(err, EINVAL,
+                       "the allocation of request %s does not say what it consumes of %s and %s",
+                       r->request, DRA_CORE, DRA_MEMORY);
+    if (r->consumed.core > 100 || r->consumed.memory == 0)
+        return err_set(
+            err, EINVAL,
+            "the allocation of request %s consumes %llu percent and %llu bytes of a card",
+            r->request, (unsigned long long) r->consumed.core,
+            (unsigned long long) r->consumed.memory);
+    return 0;
+}
+
+static int find_card(const struct gpu_snapshot *s, const char *device,
+                     const struct gpu_device **ret, struct err *err) {
+    const struct gpu_device *d = find_device(s, device);
+
+    if (!d)
+        return err_set(err, EAGAIN, "device %s is not on this node", device);
+    if (d->kind != GPU_CARD || !gpu_gives_shares(d))
+        return err_set(err, EAGAIN, "GPU %u (%s) is not given out in shares now", d->index,
+                       d->uuid);
+    *ret = d;
+    return 0;
+}
+
+static struct assigned_device *part_on(struct assigned_device *list, size_t n, const char *uuid) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].uuid, uuid) == 0)
+            return &list[i];
+    return NULL;
+}
+
+int dra_claim_devices(const struct resource_claim *claim, const char *node,
+                      const struct gpu_snapshot *s,
+                      struct assigned_device ret[static DEVICE_RESULTS_MAX], size_t *ret_n,
+                      struct err *err) {
+    size_t n = 0;
+    int r = 0;
+
+    if (!claim->allocated)
+        return err_set(err, EAGAIN, "it is not allocated");
+    for (uint32_t i = 0; i < claim->nresults && r == 0; i++) {
+        const struct device_result *result = &claim->results[i];
+        const struct gpu_device *card = NULL;
+        struct assigned_device *part;
+
+        if (strcmp(result->driver, DRA_DRIVER) != 0)
+            continue;
+        r = check_result(result, node, err);
+        if (r == 0)
+            r = find_card(s, result->device, &card, err);
+        if (r < 0)
+            break;
+        part = part_on(ret, n, card->uuid);
+        if (!part) {
+            part = &ret[n++];
+            *part = (struct assigned_device){.index = card->index};
+            text_copy(part->uuid, sizeof(part->uuid), card->uuid);
+        }
+        /* Parts of 32 results: neither sum overflows where each is of a card. */
+        if (result->consumed.memory > card->memory)
+            return err_set(err, EINVAL,
+                           "the allocation of request %s is more memory than GPU %u has",
+                           result->request, card->index);
+        part->core += (uint32_t) result->consumed.core;
+        part->memory += result->consumed.memory;
+        part->physical = part->memory;
+    }
+    if (r == 0 && n == 0)
+        return err_set(err, EINVAL, "no device of " DRA_DRIVER " is allocated to it");
+    if (r == 0)
+        *ret_n = n;
+    return r;
+}
