@@ -58,6 +58,12 @@ class World:
                               "status": {"phase": "Running"}})
         self.kubelet.allocate(resource, uid, list(devices))
 
+    def end(self, uid):
+        """The pod is gone, and kubelet has its devices back."""
+        self.kubelet.forget(uid)
+        key = "pods", "ns", uid
+        self.api.change("DELETED", key, self.api.objects[key])
+
     def nodes(self, uid):
         """The driver's nodes in the CDI file of the pod's container, without those of every container."""
         text = (self.path / f"cdi/elasticgpu.io-share-{self.kubelet.nonce(uid)}.json").read_text()

@@ -69,6 +69,14 @@ class Kubelet:
         answer = content(self.call(resource, b"Allocate", grpc_raw.field(1, ids)))
         self.entries.append({"PodUID": uid, "ContainerName": container, "ResourceName": name,
                              "DeviceIDs": {"-1": devices}, "AllocResp": base64.b64encode(answer).decode()})
+        self.save()
+
+    def forget(self, uid):
+        """The pod has ended: its devices are free."""
+        self.entries = [entry for entry in self.entries if entry["PodUID"] != uid]
+        self.save()
+
+    def save(self):
         file = self.path / "device-plugins/kubelet_internal_checkpoint"
         new = file.with_suffix(".new")
         new.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries, "RegisteredDevices": {}}, "Checksum": 1}))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent divides the cards of its node as the configuration names: on simulated cards, without a cluster."""
 
+import collections
 import fcntl
 import json
 import os
@@ -348,6 +349,34 @@ def test_the_agent_is_killed_at_each_step(divided):
         divided.kill()
     assert steps > 12           # six instances, each with a compute instance, are made or destroyed each time
     divided.start()
+
+
+def test_a_mode_change_waits_for_the_pod_of_the_card(world_of):
+    """Which computes nothing. The other card does not wait."""
+    world = world_of("[gpu 0-1]\nmodel = A100\n")
+    (world.path / "mig").write_text(json.dumps({"version": "v1", "mig-configs": {
+        "seven": [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}]}}))
+    world.options["mig-config-file"] = world.path / "mig"
+    whole = {"health": "interval: 100ms", "resources": "{gpus: [{pattern: A100, name: a100}]}"}
+    world.configure(**whole)
+    world.start()
+    world.agent.wait(0, "Healthy")
+    world.pod("held", "a100", world.uuids()[0])
+    world.kubelet.start("held")
+    world.reconfigure(**whole, mig="{config: seven}")
+
+    def told(state, text):
+        return (world.node_object("labels").get("nvidia.com/mig.config.state") == state and
+                re.fullmatch(text, world.node_object("annotations").get("elasticgpu.io/mig-config", "")))
+
+    def instances():
+        """By card."""
+        return collections.Counter(re.findall(r'^aliquot_gpu_instance_healthy{.*?gpu="(\d)"', world.agent.get("/metrics"), re.M))
+    wait_until(lambda: told(PENDING, "seven: GPU 0 .*pod ns/held.*"), what="the pod is named")
+    wait_until(lambda: instances() == {"1": 7}, what="the other card is divided")
+    assert world.agent.state(0) == "Healthy"
+    world.end("held")
+    wait_until(lambda: told(SUCCESS, "seven") and instances() == {"0": 7, "1": 7}, what="both are divided")
 
 
 @pytest.mark.parametrize("policy, script, reason", [
