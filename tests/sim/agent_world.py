@@ -16,6 +16,22 @@ FULL = f"[gpu 0-{CARDS - 1}]\nmodel = A100\nmig = {','.join([PROFILE] * INSTANCE
 PARTS = 64      # the numbers of instances begin there in `aliquot sim show`
 
 
+def of_process(pid, file):
+    """A file of /proc; "" where the process is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/{file}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def children_of(pid):
+    return of_process(pid, f"task/{pid}/children").split()
+
+
+def runs(pid):
+    return of_process(pid, "stat").rpartition(") ")[2][:1] not in ("", "X", "Z")
+
+
 class World:
     """A node with an agent, and an API server and a kubelet of the test."""
 
@@ -116,7 +132,10 @@ class World:
         if self.other:
             self.other.close()
         if self.agent:
+            children = children_of(self.agent.process.pid)
             self.agent.kill()
+            # They end with it, and may be writing into its directories.
+            wait_until(lambda: not any(map(runs, children)), what="the agent's processes have ended")
         self.api.close()
 
 

@@ -3,11 +3,11 @@
 World.reconfigure() asserts, and has its effect without a restart."""
 
 import json
-import pathlib
 import re
 import shutil
 
 import pytest
+from agent_world import children_of, of_process
 from sim_kit import ALIQUOT, Polls, wait_until
 
 FOUR = "[machine]\ndriver = 570.124.06\n[gpu 0-3]\nmodel = A100\n"
@@ -196,9 +196,7 @@ def test_a_card_that_is_given_out_in_instances(world_of):
 
 def libraries(world):
     """The NVML libraries that processes of the agent have loaded, in its view."""
-    pid = world.agent.process.pid
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    maps = "".join(pathlib.Path(f"/proc/{child}/maps").read_text() for child in children)
+    maps = "".join(of_process(child, "maps") for child in children_of(world.agent.process.pid))
     return set(re.findall(r"\S+/libnvidia-ml\.so\S*", maps))
 
 
