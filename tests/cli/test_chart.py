@@ -133,7 +133,8 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
     check_equal(render, programs, TOP / "deploy" / row[0], TOP / "deploy/base", row)
 
 
-@pytest.mark.parametrize("component, value", [("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls")])
+@pytest.mark.parametrize("component, value", [
+    ("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls"), ("dra", "dra.enabled")])
 @pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
 def test_with_a_component(row, component, value, programs, render, tmp_path):
     place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
@@ -430,6 +431,7 @@ EFFECTS = {
     "agent.mpsCards": ("all", in_agent(OPTIONS, option("--mps-cards=all"))),
     "agent.usageAuth": ("none", in_agent(OPTIONS, option("--usage-auth=none"))),
     "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
+    "dra.enabled": (True, {SCHEDULER: (OPTIONS, option("--dra")), MORE: None}),
     "agent.tls": (True, {AGENT: (OPTIONS, option("--tls")), SCHEDULER: (OPTIONS, option("--agent-tls")), MORE: None}),
     "agent.metricNames": (["aliquot", "hami"], in_agent(OPTIONS, option("--metric-names=aliquot,hami"))),
     "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policies and classes of deploy/dra, asked of a real API server. No agent and no scheduler run."""
+
+import secrets
+import time
+
+import pytest
+
+from cluster import ApiError, Cluster, aliquot, api as kube
+
+SCHEDULER = "system:serviceaccount:aliquot-system:aliquot-scheduler"
+AGENT = "system:serviceaccount:aliquot-system:aliquot-agent"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+OURS = "gpu.elasticgpu.io"
+GATE = "gpu.elasticgpu.io/placement"
+
+
+def path(kind):
+    return f"/apis/resource.k8s.io/v1/namespaces/default/{kind}"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster("dra-policies-" + secrets.token_hex(2)) as c:
+        c.up()
+        if not c.api.exists(aliquot.POLICIES):
+            pytest.skip("shares of devices came with Kubernetes 1.36")
+        c.kubectl("apply", "-k", aliquot.with_components(c, "dra"))
+        for kind, name in (("deployment", "aliquot-scheduler"), ("daemonset", "aliquot-agent")):
+            c.kubectl("delete", "-n", "aliquot-system", kind, name, "--wait=false")
+        _wait_enforced(c)
+        yield c
+
+
+def _wait_enforced(cluster):
+    """Policies work a moment after they are stored, each in its turn."""
+    name = new("pod")
+    cluster.api.create(kube.pods(), pod(name))
+    enforced = {
+        "aliquot-dra-claims": lambda: make(cluster.api, {"core": "150"}),
+        "aliquot-scheduler-pods": lambda: cluster.api.as_user(SCHEDULER).patch(
+            kube.pods(name=name), {"metadata": {"labels": {"a": "b"}}}, dryRun="All"),
+        "aliquot-agent-slices": lambda: cluster.api.as_user(AGENT).create(
+            "/apis/resource.k8s.io/v1/resourceslices", resource_slice("other"), dryRun="All"),
+    }
+    deadline = time.monotonic() + 20
+    for policy, call in enforced.items():
+        while not _is_refused(policy, call):
+            assert time.monotonic() < deadline, f"{policy} is not enforced"
+            time.sleep(0.02)    # nothing announces it
+
+
+def _is_refused(policy, call):
+    try:
+        call()
+    except ApiError as e:
+        return f"'{policy}'" in e.message
+    return False
+
+
+def new(prefix):
+    return f"{prefix}-{secrets.token_hex(3)}"
+
+
+def pod(name, gates=(GATE, "other/gate")):
+    return {"metadata": {"name": name}, "spec": {
+        "schedulingGates": [{"name": gate} for gate in gates],
+        "containers": [{"name": "main", "image": "localhost/pause:1", "imagePullPolicy": "Never"}]}}
+
+
+def resource_slice(node, driver=OURS):
+    return {"metadata": {"name": new("slice")}, "spec": {
+        "driver": driver, "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": []}}
+
+
+def exactly(amounts, device_class=OURS):
+    return {"deviceClassName": device_class, **({"capacity": {"requests": amounts}} if amounts else {})}
+
+
+def spec_of(*requests, config=()):
+    return {"devices": {"requests": [{"name": f"r{i}", **one} for i, one in enumerate(requests)],
+                        **({"config": list(config)} if config else {})}}
+
+
+def make(api, amounts, device_class=OURS, kind="resourceclaims", spec=None):
+    """Without being stored."""
+    spec = spec or spec_of({"exactly": exactly(amounts, device_class)})
+    body = {"metadata": {"name": new("claim")}, "spec": {"spec": spec} if kind.endswith("templates") else spec}
+    return api.create(path(kind), body, dryRun="All")
+
+
+def refused(call, *arguments, text, **kwargs):
+    with pytest.raises(ApiError) as caught:
+        call(*arguments, **kwargs)
+    assert text in caught.value.message, caught.value
+
+
+# ---- amounts ----
+
+@pytest.mark.parametrize("kind", ["resourceclaims", "resourceclaimtemplates"])
+@pytest.mark.parametrize("amounts, text", [
+    ({"core": "-5"}, "core must be a whole number from 0 to 100, the percentage of one card, and not -5"),
+    ({"core": "0.5"}, "core must be a whole number from 0 to 100"),
+    ({"core": "150"}, "several cards are a count"),
+    ({"memory": "4096"}, "memory is below 1 MiB: it counts bytes; did you mean 4096Mi?"),
+    ({"memory": "-1Gi"}, "memory must be an amount of bytes such as 20Gi"),
+    ({"cores": "5"}, "capacity cores is unknown"),
+    ({"gpu.elasticgpu.io/core": "5"}, "capacity gpu.elasticgpu.io/core is unknown"),
+])
+def test_odd_amounts_are_refused(cluster, kind, amounts, text):
+    refused(make, cluster.api, amounts, kind=kind, text=text)
+    refused(make, cluster.api, amounts, "first-fit.gpu.elasticgpu.io", kind=kind, text=text)
+    nested = spec_of({"firstAvailable": [{"name": "a", **exactly({"core": "30"})}, {"name": "b", **exactly(amounts)}]})
+    refused(make, cluster.api, None, kind=kind, spec=nested, text=text)
+
+
+@pytest.mark.parametrize("amounts", [
+    None, {"core": "0"}, {"core": "30"}, {"core": "100"}, {"memory": "1Mi"}, {"core": "30", "memory": "20Gi"}, {"memory": "2e9"}])
+def test_good_amounts_are_taken(cluster, amounts):
+    for kind in ("resourceclaims", "resourceclaimtemplates"):
+        make(cluster.api, amounts, kind=kind)
+
+
+def test_other_classes_are_left_alone(cluster):
+    make(cluster.api, {"core": "150", "x": "0.5"}, "other")
+
+
+def test_each_request_is_looked_at(cluster):
+    spec = spec_of({"exactly": exactly({"core": "30"})}, {"exactly": exactly({"core": "101"})})
+    refused(make, cluster.api, None, spec=spec, text="core must be")
+
+
+# ---- ShareConfig ----
+
+def config(driver=OURS, **fields):
+    return {"opaque": {"driver": driver, "parameters": {
+        "apiVersion": "gpu.elasticgpu.io/v1alpha1", "kind": "ShareConfig", **fields}}}
+
+
+BAD = [
+    ({"wieght": 5}, "ShareConfig has no field wieght"),
+    ({"ceiling": "5"}, "weight and ceiling must be whole numbers from 1 to 100"),
+    ({"ceiling": 101}, "weight and ceiling must be whole numbers from 1 to 100"),
+    ({"ceiling": 1.5}, "weight and ceiling must be whole numbers from 1 to 100"),
+    ({"computePolicy": "greedy"}, "computePolicy must be fixed, burst"),
+    ({"computePolicy": 5}, "computePolicy must be"),
+    ({"placementPolicy": "greedy"}, "placementPolicy must be first-fit, best-fit"),
+    ({"kind": "MpsConfig"}, "kind ShareConfig"),
+]
+
+
+@pytest.mark.parametrize("fields, text", BAD)
+def test_bad_parameters_are_refused(cluster, fields, text):
+    for kind in ("resourceclaims", "resourceclaimtemplates"):
+        spec = spec_of({"exactly": exactly({"core": "30"})}, config=[config(**fields)])
+        refused(make, cluster.api, None, kind=kind, spec=spec, text=text)
+    refused(cluster.api.create, CLASSES, {"metadata": {"name": new("class")}, "spec": {"config": [config(**fields)]}},
+            dryRun="All", text=text)
+
+
+def test_good_parameters_are_taken(cluster):
+    good = config(computePolicy="burst", ceiling=60, placementPolicy="best-fit")
+    make(cluster.api, None, spec=spec_of({"exactly": exactly({"core": "30"})}, config=[good]))
+    make(cluster.api, None, spec=spec_of({"exactly": exactly({"core": "30"})}, config=[config("other", wieght=5)]))
+
+
+def test_weights_need_permission(cluster):
+    """As annotations of pods do (policy-terms.yaml)."""
+    user = new("user")
+    cluster.kubectl("create", "rolebinding", user, "-n", "default", "--clusterrole=edit", f"--user={user}")
+    cluster.kubectl("create", "role", user, "-n", "default", "--verb=create", "--resource=resourceclaims.resource.k8s.io")
+    cluster.kubectl("create", "rolebinding", user + "-claims", "-n", "default", f"--role={user}", f"--user={user}")
+    spec = spec_of({"exactly": exactly({"core": "30"})}, config=[config(weight=50)])
+    refused(make, cluster.api.as_user(user), None, spec=spec, text="need permission")
+    cluster.kubectl("create", "rolebinding", user + "-may", "-n", "default", "--clusterrole=aliquot-weighted", f"--user={user}")
+    make(cluster.api.as_user(user), None, spec=spec)
+
+
+# ---- what the scheduler and the agent may change ----
+
+def test_the_scheduler_takes_its_own_gate_off_and_nothing_else(cluster):
+    name = new("gated")
+    made = cluster.api.create(kube.pods(), pod(name))
+    scheduler, place = cluster.api.as_user(SCHEDULER), kube.pods(name=name)
+    for change in ({"metadata": {"labels": {"a": "b"}}}, {"metadata": {"annotations": {"a": "b"}}},
+                   {"metadata": {"finalizers": ["a/b"]}}, {"spec": {"activeDeadlineSeconds": 5}},
+                   {"spec": {"nodeSelector": {"a": "b"}}}, {"spec": {"schedulingGates": [{"name": GATE}]}},
+                   {"spec": {"tolerations": [*made["spec"]["tolerations"], {"operator": "Exists"}]}},
+                   {"spec": {"containers": [{"name": "main", "image": "other"}]}}):
+        refused(scheduler.patch, place, change, kind=kube.STRATEGIC if "containers" in change.get("spec", {}) else kube.MERGE,
+                text="the scheduler may take off")
+    scheduler.patch(place, {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}, kind=kube.STRATEGIC)
+    assert cluster.api.get(place)["spec"]["schedulingGates"] == [{"name": "other/gate"}]
+    cluster.api.delete(place)
+
+
+def test_the_scheduler_may_write_an_allocation(cluster):
+    """All that it writes of a claim, with its own rights."""
+    name = new("claim")
+    claims = path("resourceclaims")
+    made = cluster.api.create(claims, {"metadata": {"name": name}, "spec": spec_of({"exactly": exactly({"core": "30"})})})
+    scheduler = cluster.api.as_user(SCHEDULER)
+    scheduler.patch(f"{claims}/{name}", {"metadata": {"uid": made["metadata"]["uid"], "finalizers": [
+        "resource.kubernetes.io/delete-protection"]}}, kind=kube.STRATEGIC)
+    scheduler.patch(f"{claims}/{name}/status", {"status": {"allocation": {
+        "allocationTimestamp": "2026-01-31T12:34:56Z",
+        "devices": {"results": [{"request": "r0", "driver": OURS, "pool": "n", "device": "gpu-0",
+                                 "shareID": "1b4e28ba-2fa1-81d2-883f-0016d3cca427",
+                                 "consumedCapacity": {"core": "30", "memory": "24Gi"}}], "config": []},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}})
+    stored = cluster.api.get(f"{claims}/{name}")
+    assert stored["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] == {"core": "30", "memory": "24Gi"}
+
+
+def test_an_agent_has_no_slices_of_other_nodes(cluster):
+    refused(cluster.api.as_user(AGENT).create, "/apis/resource.k8s.io/v1/resourceslices", resource_slice("other"),
+            text="not bound to a node")
+
+
+def test_classes(cluster):
+    names = {one["metadata"]["name"] for one in cluster.api.get(CLASSES)["items"]}
+    assert {OURS, "first-fit.gpu.elasticgpu.io"} <= names
