@@ -184,6 +184,27 @@ def test_an_xid_of_an_instance(node_of, agent_of):
     os.close(other)
 
 
+def test_an_instance_and_its_pod_are_told(world_of):
+    """By Events and the state of its object; the card, the other instance and the pod that has that one are not concerned."""
+    world = world_of("[gpu 0]\nmodel = A100\nmig = 3g.40gb,2g.20gb\n")
+    world.configure(health="interval: 100ms")
+    world.start()
+    wait_until(lambda: len(world.api.find("gpus")) == 3, what="card and instances are objects")
+    parts = {gpu["spec"]["mig"]["profile"]: gpu for gpu in world.api.find("gpus").values() if "parent" in gpu["spec"]}
+    for number, (profile, gpu) in enumerate(sorted(parts.items())):
+        world.pod(f"pod-{number}", f"mig-{profile}", gpu["spec"]["uuid"])
+        world.kubelet.start(f"pod-{number}")
+    ill = parts["3g.40gb"]["metadata"]["name"]
+    world.node.inject("xid", 48, "--gpu", 0, "--gi", parts["3g.40gb"]["spec"]["mig"]["gpuInstance"])
+    wait_until(lambda: world.events("GPUNotHealthy").keys() == {ill, "pod-1"}, what="Events on the instance and its pod")
+    assert all("XID 48 " in message for message in world.events("GPUNotHealthy").values())
+
+    def states():
+        return {name: gpu["status"]["state"] for name, gpu in world.api.find("gpus").items()}
+    wait_until(lambda: states()[ill] == "Unhealthy", what="the state of its object")
+    assert sorted(states().values()) == ["Healthy", "Healthy", "Unhealthy"]
+
+
 def test_an_xid_of_no_instance(node_of):
     """The card is lost with all of its instances, and an instance has to be there."""
     node = node_of("--machine", "mig")
