@@ -17,9 +17,9 @@ from selenium.webdriver.support.ui import Select
 
 from conftest import TOP
 from test_inspect import gpu, pod, uuid
-from web_page import (CLAIMS, EMPTY, GPUS, PROXY, QUOTAS, WAITING, Web, browser, furnish, resize, theme, until)
+from web_page import (CLAIMS, EMPTY, GPUS, PROXY, QUOTAS, WAITING, Web, browser, cells_of, cells_said, furnish, resize, theme, until)
 
-VIEWS = ["#/", "#/node/a", "#/card/b-00", "#/pod/team/large", "#/pod/team/train", "#/waiting", "#/quotas", "#/moves", "#/card/none"]
+VIEWS = ["#/", "#/containers", "#/node/a", "#/card/b-00", "#/pod/team/large", "#/pod/team/train", "#/waiting", "#/quotas", "#/moves", "#/card/none"]
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,8 @@ class Shown:
         """A whole reading is shown."""
         until("a reading is shown", lambda: "as of" in self.text("#status"))
 
-    def hidden(self):
-        """What each cell of the cluster's view says to those that do not see it."""
-        return self.run("[...document.querySelectorAll('.cell .hidden')].map((e) => e.textContent)")
+    def cells(self):
+        return cells_said(self.page)
 
     def rows(self):
         return self.run("[...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))")
@@ -100,26 +99,6 @@ class Shown:
         return self.run("document.activeElement.getAttribute('href') ?? document.activeElement.id")
 
 
-def expected(gpus):
-    """What a card's cell says, from the API server's objects."""
-    cells = []
-    for one in sorted(gpus["items"], key=lambda g: (g["spec"]["nodeName"], g["spec"]["index"])):
-        shares = sum(len(held["containers"]) for held in one["status"]["allocated"].values())
-        cells.append((one["spec"]["nodeName"], str(one["spec"]["index"]), one["status"]["state"], shares,
-                      100 - int(one["status"]["allocatable"]["elasticgpu.io/gpu-core"])))
-    return cells
-
-
-def said(cells):
-    """The same from what cells say."""
-    found = []
-    for cell in cells:
-        words = cell.replace(",", "").replace(":", "").split()
-        state, core = words[5], int(words[words.index("compute") + 1])
-        found.append((words[4], words[1], state, int(words[-2]), core))
-    return found
-
-
 # ---- what it shows ----
 
 def test_it_shows_what_the_api_server_has(page, own):
@@ -129,7 +108,7 @@ def test_it_shows_what_the_api_server_has(page, own):
     healthy = [g for g in own.answers[GPUS]["items"] if g["status"]["state"] == "Healthy"]
     own.answers[GPUS] = {"items": healthy}
     own.say()
-    until("all cards", lambda: said(shown.hidden()) == expected(own.answers[GPUS]))
+    until("all cards", lambda: shown.cells() == cells_of(own.answers[GPUS]))
     assert shown.run("document.querySelectorAll('.figure dd')[1].firstChild.data") == str(len(healthy))
     page.execute_script("window.before = 1")
     for step in range(6):
@@ -138,7 +117,7 @@ def test_it_shows_what_the_api_server_has(page, own):
         own.answers[GPUS] = {"items": cards}
         own.answers[WAITING] = {"items": [dict(pod(f"waits-{i}", core="30")) for i in range(5 - step)]}
         own.say()
-        until("the same cards", lambda: said(shown.hidden()) == expected(own.answers[GPUS]))
+        until("the same cards", lambda: shown.cells() == cells_of(own.answers[GPUS]))
         until("the same pods", lambda: shown.texts(".count") == ([str(5 - step)] if step < 5 else []))
     shown.go("#/card/b-00")
     until("its pods", lambda: [row[0] for row in shown.rows()] == [f"team/pod-{i}" for i in range(5)])
@@ -262,7 +241,7 @@ def test_too_many_pages(page, own):
     ("#/card/b-00", ["Card b-00", "60 % / 100 %", "60.5 GiB / 80 GiB", "46 %", uuid("b", 0), "Last hour", "could have 50 %", "throttled 1.5 s"]),
     ("#/pod/team/large", ["2 whole", "2 wanted, at most 1 free", "Pod team/large is pending."]),
     ("#/pod/team/train", ["b-00", "60 GiB", "What aliquot explain says", "Last hour"]),
-    ("#/waiting", ["team/large", "83m", "team/fresh", "not tried yet"]),
+    ("#/waiting", ["team/large", "3h", "team/fresh", "not tried yet"]),
     ("#/quotas", ["110 % used, 200 % guaranteed, at most 400 %", "99.5 GiB used", "no card has 80 % and 70 GiB free", "24 GiB"]),
     ("#/moves", ["Nothing is moved."]),
     ("#/node/none", ["There is no node none"]),
@@ -296,6 +275,28 @@ def test_search_filter_and_order(page, web):
     until("the wasteful one", lambda: nodes()[0] == "b" and cells()[0] == "b-00")
     choose("order", "byFull")
     until("the fullest one", lambda: nodes()[0] == "a")
+
+
+def test_who_wastes_most(page, web):
+    """The first row of the view of all containers, as it opens; other orders, and a search that the views have in common."""
+    shown = Shown(page, web, "#/")
+    shown.until_read()
+    page.find_element("css selector", "nav a[href='#/containers']").click()
+    shown.until("25 of 25 containers")
+    first = lambda: shown.rows()[0][0]      # noqa: E731
+    until("the most unused", lambda: first() == "team/train")
+    row = dict(zip(shown.texts("th"), shown.rows()[0]))
+    assert row["Unused"] == "45 GiB" and row["Used"] == "15 GiB" and row["Card"] == "b-00"
+    choose = lambda value: Select(page.find_element("id", "first")).select_by_value(value)     # noqa: E731
+    for order, pod_ in ("byUsed", "vision/train-3"), ("byBusy", "vision/train-0"), ("byName", "batch/job-0"), ("byWaste", "team/train"):
+        choose(order)
+        until(order, lambda: first() == pod_)
+    assert shown.rows()[-1][6] == "-"       # last is what is not known
+    page.find_element("id", "search").send_keys("speech")
+    until("one row", lambda: [row[0] for row in shown.rows()] == ["speech/tts"])
+    page.find_element("id", "search").send_keys(Keys.ESCAPE)
+    shown.press("/")
+    assert shown.focused() == "search"
 
 
 def test_how_it_was(page, web):

@@ -166,6 +166,26 @@ def theme(page, dark):
         {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
 
 
+def cells_of(gpus):
+    """What the cells of the cluster's view are to say, from the API server's objects."""
+    cells = []
+    for one in sorted(gpus["items"], key=lambda g: (g["spec"]["nodeName"], g["spec"]["index"])):
+        shares = sum(len(held["containers"]) for held in one["status"].get("allocated", {}).values())
+        cells.append((one["spec"]["nodeName"], str(one["spec"]["index"]), one["status"]["state"], shares,
+                      100 - int(one["status"]["allocatable"]["elasticgpu.io/gpu-core"])))
+    return cells
+
+
+def cells_said(page):
+    """The same from what they say to those that do not see them."""
+    found = []
+    for cell in page.execute_script("return [...document.querySelectorAll('.cell .hidden')].map((e) => e.textContent)"):
+        words = cell.replace(",", "").replace(":", "").split()
+        state, core = words[5], int(words[words.index("compute") + 1])
+        found.append((words[4], words[1], state, int(words[-2]), core))
+    return found
+
+
 # ---- a cluster ----
 
 def holder_use(uid, memory, core):
@@ -207,7 +227,7 @@ def furnish(web):
         web.answers[PROXY.format("agent-b") + f"history?namespace=team&pod={name}"] = history("b", name, uid, uuid("b", 0), memory)
     waits = pod("large", core="200", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message":
         "0/3 nodes are available: 3 node(s) have not enough whole cards: 2 wanted, at most 1 free."}])
-    waits["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5000))
+    waits["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 11000))
     fresh = pod("fresh", core="30")
     fresh["metadata"].update(uid="fresh", creationTimestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 20)))
     web.answers[WAITING] = {"items": [waits, fresh]}

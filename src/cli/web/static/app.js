@@ -10,7 +10,7 @@ import {chooseLanguage, otherLanguage, t} from "./texts.js";
 import {VIEWS, forgetAnswers, onViewChange} from "./views.js";
 
 const main = document.getElementById("main");
-const LINKS = [["", "cluster"], ["waiting", "waiting"], ["quotas", "quotas"], ["moves", "moves"]];
+const LINKS = [["", "cluster"], ["containers", "containers"], ["waiting", "waiting"], ["quotas", "quotas"], ["moves", "moves"]];
 const PARTS = {cards: "partCards", use: "partUse", waiting: "partWaiting", quotas: "partQuotas", claims: "partClaims", memory: "partMemory"};
 const LANGUAGE = "aliquot-language";
 
@@ -120,12 +120,12 @@ function onKey(event) {
     const writes = event.target.matches?.("input, select, textarea");
     if (event.key === "/" && !writes) {
         event.preventDefault();
-        if (route()[0]) {
+        const search = document.getElementById("search");
+        if (!search) {
             location.hash = "#/";
             searchNext = true;
-        } else {
-            document.getElementById("search").focus();
         }
+        search?.focus();
     } else if (event.key === "Escape" && event.target.id === "search") {
         choice.search = event.target.value = "";
         draw();

@@ -9,7 +9,9 @@ import {t} from "./texts.js";
 const CELL_MIN = 142, CELL_HEIGHT = 46, NODE_HEAD = 26, NODE_GAP = 14;
 const BEYOND = 900;     // pixels above and below the window
 
-export const choice = {search: "", show: "all", order: "byName"};
+export const choice = {search: "", show: "all", order: "byName", first: "byWaste"};
+
+export const searched = () => choice.search.toLowerCase().split(/\s+/).filter(Boolean);
 
 export const partsOf = (card, of) => [
     ...card.h.map((h, i) => ({amount: h[of], kind: i % 2 ? "share odd" : "share"})),
@@ -49,7 +51,7 @@ const ORDER = {
 };
 
 function select() {
-    const words = choice.search.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = searched();
     const rank = ORDER[choice.order];
     const found = [];
     for (const node of nodes.values()) {
@@ -123,15 +125,15 @@ function selector(name, options, changed) {
     }}}, options.map((o) => el("option", {value: o}, t(o))));
 }
 
-function drawTools(changed) {
+// Selectors are [label, the name of what is chosen, options].
+export function drawTools(changed, selectors) {
     return el("form", {class: "tools", role: "search", on: {submit}},
               field(t("search"), el("input", {id: "search", type: "search", placeholder: t("searchHint"), autocomplete: "off",
                                               spellcheck: "false", value: choice.search, on: {input: (event) => {
                                                   choice.search = event.target.value;
                                                   changed();
                                               }}})),
-              field(t("show"), selector("show", Object.keys(SHOW), changed)),
-              field(t("order"), selector("order", Object.keys(ORDER), changed)));
+              selectors.map(([label, name, options]) => field(t(label), selector(name, options, changed))));
 }
 
 const submit = (event) => event.preventDefault();
@@ -198,7 +200,8 @@ function emptyText() {
 export function drawCluster(main, changed) {
     const found = select();
     const shown = found.reduce((n, {list}) => n + list.length, 0);
-    return [el("h1", {class: "hidden"}, t("cluster")), drawSum(), drawTools(changed),
+    return [el("h1", {class: "hidden"}, t("cluster")), drawSum(),
+            drawTools(changed, [["show", "show", Object.keys(SHOW)], ["order", "order", Object.keys(ORDER)]]),
             el("p", {class: "note", role: "status"},
                found.length ? t("shown", found.length, nodes.size, shown) : emptyText(), el("span", {class: "legend"}, t("legend"))),
             drawWindow(found, main)];

@@ -3,6 +3,7 @@
 
 export const TEXTS = {
     cluster: ["Cluster", "集群"],
+    containers: ["Containers", "容器"],
     waiting: ["Waiting", "等待中"],
     quotas: ["Quotas and claims", "配额与申领"],
     moves: ["Moves", "迁移"],
@@ -58,6 +59,9 @@ export const TEXTS = {
     byFull: ["fullest first", "最满优先"],
     byRoom: ["most room first", "余量最多优先"],
     byWaste: ["most unused first", "闲置最多优先"],
+    byUsed: ["most used first", "使用最多优先"],
+    byBusy: ["busiest first", "最忙优先"],
+    byShare: ["largest share first", "份额最大优先"],
     cards: ["Cards", "卡"],
     healthy: ["healthy", "健康"],
     nodes: ["Nodes", "节点"],
@@ -67,11 +71,13 @@ export const TEXTS = {
     inUse: ["in use", "已使用"],
     waitingPods: ["Waiting pods", "等待中的 Pod"],
     shown: ["{0} of {1} nodes, {2} cards", "{1} 个节点中的 {0} 个，{2} 张卡"],
+    shownContainers: ["{0} of {1} containers", "{1} 个容器中的 {0} 个"],
     nothing: ["Nothing matches.", "没有匹配项。"],
     noCards: ["No cards are known.", "没有已知的卡。"],
     reading: ["Reading the cluster ...", "正在读取集群……"],
-    legend: ["Upper bar: compute, lower bar: memory; a segment is a container's share, the line below it what is in use.",
-             "上条：算力，下条：显存；一段是一个容器的份额，其下细线是实际使用。"],
+    legend: ["Upper bar: compute, lower bar: memory; a segment is a container's share, the line below it what is in use. "
+             + "A card's own view has its last hour.",
+             "上条：算力，下条：显存；一段是一个容器的份额，其下细线是实际使用。点开一张卡可看其最近一小时。"],
     cardHidden: ["card {0} of node {1}, {2}: compute {3} given out, memory {4} of {5} given out, {6} shares",
                  "节点 {1} 的卡 {0}，{2}：算力已分配 {3}，显存已分配 {4}（共 {5}），{6} 个份额"],
     noNode: ["There is no node {0} with cards, or it may not be shown.", "没有带卡的节点 {0}，或无权显示。"],

@@ -2,9 +2,9 @@
 // The views of one node, card or pod, of what waits, of quotas and claims, and of moves.
 
 import {drawHistory} from "./history.js";
-import {isHealthy, partsOf} from "./cluster.js";
+import {choice, drawTools, isHealthy, partsOf, searched} from "./cluster.js";
 import {age, bar, bytes, el, percent, ratio} from "./draw.js";
-import {claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
+import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
 import {ask} from "./session.js";
 import {t} from "./texts.js";
 
@@ -47,10 +47,16 @@ function coreAndMemory(card, used) {
 const coreOf = (h) => h.core ? percent(h.core) : t("noLimit");
 const memoryOf = (h) => h.mem ? bytes(h.mem) : t("noLimit");
 
-function shareCells({node, card, holder}) {
-    const used = useOfHolder(node, card, holder);
-    const unused = used?.used === undefined || !holder.mem ? undefined : Math.max(0, holder.mem - used.used);
-    return [coreOf(holder), percent(used?.busy), memoryOf(holder), bytes(used?.used), bytes(unused)];
+const useOf = ({node, card, holder}) => useOfHolder(node, card, holder);
+
+function unusedOf(share) {
+    const used = useOf(share)?.used, {mem} = share.holder;
+    return used === undefined || !mem ? undefined : Math.max(0, mem - used);
+}
+
+function shareCells(share) {
+    const used = useOf(share);
+    return [coreOf(share.holder), percent(used?.busy), memoryOf(share.holder), bytes(used?.used), bytes(unusedOf(share))];
 }
 
 const SHARE_TITLES = ["compute", "busy", "memory", "used", "unused"];
@@ -148,6 +154,41 @@ function drawPodView(namespace, name) {
             drawHistory(shares, changed)];
 }
 
+// ---- containers ----
+
+const ROWS_MAX = 200;
+
+// The greatest comes first, and last what is not known; null: by name.
+const FIRST = {
+    byWaste: unusedOf,
+    byUsed: (share) => useOf(share)?.used,
+    byBusy: (share) => useOf(share)?.busy,
+    byShare: ({holder}) => holder.mem,
+    byName: null,
+};
+
+function selectShares() {
+    const words = searched(), rank = FIRST[choice.first] ?? (() => 0);
+    const found = [];
+    for (const {node, card} of cards())
+        for (const holder of card.h) {
+            const share = {node, card, holder, name: `${holder.ns}/${holder.pod}`};
+            const text = words.length ? `${share.name} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
+            if (words.every((word) => text.includes(word)))
+                found.push({...share, rank: rank(share) ?? -1});
+        }
+    return found.sort((a, b) => b.rank - a.rank || (a.name < b.name ? -1 : 1));
+}
+
+function drawContainers() {
+    const found = selectShares(), rows = found.slice(0, ROWS_MAX);
+    return [el("h1", {}, t("containers")), drawTools(changed, [["order", "first", Object.keys(FIRST)]]),
+            el("p", {class: "note", role: "status"}, t("shownContainers", rows.length, found.length)),
+            table(t("containers"), ["pod", "holder", "card", ...SHARE_TITLES], rows.map((s) =>
+                [podLink(s.holder.ns, s.holder.pod), s.holder.c, cardLink(s.card), ...shareCells(s)]),
+                  readingOr(choice.search ? t("nothing") : t("noShares")))];
+}
+
 // ---- waiting pods ----
 
 const sinceOf = (pod) => pod.since ? age(Date.now() / 1000 - pod.since) : "-";
@@ -186,8 +227,8 @@ const drawQuotas = () => [
 const drawMoves = () => [el("h1", {}, t("movesTitle")), el("p", {class: "note"}, t("movesHint")),
                          command("/api/plan", {}, t("movesTitle"))];
 
-export const VIEWS = {node: drawNodeView, card: drawCardView, pod: drawPodView, waiting: drawWaiting, quotas: drawQuotas,
-                      moves: drawMoves};
+export const VIEWS = {containers: drawContainers, node: drawNodeView, card: drawCardView, pod: drawPodView, waiting: drawWaiting,
+                      quotas: drawQuotas, moves: drawMoves};
 
 export function onViewChange(call) {
     changed = call;
