@@ -92,7 +92,7 @@ def test_each_token_is_shown_what_it_may_read(start):
     for token, own, other in ((RED, "red", "blue"), (BLUE, "blue", "red")):
         found = web.reading(token, own)
         assert {key for key in found if key[:2] == "w/"} == {f"w/{own}/secret-{own}"} and found["state"]["namespace"] == own
-        assert {one["part"]: one["refused"] for one in found["state"]["trouble"]} == {"cards": True, "use": True}
+        assert {one["part"]: one["refused"] for one in found["state"]["trouble"]} == {"use": True}
         assert "secret-" + other not in json.dumps(found)
         # neither in the other's namespace nor in all
         for namespace in (other, None):

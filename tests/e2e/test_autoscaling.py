@@ -2,6 +2,7 @@
 """HorizontalPodAutoscalers by the figures that aliquot-scheduler serves, with the real controller; namespaces that go while
 replicas end; who may read the figures (docs/autoscaling.md)."""
 
+import json
 import pathlib
 import secrets
 import time
@@ -12,6 +13,7 @@ import pytest
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
+from test_usage_access import aliquot_as
 
 CUSTOM, EXTERNAL = "v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -148,6 +150,34 @@ def test_tenants_read_their_own_namespace(world, space):
     for path in ("custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/gpu_utilization",
                  "external.metrics.k8s.io/v1beta1/namespaces/default/gpu_used_cards"):
         assert '"items"' not in (kubectl("get", "--raw", "/apis/" + path, user, check=False) or "")
+
+
+def test_a_tenant_sees_what_its_pods_use(world, space):
+    """By commands with `view` in its namespace: the shares of its pods and their use, and of the card nothing else."""
+    with kit.temporary_space(world) as other:
+        own, _ = (one.start(kit.pod(name, kit.container(core=20, memory=4 * kit.GiB)))
+                  for one, name in ((space, "mine"), (other, "secret")))
+        world.cluster.kubectl("create", "rolebinding", "viewer", "-n", space.name, "--clusterrole=view",
+                              f"--serviceaccount={space.name}:default")
+        token = world.token(space.name, "default")
+
+        def share():
+            done = aliquot_as(world, token, "gpus", "-n", space.name, "-o", "json")
+            if done.stderr or done.returncode:
+                return None
+            assert "secret" not in done.stdout and other.name not in done.stdout
+            (card,) = [gpu for node in json.loads(done.stdout)["nodes"] for gpu in node["gpus"]]
+            (holder,) = card["holders"]
+            assert card["name"] in {gpu["metadata"]["name"] for gpu in world.gpus()}
+            return holder if (holder.get("use") or {}).get("memory", 0) >= kit.GiB else None
+        with space.tenant(own) as process:
+            assert process.alloc(2 * kit.GiB) == 0
+            seen = world.until(share, 30, "what it uses")
+        assert (seen["pod"], seen["core"], seen["memory"]) == ("mine", 20, 4 * kit.GiB)
+        assert 2 * kit.GiB <= seen["use"]["memory"] <= 4 * kit.GiB and "percent" in seen["use"]
+        shown = aliquot_as(world, token, "top", "--once", "--view", "containers", "-n", space.name)
+        assert shown.stderr == "" and f"{space.name}/mine (main)" in shown.stdout and "secret" not in shown.stdout, shown
+        space.end("mine", grace=0)      # a namespace is left only when nothing is allocated any more
 
 
 def delete_namespace(world):

@@ -57,12 +57,12 @@ def tenant(world):
 
 # Each with a word that is to be seen; None: the account has no right to any of it.
 COMMANDS = [
-    ("gpus", None), ("gpus -n {own}", None), ("gpus -o json", None), ("gpus -n {other}", None),
+    ("gpus", None), ("gpus -n {own}", "my-pod"), ("gpus -o json", None), ("gpus -n {other}", None),
     ("inspect", None), ("inspect node", None), ("inspect card {card}", None), ("inspect pod", None), ("inspect pod -n {own}", None),
     ("inspect namespace", None), ("inspect memory", None), ("inspect pod -n {other}", None),
     ("explain my-pod -n {own}", "my-pod"), ("explain my-large -n {own}", "my-large"), ("explain my-gated -n {own} -o json", "my-gated"),
     ("explain secret-pod -n {other}", None),
-    ("top --once", None), ("top --once -n {own}", None), ("top --once --view waiting -n {own}", None), ("top --once --view containers", None),
+    ("top --once", None), ("top --once -n {own}", "GPU"), ("top --once --view containers -n {own}", "my-pod"), ("top --once --view waiting -n {own}", None), ("top --once --view containers", None),
     ("recommend", None), ("recommend -n {own}", None), ("recommend -n {other}", None),
     ("plan --capacity", None), ("defrag --plan", None), ("doctor", None), ("doctor --json", None),
 ]

@@ -95,7 +95,7 @@ def test_two_tenants(page, space):
             for (own, token), (foreign, _) in (tenants, tenants[::-1]):
                 found = reading(page, address, token, own.name)
                 assert [key for key in found if key[:2] == "w/"] == [f"w/{own.name}/large"] and foreign.name not in json.dumps(found)
-                assert {one["part"]: one["refused"] for one in found["state"]["trouble"]} == {"cards": True, "use": True}
+                assert {one["part"]: one["refused"] for one in found["state"]["trouble"]} == {"use": True}
                 assert set(reading(page, address, token, foreign.name)) == {"state"} == set(reading(page, address, token))
                 explained = json.loads(ask(page, address, f"/api/explain?namespace={own.name}&pod=large", token, own.name).read())
                 assert explained["status"] == 0 and f"Pod {own.name}/large is pending." in explained["text"]

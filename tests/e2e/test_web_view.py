@@ -98,12 +98,14 @@ def tenant(world, space):
 
 def test_a_tenant_sees_its_namespace_and_no_more(world, space, tenant):
     with kit.temporary_space(world) as other:
-        for one in (space, other):
+        for one, name in (space, "mine"), (other, "theirs"):
             one.create(pod("large", container(core=500)))
+            one.start(pod(name, container(core=20, memory=GiB)))
         lines, _ = look(world, "--kubeconfig", tenant, "-n", space.name)
         assert f"w/{space.name}/large" in lines and other.name not in json.dumps(lines)
-        troubles = {one["part"]: one["refused"] for one in lines["state"]["trouble"]}
-        assert troubles == {"cards": True, "use": True}
+        assert {one["part"]: one["refused"] for one in lines["state"]["trouble"]} == {"use": True}
+        assert {key[2] for key in shown(lines)} == {"mine"}
         lines, _ = look(world, "--kubeconfig", tenant)
         assert {one["part"] for one in lines["state"]["trouble"]} == {"cards", "use", "waiting", "quotas", "claims"}
         assert set(lines) == {"state"}
+        space.end("mine", grace=0)      # the other namespace is left only when nothing is allocated any more

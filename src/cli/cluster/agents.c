@@ -281,6 +281,22 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
     return 0;
 }
 
+int agents_of_page(const struct buf *page, struct agents *ret, struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+
+    agents.list = calloc(1, sizeof(*agents.list));
+    if (!agents.list)
+        return err_errno(err, ENOMEM, "cannot read the use of cards");
+    agents.n = 1;
+    int r = json_open(buf_str(page), page->len, &agents.list->parser, &agents.list->usage, err);
+    if (r == 0)
+        r = index_cards(&agents, err);
+    if (r < 0)
+        return r;
+    *ret = take_struct(agents);
+    return 0;
+}
+
 /* ---- the last hour ---- */
 
 /* Of one agent: which page is next. */

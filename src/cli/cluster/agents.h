@@ -41,6 +41,9 @@ int agents_read(const char *system, void (*trouble)(const char *pod, const char 
                 struct agents *ret, struct err *err);
 void agents_done(struct agents *agents);
 
+/* Reads a page as agents have it, of cards on any nodes. */
+int agents_of_page(const struct buf *page, struct agents *ret, struct err *err);
+
 /* What is asked for of GET /history. */
 struct history_source {
     const char *system; /* as above */

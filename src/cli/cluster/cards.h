@@ -44,9 +44,12 @@ struct card {
     struct json object; /* the GPU object */
 };
 
+#define CARD_UNTOLD "-" /* the state of a card that the user may not read (own_pods.h) */
+
 struct cards {
     size_t n;
     struct card *list; /* by node and index */
+    bool of_pods;      /* read of the pods on them: own_pods.h */
     const char *more;  /* the API server's token for what follows on another page; "": nothing */
     struct json_parser *parser;
 };

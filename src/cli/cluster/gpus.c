@@ -14,6 +14,7 @@
 #include "cli/cluster/agents.h"
 #include "cli/cluster/card_json.h"
 #include "cli/cluster/card_rows.h"
+#include "cli/cluster/own_pods.h"
 #include "cli/kubectl_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -61,9 +62,11 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_set(t, GPU, "%s", card->name);
     table_set(t, NODE, "%s", card->node);
     card_put_model(t, HOLDER, card);
-    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card->taken_core, card->core);
-    table_set(t, MEMORY, "%s of %s", num_format_bytes(card->taken_memory, taken),
-              num_format_bytes(card->memory, all));
+    if (strcmp(card->state, CARD_UNTOLD) != 0) {
+        table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card->taken_core, card->core);
+        table_set(t, MEMORY, "%s of %s", num_format_bytes(card->taken_memory, taken),
+                  num_format_bytes(card->memory, all));
+    }
     put_used(t, use, "memoryUsed", "utilization");
     if (agents_silent(agents, card->node))
         table_set(t, USED, "no answer");
@@ -111,14 +114,14 @@ static int show_gpus(void *arg, struct err *err) {
     static const struct output_view how = {show_table, show_document, show_names};
     _cleanup_(seen_done) struct seen seen = {0};
     (void) arg;
-    int r = cards_fetch(&seen.cards, err);
+    int r = own_pods_or_cards(arg_namespace, &seen.cards, err);
     if (r == 0)
-        r = agents_read(arg_system, tell_silent, &seen.agents, err);
+        r = own_pods_or_agents(arg_system, arg_namespace, &seen.cards, tell_silent, &seen.agents,
+                               err);
     if (r < 0)
         return r;
     if (seen.agents.denied[0])
         clean_print(stderr, "aliquot gpus: no figures of use: %s\n", seen.agents.denied);
-    cards_keep_namespace(&seen.cards, arg_namespace);
     return output_print(&how, &seen, err);
 }
 

@@ -69,6 +69,7 @@ struct top_data {
     struct top_share *shares; /* in the order of their cards */
     struct top_pod *waiting;
     size_t ncards, nshares, nwaiting;
+    bool of_pods;        /* the cards are those of pods that the user may read, and are not told */
     size_t silent;       /* agents that did not answer */
     const char *trouble; /* what could not be read, or "" */
     struct top_hours hours;

@@ -7,6 +7,7 @@
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
+#include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
 #include "cli/top/data.h"
 
@@ -137,11 +138,12 @@ int top_read_cluster(const struct top_source *source, struct top_data *ret, stru
 
     if (source->namespace && !api_is_name(source->namespace))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", source->namespace);
-    int r = cards_fetch(&cards, err);
+    int r = own_pods_or_cards(source->namespace, &cards, err);
     if (r < 0)
         return r;
-    cards_keep_namespace(&cards, source->namespace);
-    if (agents_read(source->system, count_silent, &agents, &part) < 0)
+    data.of_pods = cards.of_pods;
+    if (own_pods_or_agents(source->system, source->namespace, &cards, count_silent, &agents,
+                           &part) < 0)
         note(&data, "no figures of use", part.text);
     if (agents.denied[0])
         note(&data, "no figures of use", agents.denied);

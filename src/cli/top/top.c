@@ -122,11 +122,16 @@ static void put_sum(struct ui *ui) {
         gpus += top_is_first(&ui->data, i);
         well += top_is_first(&ui->data, i) && strcmp(c->state, "Healthy") == 0;
     }
-    (void) snprintf(
-        text, sizeof(text),
-        "%zu GPU%s, %zu healthy; given out: %.0f%% compute, %.0f%% memory; waiting pods: %zu", gpus,
-        gpus == 1 ? "" : "s", well, core ? 100.0 * (double) taken_core / (double) core : 0,
-        memory ? 100.0 * (double) taken_memory / (double) memory : 0, ui->data.nwaiting);
+    if (ui->data.of_pods)
+        (void) snprintf(text, sizeof(text), "pods of namespace %s on %zu GPU%s; waiting pods: %zu",
+                        arg_source.namespace, gpus, gpus == 1 ? "" : "s", ui->data.nwaiting);
+    else
+        (void) snprintf(
+            text, sizeof(text),
+            "%zu GPU%s, %zu healthy; given out: %.0f%% compute, %.0f%% memory; waiting pods: %zu",
+            gpus, gpus == 1 ? "" : "s", well,
+            core ? 100.0 * (double) taken_core / (double) core : 0,
+            memory ? 100.0 * (double) taken_memory / (double) memory : 0, ui->data.nwaiting);
     screen_line(&ui->screen, false);
     screen_put(&ui->screen, text, 0, false, STYLE_PLAIN);
 }

@@ -164,8 +164,9 @@ static struct top_row node_row(struct top_data *data, const char *node, const st
                   part_cell(data, sum->taken_memory, sum->memory),
                   part_cell(data, sum->used, sum->used_of),
                   part_cell(data, sum->busy, 100 * sum->told_busy), number_cell(data, sum->pods),
-                  text_cell(sum->ill == 0 ? "Healthy"
-                                          : top_text(data, "%" PRIu64 " not healthy", sum->ill))},
+                  text_cell(data->of_pods   ? "-"
+                            : sum->ill == 0 ? "Healthy"
+                                            : top_text(data, "%" PRIu64 " not healthy", sum->ill))},
         .view = "node",
         .name = node,
     };

@@ -13,6 +13,7 @@
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
+#include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
 #include "kube/objects/quota_object.h"
 #include "model/quantity.h"
@@ -69,6 +70,25 @@ struct part_state {
     size_t nmute;
     size_t silent; /* nodes of which no agent answers */
 };
+
+/* ---- lists ---- */
+
+/* Of all threads one at a time holds such a list, from its first bytes on: while the API server
+ * queues a request or puts it off, the others go on. */
+static pthread_mutex_t one_list = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool has_turn;
+
+static void take_turn(void) {
+    if (!has_turn)
+        (void) pthread_mutex_lock(&one_list);
+    has_turn = true;
+}
+
+static void end_turn(void) {
+    if (has_turn)
+        (void) pthread_mutex_unlock(&one_list);
+    has_turn = false;
+}
 
 /* ---- cards ---- */
 
@@ -151,9 +171,24 @@ static int take_page(struct cards *page, void *userdata) {
     return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
 }
 
+/* Of a user who may read no cards: the shares of its namespace. -EACCES: it may not read the pods
+ * of that either. */
+static int read_own_cards(struct part_state *s, struct cards *ret) {
+    if (!s->reading->namespace)
+        return -EACCES;
+    api_on_answer(take_turn);
+    int r = own_pods_cards(s->reading->namespace, ret, NULL);
+    api_on_answer(NULL);
+    end_turn();
+    return r < 0 ? -EACCES : 0;
+}
+
 static int read_cards(struct part_state *s, struct err *err) {
+    _cleanup_(cards_done) struct cards own = {0};
     int r = cards_fetch_pages(take_page, s, err);
 
+    if (r == -EACCES && read_own_cards(s, &own) == 0)
+        r = take_page(&own, s);
     end_node(s);
     return r;
 }
@@ -245,9 +280,35 @@ static int take_agent(const struct agent *agent, void *userdata) {
     return s->reading->pause(s->reading->userdata) ? STOPPED : 0;
 }
 
+/* What agents do not let this user read, as far as it is told of the pods of its namespace. */
+static int read_own_use(struct part_state *s, struct err *err) {
+    _cleanup_(cards_done) struct cards own = {0};
+    _cleanup_(agents_done) struct agents told = {0};
+    struct err why;
+
+    if (read_own_cards(s, &own) < 0)
+        return -EACCES;
+    if (own_pods_use(s->reading->namespace, &own, &told, &why) < 0) {
+        *err = why;
+        return -EACCES;
+    }
+    for (size_t i = 0; i < own.n;) {
+        const char *node = own.list[i].node;
+        if (!api_is_name(node))
+            return -EACCES;
+        begin_use(s, node, true);
+        for (; i < own.n && strcmp(own.list[i].node, node) == 0; i++)
+            put_card_use(&s->line.w, agents_find(&told, own.list[i].uuid), false);
+        end_use(s);
+    }
+    return 0;
+}
+
 static int read_use(struct part_state *s, struct err *err) {
     int r = agents_each(s->reading->system, take_agent, s, err);
 
+    if (r == -EACCES)
+        r = read_own_use(s, err);
     if (r == 0 || r == -EACCES) /* some agents may have answered all the same */
         put_mute(s);
     free(s->mute);
@@ -366,23 +427,6 @@ static const struct part {
     {"quotas", "q/", read_quotas, true}, {"claims", "m/", read_claims, true},
     {"use", "u/", read_use, false},
 };
-
-/* Of all threads one at a time holds such a list, from its first bytes on: while the API server
- * queues a request or puts it off, the others go on. */
-static pthread_mutex_t one_list = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local bool has_turn;
-
-static void take_turn(void) {
-    if (!has_turn)
-        (void) pthread_mutex_lock(&one_list);
-    has_turn = true;
-}
-
-static void end_turn(void) {
-    if (has_turn)
-        (void) pthread_mutex_unlock(&one_list);
-    has_turn = false;
-}
 
 static void put_trouble(struct json_writer *w, const struct part *part, int r,
                         const struct err *err) {

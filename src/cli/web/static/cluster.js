@@ -19,6 +19,10 @@ export const partsOf = (card, of) => [
 
 export const isHealthy = (card) => card.state === "Healthy";
 
+// Of a viewer who may read pods and no cards: what these pods have is all that is known of a card.
+export const isTold = (card) => card.state !== "-";
+export const isBad = (card) => isTold(card) && !isHealthy(card);
+
 // How much of a card is given out, by what is scarcer.
 const fullness = (card) => Math.max(ratio(card.tcore, card.core), ratio(card.tmem, card.mem));
 
@@ -39,7 +43,7 @@ const SHOW = {
     full: (card) => fullness(card) >= 100,
     busyOnes: (card) => card.h.length > 0,
     idle: (card) => card.h.length === 0,
-    out: (card) => !isHealthy(card),
+    out: isBad,
 };
 
 // The greatest of a node's cards comes first; null: by name.
@@ -75,13 +79,14 @@ function select() {
 // ---- the sum ----
 
 function sumUp() {
-    const sum = {cards: 0, healthy: 0, core: 0, tcore: 0, mem: 0, tmem: 0, used: 0, knows: 0};
+    const sum = {cards: 0, told: 0, healthy: 0, core: 0, tcore: 0, mem: 0, tmem: 0, used: 0, knows: 0};
     const seen = new Set();
     for (const {node, card} of cards()) {
         const gpu = node.name + "/" + (card.parent ?? card.uuid);
         if (!seen.has(gpu)) {
             seen.add(gpu);
             sum.cards++;
+            sum.told += isTold(card);
             sum.healthy += isHealthy(card);
         }
         for (const key of ["core", "tcore", "mem", "tmem"])
@@ -105,9 +110,9 @@ function drawSum() {
     const sum = sumUp();
     return el("dl", {class: "sum"},
               figure(t("nodes"), String(nodes.size), ""),
-              figure(t("cards"), String(sum.cards), `${sum.healthy} ${t("healthy")}`),
-              figure(t("compute"), percent(ratio(sum.tcore, sum.core)), t("givenOut")),
-              figure(t("memory"), percent(ratio(sum.tmem, sum.mem)), `${t("givenOut")}, ${
+              figure(t("cards"), String(sum.cards), sum.told ? `${sum.healthy} ${t("healthy")}` : ""),
+              figure(t("compute"), sum.core ? percent(ratio(sum.tcore, sum.core)) : percent(sum.tcore), t("givenOut")),
+              figure(t("memory"), sum.mem ? percent(ratio(sum.tmem, sum.mem)) : bytes(sum.tmem), `${t("givenOut")}, ${
                   sum.knows ? percent(ratio(sum.used, sum.knows)) : "-"} ${t("inUse")}`),
               figure(t("waitingPods"), String(waiting.size), "", "#/waiting"));
 }
@@ -143,17 +148,17 @@ const submit = (event) => event.preventDefault();
 function cell(node, card) {
     const used = useOfCard(node, card);
     const name = card.profile ? `${card.i} ${card.profile}` : String(card.i);
-    const busy = used?.busy;
-    return el("a", {class: isHealthy(card) ? "cell" : "cell bad", href: "#/card/" + card.name, key: card.name},
+    const busy = used?.busy, core = card.core || 100;
+    return el("a", {class: isBad(card) ? "cell bad" : "cell", href: "#/card/" + card.name, key: card.name},
               el("span", {class: "cell-head", "aria-hidden": "true"},
                  el("span", {class: "name"}, name),
-                 !isHealthy(card) ? el("span", {class: "state"}, card.state)
-                     : fullness(card) === 0 ? el("span", {}, t("free"))
-                     : el("span", {}, percent(ratio(card.tcore, card.core)), " · ", bytes(card.tmem))),
-              el("span", {class: "hidden"}, t("cardHidden", name, node.name, card.state, percent(ratio(card.tcore, card.core)),
-                                              bytes(card.tmem), bytes(card.mem), card.h.length)),
-              bar(card.core, partsOf(card, "core"), busy === undefined ? undefined : busy * card.core / 100),
-              bar(card.mem, partsOf(card, "mem"), used?.used));
+                 isBad(card) ? el("span", {class: "state"}, card.state)
+                     : card.tcore + card.tmem === 0 ? el("span", {}, t("free"))
+                     : el("span", {}, percent(ratio(card.tcore, core)), " · ", bytes(card.tmem))),
+              el("span", {class: "hidden"}, t("cardHidden", name, node.name, card.state, percent(ratio(card.tcore, core)),
+                                              bytes(card.tmem), card.mem ? bytes(card.mem) : "-", card.h.length)),
+              bar(core, partsOf(card, "core"), busy === undefined ? undefined : busy * core / 100),
+              bar(card.mem || card.tmem, partsOf(card, "mem"), used?.used));
 }
 
 function modelsOf(node) {

@@ -2,7 +2,7 @@
 // The views of one node, card or pod, of what waits, of quotas and claims, and of moves.
 
 import {drawHistory} from "./history.js";
-import {choice, drawTools, isHealthy, partsOf, searched} from "./cluster.js";
+import {choice, drawTools, isBad, partsOf, searched} from "./cluster.js";
 import {age, bar, bytes, el, percent, ratio} from "./draw.js";
 import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
 import {ask} from "./session.js";
@@ -72,7 +72,7 @@ const sharesOfCard = (node, card) => table(t("holders"), ["pod", "holder", ...SH
 
 // ---- node ----
 
-const stateOf = (card) => el("span", {class: isHealthy(card) ? "state" : "state bad"}, card.state);
+const stateOf = (card) => el("span", {class: isBad(card) ? "state bad" : "state"}, card.state);
 
 // A card and, below it, its shares.
 function rowsOf(node, card) {
