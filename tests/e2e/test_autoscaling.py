@@ -5,6 +5,7 @@ replicas end; who may read the figures (docs/autoscaling.md)."""
 import json
 import pathlib
 import secrets
+import threading
 import time
 
 import kit
@@ -207,6 +208,33 @@ def test_namespaces_go_while_each_replica_ends(world, how):
         print(f"{how}: namespace gone after {delete_namespace(world):.1f} s")
         wait_replicas(world)
         assert all(condition(world.api.get(f"{API_SERVICES}/{name}"), "Available")["status"] == "True" for name in (CUSTOM, EXTERNAL))
+
+
+def test_a_replica_that_ends_costs_no_request(world):
+    """It is out of the endpoints before it ends: the API server does not ask another one where a connection is refused."""
+    wait_available(world)
+    wait_replicas(world)
+    ends, asked, failed = threading.Event(), [], []
+
+    def ask():
+        while not ends.is_set():
+            status, text = world.api.raw("GET", "/apis/custom.metrics.k8s.io/v1beta2")
+            asked.append(status)
+            if status != 200:
+                failed.append((status, text))
+            time.sleep(0.05)
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for seen in world.scheduler.pods():
+        name = seen["metadata"]["name"]
+        world.api.delete(f"{kube.pods(kit.SYSTEM)}/{name}")
+        world.api.wait(kube.pods(kit.SYSTEM), name, lambda seen: seen is None, 60, f"{name} is gone")
+        wait_replicas(world)
+    ends.set()
+    for thread in threads:
+        thread.join(30)
+    assert not failed and len(asked) > 50, failed[:3]
 
 
 def test_alert_while_the_backend_is_away(world):

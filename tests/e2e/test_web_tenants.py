@@ -19,7 +19,7 @@ from kit import CORE, SYSTEM, ApiError, container, pod
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(TOP / "tests/cli"))
 
-from web_page import browser    # noqa: E402  (the path comes first)
+from web_page import browser, cells_of, cells_said    # noqa: E402  (the path comes first)
 
 PORT = 8080
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
@@ -103,9 +103,9 @@ def test_two_tenants(page, space):
                 assert denied["status"] == 1 and "cannot get resource" in denied["text"]
 
 
-def test_who_may_see_all_sees_what_there_is(page, space):
-    """A viewer of cards and figures: the cards, and what containers use."""
-    space.start(pod("one", container(core=20)))
+@pytest.fixture
+def viewer_of_all(page, space):
+    """The token of an account with the roles for cards and for figures."""
     space.api.create(kube.core("serviceaccounts", space.name), {"metadata": {"name": "all"}})
     subjects = [{"kind": "ServiceAccount", "name": "all", "namespace": space.name}]
     made = []
@@ -116,11 +116,16 @@ def test_who_may_see_all_sees_what_there_is(page, space):
         space.api.create(where, {"metadata": {"name": name}, "subjects": subjects,
                                  "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
         made.append(f"{where}/{name}")
-    token = page.token(space.name, "all")
-    (address, *_) = replicas(page)
-    found = reading(page, address, token)
+    yield page.token(space.name, "all")
     for path in made:
         space.api.delete(path)
+
+
+def test_who_may_see_all_sees_what_there_is(page, space, viewer_of_all):
+    """The cards, and what containers use."""
+    space.start(pod("one", container(core=20)))
+    (address, *_) = replicas(page)
+    found = reading(page, address, viewer_of_all)
     assert found["state"]["trouble"] == [] and found["state"]["silent"] == 0
     held = {(h["ns"], h["pod"], h["core"]) for key, line in found.items() if key[:2] == "c/" for card in line["cards"] for h in card["h"]}
     assert (space.name, "one", 20) in held and found[f"u/{page.cluster.node}"]["answers"]
@@ -191,6 +196,39 @@ def copy(source, to):
             one.shutdown(socket.SHUT_RDWR)
 
 
+def sign_in(shown, relay, route, token, namespace=""):
+    shown.get(f"http://127.0.0.1:{relay.port}/{route}")
+    relay.world.until(lambda: shown.execute_script("return !!document.getElementById('token')"), 30, "the form")
+    for name, value in (("token", token), ("namespace", namespace)):
+        shown.find_element("id", name).send_keys(value)
+    shown.find_element("css selector", "form button").click()
+
+
+def test_a_browser_shows_what_the_api_server_has(page, space, viewer_of_all, tmp_path):
+    """Each card and its shares, while pods come and go."""
+    relay, shown = Relay(page), browser(tmp_path)
+
+    def wait_same(shares):
+        def seen():
+            cells = cells_of(page.api.get(kube.gpus()))
+            return sum(cell[3] for cell in cells) == shares and cells_said(shown) == cells
+        page.until(seen, 60, f"{shares} shares, shown as they are")
+    try:
+        sign_in(shown, relay, "#/", viewer_of_all)
+        wait_same(0)
+        shown.execute_script("window.before = 1")
+        for number in range(1, 4):
+            space.start(pod(f"pod-{number}", container(core=20 * number, memory=4 * kit.GiB)))
+            wait_same(number)
+        for number in range(1, 4):
+            space.end(f"pod-{number}", grace=0)
+            wait_same(3 - number)
+        assert shown.execute_script("return window.before") == 1
+    finally:
+        shown.quit()
+        relay.server.close()
+
+
 def test_a_browser_signs_in_and_stays_over_the_end_of_a_replica(page, space, tmp_path):
     token = account(space)
     space.create(pod("large", container(core=500)))
@@ -198,11 +236,7 @@ def test_a_browser_signs_in_and_stays_over_the_end_of_a_replica(page, space, tmp
     relay, shown = Relay(page), browser(tmp_path)
     text = lambda: shown.execute_script("return document.body.innerText")       # noqa: E731
     try:
-        shown.get(f"http://127.0.0.1:{relay.port}/#/waiting")
-        page.until(lambda: shown.execute_script("return !!document.getElementById('token')"), 30, "the form")
-        for name, value in (("token", token), ("namespace", space.name)):
-            shown.find_element("id", name).send_keys(value)
-        shown.find_element("css selector", "form button").click()
+        sign_in(shown, relay, "#/waiting", token, space.name)
         page.until(lambda: f"{space.name}/large" in text(), 30, "the waiting pod is shown")
         first = sorted(replicas(page))[0]
         name = replicas(page)[first]["metadata"]["name"]

@@ -13,9 +13,9 @@ from test_sim_agent import Agent
 HOPPER = "[gpu 0]\nmodel = H100\n"
 DIVIDED = HOPPER + "mig = 3g.40gb,1g.10gb\n"
 SPIN = 60_000_000_000
-# The metrics that NVIDIA's dashboard 12239 asks for, each by the labels `instance` and `gpu`.
+# The metrics that NVIDIA's dashboard 12239 asks for, in either of its editions, each by the label `gpu` and that of the host.
 DASHBOARD = ["DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL",
-             "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"]
+             "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_agent_shows_them(agent_of):
              "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", *DASHBOARD}
     for name in names:
         ((labels, _),) = agent.samples(name)
-        assert labels["gpu"] == "0", name
+        assert labels["gpu"] == "0" and labels["Hostname"], name
 
 
 def test_the_agent_shows_instances(agent_of):
