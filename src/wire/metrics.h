@@ -122,7 +122,7 @@ struct metric_samples {
 
 #define METRIC_SAMPLES(array, n) ((struct metric_samples){(array), sizeof((array)[0]), (n)})
 
-#define METRIC_LABELS_MAX 10 /* of one metric; one that is not known, or NULL, is left out */
+#define METRIC_LABELS_MAX 16 /* of one metric; one that is not known, or NULL, is left out */
 
 /* Appends all metrics of the vocabulary, in its order: a family for each, and a sample of it for
  * each of `sets[set]` in which the figure is known. Several vocabularies can follow each other on a

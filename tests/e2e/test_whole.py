@@ -96,6 +96,9 @@ def test_a_whole_card_replicas_and_shares(machine, room):
     assert sees(room, first) == sees(room, second) == {cards[1]: total}
     kit.check_view(room, share)
     assert [d["uuid"] for d in kit.assignment_of(share)["main"]] == [cards[2]]
+    holders = {dict(labels)["UUID"]: (dict(labels).get("namespace"), dict(labels).get("pod"), dict(labels).get("container"))
+               for name, labels in machine.metrics() if name == "DCGM_FI_DEV_FB_USED"}
+    assert holders[cards[0]] == (room.name, "whole", "main") and holders[cards[1]] == holders[cards[2]] == (None, None, None)
     # kube-scheduler counts what kubelet gives out, aliquot-scheduler the shares of the third card only.
     room.create(pod("third", one(SLICE)))
     assert f"Insufficient {SLICE}" in room.unschedulable("third")

@@ -327,6 +327,37 @@ static void test_labels(void **state) {
                                           "policy=\"burst\"} 1\n"));
 }
 
+static bool has_holder(struct buf *out) {
+    return strstr(page(out), "DCGM_FI_DRIVER_VERSION=\"\",namespace=\"team\",pod=\"pod\","
+                             "container=\"main\"} 61\n");
+}
+
+/* A card is labelled with the container that has it whole, and with none of several. */
+static void test_who_has_a_card_whole(void **state) {
+    static struct slot_whole whole = {.uuid = "GPU-fake-0"};
+    struct slot_device part = {.uuid = "GPU-fake-0", .core = 50};
+    struct slot second = {.nonce = "m", .grant = {.devices = &part, .ndevices = 1}};
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+
+    (void) state;
+    read_nvml("none");
+    fill_container();
+    assert_false(has_holder(&out));
+    device.core = 100;
+    assert_true(has_holder(&out));
+    slot.grant.ndevices = 0;
+    slot.grant.whole = &whole;
+    slot.grant.nwhole = 1;
+    assert_true(has_holder(&out));
+    assert_null(strstr(buf_str(&out), "\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-fake-1\","
+                                      "pci_bus_id=\"\",device=\"nvidia1\",modelName=\"Fake\","
+                                      "Hostname=\"node-a\",hostname=\"node-a\","
+                                      "DCGM_FI_DRIVER_VERSION=\"\",namespace"));
+    HASH_ADD_STR(shares.slots.slots, nonce, &second);
+    assert_false(has_holder(&out));
+    HASH_DEL(shares.slots.slots, &second);
+}
+
 /* No figure that cannot be had is 0: of an unhealthy card, of files that cannot be read, of what
  * has not happened yet. */
 static void test_figures_that_are_absent(void **state) {
@@ -419,9 +450,13 @@ static void test_events_that_were_dropped(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        T(test_each_figure_under_its_name), T(test_labels),
-        T(test_figures_that_are_absent),    T(test_a_driver_without_figures_of_load),
-        T(test_one_walk_for_each_card),     T(test_events_that_were_dropped),
+        T(test_each_figure_under_its_name),
+        T(test_labels),
+        T(test_who_has_a_card_whole),
+        T(test_figures_that_are_absent),
+        T(test_a_driver_without_figures_of_load),
+        T(test_one_walk_for_each_card),
+        T(test_events_that_were_dropped),
     };
     int status;
 

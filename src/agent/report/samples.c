@@ -132,6 +132,33 @@ static void divide_figures(const struct gpu_device *d, struct gpu_sample *ret) {
     *ret = own;
 }
 
+/* A share of the whole card is no less than the card. */
+static bool has_whole(const struct slot *slot, const struct gpu_device *d) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, d->uuid) == 0)
+            return d->kind == GPU_CARD && slot->grant.devices[i].core == 100;
+    return slot_has_whole(slot, d->uuid);
+}
+
+/* The container that has the device whole, and alone: replicas of a card are given to several. */
+static void put_holder(const struct report *report, const struct gpu_device *d,
+                       struct dcgm_sample *ret) {
+    const struct slot *holder = NULL;
+
+    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        if (!slot_has_device(slot, d->uuid))
+            continue;
+        if (holder)
+            return;
+        holder = slot;
+    }
+    if (!holder || !has_whole(holder, d))
+        return;
+    ret->namespace = holder->grant.namespace;
+    ret->pod = holder->grant.pod;
+    ret->container = holder->grant.container;
+}
+
 static void collect_dcgm(const struct report *report, const struct gpu_device *d,
                          const struct gpu_device *card, struct agent_samples *ret) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
@@ -161,6 +188,7 @@ static void collect_dcgm(const struct report *report, const struct gpu_device *d
     if (!d->healthy || card->divided || sample.reserved == 0)
         sample.reserved = METRIC_UNKNOWN_64;
     (void) snprintf(sample.device, sizeof(sample.device), "nvidia%d", card->minor);
+    put_holder(report, d, &sample);
     buf_append(&ret->dcgm, &sample, sizeof(sample));
 }
 

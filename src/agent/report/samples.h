@@ -77,16 +77,17 @@ struct instance_sample {
  * in MIG mode are those of its instances, and figures of the chip are the card's. */
 struct dcgm_sample {
     const char *node, *driver_version;
-    const char *uuid, *model, *pci; /* of the card */
-    const char *profile;            /* of an instance; NULL: a card */
-    char device[24];                /* "nvidia0" */
-    uint32_t index;                 /* of the card */
-    uint32_t gi;                    /* id of a GPU instance; METRIC_UNKNOWN_32: a card */
-    struct gpu_sample gpu;          /* as in struct card_sample */
-    struct gpu_errors errors;       /* of a card */
-    uint64_t reserved;              /* memory that the driver keeps for itself */
-    uint32_t last_xid;              /* 0: none; kept until the machine is booted */
-    uint32_t licensed;              /* 0 or 1; of a vGPU */
+    const char *uuid, *model, *pci;          /* of the card */
+    const char *profile;                     /* of an instance; NULL: a card */
+    const char *namespace, *pod, *container; /* that has it whole; NULL: none, or several */
+    char device[24];                         /* "nvidia0" */
+    uint32_t index;                          /* of the card */
+    uint32_t gi;                             /* id of a GPU instance; METRIC_UNKNOWN_32: a card */
+    struct gpu_sample gpu;                   /* as in struct card_sample */
+    struct gpu_errors errors;                /* of a card */
+    uint64_t reserved;                       /* memory that the driver keeps for itself */
+    uint32_t last_xid;                       /* 0: none; kept until the machine is booted */
+    uint32_t licensed;                       /* 0 or 1; of a vGPU */
 };
 
 /* A container on one GPU or MIG instance. */
