@@ -4,6 +4,7 @@
 import json
 import pathlib
 import re
+import urllib.parse
 
 import pytest
 import yaml
@@ -36,10 +37,11 @@ def path(kind, name="", namespace=""):
     return GROUPS.get(kind, "/api/v1") + (f"/namespaces/{namespace}" if namespace else "") + f"/{kind}" + (f"/{name}" if name else "")
 
 
-def of(kind, name="", namespace="", labels=""):
+def of(kind, name="", namespace="", labels="", fields=""):
     """The words by which the proxy is asked for it."""
     found = "get --raw " + path(kind, name, namespace)
-    return found + ("?labelSelector=" + labels.replace("/", "%2F").replace("=", "%3D").replace(",", "%2C") if labels else "")
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return found + "".join(f"?{name}={urllib.parse.quote(text, safe='')}" for name, text in selectors.items() if text)
 
 
 def delete(kind, name, namespace=""):
@@ -147,7 +149,7 @@ def test_every_object_of_an_installation(cluster):
     for kind in ("deployments", "daemonsets", "jobs"):
         cluster.answers[of(kind, namespace="aliquot-system", labels="app.kubernetes.io/part-of=aliquot")] = {
             "items": [{"metadata": {"namespace": "aliquot-system", "name": "of-" + kind}}]}
-    cluster.answers[of("certificatesigningrequests", labels="app.kubernetes.io/part-of=aliquot")] = {
+    cluster.answers[of("certificatesigningrequests", fields="spec.signerName=elasticgpu.io/agent")] = {
         "items": [{"metadata": {"name": "of-agents"}}]}
     uninstall(cluster, "--crds=delete")
     calls = asked(cluster)
@@ -175,7 +177,7 @@ def test_every_hook_of_the_chart(cluster, render):      # noqa: F811
     for one in hooks:
         meta = one["metadata"]
         if meta.get("labels", {}).get("app.kubernetes.io/part-of") != "aliquot" or one["kind"] not in BY_LABEL:
-            assert (meta.get("namespace", ""), one["kind"].lower() + "s", meta["name"]) in gone, meta
+            assert (meta.get("namespace", ""), PLURALS.get(one["kind"], one["kind"].lower() + "s"), meta["name"]) in gone, meta
 
 
 # ---- by the hook of the chart ----

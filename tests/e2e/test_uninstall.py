@@ -10,10 +10,12 @@ from cluster import aliquot, binaries
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import GiB, container, pod
+from test_agent_tls import SIGNER
 from test_claims import CLASSES, EGPUS, V1ALPHA1, claim, claims_in, phase
 from test_helm import NAMESPACE, Helm
 from test_uninstall_release import away_by_helm, later_has_ended, namespace
-from whole_cluster import AGENT_IMAGE, SETTLED, Before, difference, files, forget_plugins, objects, uninstall, uninstall_interrupted
+from whole_cluster import (AGENT_IMAGE, SETTLED, Before, certificate_requests, difference, files, forget_plugins, objects,
+                           request_certificate, uninstall, uninstall_interrupted)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +27,8 @@ def world(build):
         yield kit.World(cluster, build)
 
 
-def install(world):
-    aliquot.apply(world.cluster)
+def install(world, deploy=None):
+    aliquot.apply(world.cluster, deploy)
     aliquot.wait_gpus(world.cluster, 2)
 
 
@@ -121,6 +123,21 @@ def test_an_agent_is_not_reached(world, before):
 
 
 def test_nothing_is_there(world, before):
+    uninstall(world, "--crds=delete")
+    before.is_again()
+
+
+def test_certificate_requests(world):
+    """Those for the agents' signer go, also those of other accounts; another signer's stay, whatever their names and labels."""
+    for name, signer in (("aliquot-agent-x1", "elasticgpu.io/agents"), ("aliquot-agent-x2", "kubernetes.io/kubelet-serving")):
+        request_certificate(world, name, signer)
+    before = Before(world)
+    install(world, aliquot.with_components(world.cluster, "agent-tls"))
+    request_certificate(world, "of-an-administrator", SIGNER)
+    world.until(lambda: len(certificate_requests(world, SIGNER)) >= 2, 60, "the agent's request")
+    uninstall(world, "--crds=delete")
+    assert certificate_requests(world, SIGNER) == []
+    forget_plugins(world)
     uninstall(world, "--crds=delete")
     before.is_again()
 

@@ -8,14 +8,17 @@ import secrets
 import kit
 import pytest
 import worlds
+import yaml
 from cluster import aliquot
 from cluster import api as kube
+from cluster.api import ApiError
 from kit import CORE, OUT_OF_MEMORY, GiB, container, pod
+from test_agent_tls import ALL, SIGNER, page
 from test_claims import CLASSES, EGPUS, claim, claims_in, phase
 from test_helm import CHART, NAMESPACE, OWN_DIRECTORY, PLACE, RELEASE, Helm
 from test_two_nodes import on
-from whole_cluster import (AGENT_IMAGE, INTERRUPTIONS, SETTLED, Before, difference, files, files_of, forget_plugins, objects,
-                           uninstall, uninstall_interrupted)
+from whole_cluster import (AGENT_IMAGE, CERTIFICATES, INTERRUPTIONS, SETTLED, Before, certificate_requests, difference, files,
+                           files_of, forget_plugins, objects, request_certificate, uninstall, uninstall_interrupted)
 
 SYSTEM = f"--system={NAMESPACE}"
 WEBHOOK = ("--set", "admission.mode=webhook")
@@ -143,6 +146,49 @@ def test_by_helm_alone(world, helm, before):
     refused = world.cluster.on_node(["helm", "upgrade", RELEASE, CHART, *PLACE, "--reset-values"], check=False)
     assert "DaemonSet mine-agent, which an upgrade does not rename" in refused.stderr, refused
     assert world.api.get(EGPUS + "/" + name)["status"]["phase"] == "Bound"
+    away_by_helm(world)
+    forget_plugins(world)
+    later_has_ended(world)
+    before.is_again()
+
+
+def serves_tls(world):
+    """By the certificate of the authority."""
+    path = kube.core("configmaps", NAMESPACE, "aliquot-authority")
+    return world.api.exists(path) and page(world, "/readyz", ALL, trusted=world.api.get(path)["data"]["ca.crt"])[0] == 200
+
+
+def hook_may_delete(world, helm, name):
+    """Whether the account of the Job before the removal may delete the request; it is made, as helm makes it, but for the Job."""
+    hooks = [one for one in yaml.safe_load_all(helm("get", "hooks", RELEASE, "--namespace", NAMESPACE))
+             if one["metadata"]["name"] == "aliquot-uninstall" and one["kind"] != "Job"]
+    assert "ValidatingAdmissionPolicyBinding" in {one["kind"] for one in hooks}
+    world.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(hooks))
+    api = world.api.with_token(world.token(NAMESPACE, "aliquot-uninstall"))
+    try:
+        api.delete(f"{CERTIFICATES}/{name}", dryRun=["All"])
+        return True
+    except ApiError as error:
+        assert error.code == 403 and "signer elasticgpu.io/agent only" in error.message
+        return False
+
+
+def test_agents_with_tls(world, helm):
+    """With them, without them and with them again beside a pod. At the end CertificateSigningRequests of other signers are left,
+    whatever their names, which the account of the hook may not delete."""
+    foreign = request_certificate(world, "aliquot-agent-x1", "elasticgpu.io/agents")
+    before = Before(world)
+    install(world, helm, "--set", "crds.keep=false")
+    space, seen = start_holder(world, world.cluster.node)
+    for wanted in ("true", "false", "true"):
+        helm.upgrade("--set", "agent.tls=" + wanted)
+        world.until(lambda expected=wanted == "true": serves_tls(world) == expected, 60, "the agent with agent.tls=" + wanted)
+        assert is_limited(space, seen) and "holder" in world.aliquot("gpus", "--system", NAMESPACE)
+        assert [one["status"].get("certificate", "") > "" for one in world.api.get(CERTIFICATES)["items"]
+                if one["spec"]["signerName"] == SIGNER] == [True, True], "one for each node, and none for a restart"
+    end(world, space, "holder")
+    world.until(lambda: not hook_may_delete(world, helm, foreign), 30, "the policy")
+    assert hook_may_delete(world, helm, certificate_requests(world, SIGNER)[0])
     away_by_helm(world)
     forget_plugins(world)
     later_has_ended(world)

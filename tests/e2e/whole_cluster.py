@@ -2,9 +2,11 @@
 """Everything that the API server has, the Node and the directories of the host, compared before an installation and after its
 removal by `aliquot uninstall`; and ways to interrupt that command."""
 
+import base64
 import pathlib
 import re
 import secrets
+import subprocess
 import sys
 
 from cluster import api as kube
@@ -102,6 +104,25 @@ class Before:
         self.world.until(same, SETTLED, "the API server as before", pause=0.5)
         differing = files(self.world) ^ self.files
         assert not differing, sorted(differing)
+
+
+# ---- CertificateSigningRequests ----
+
+CERTIFICATES = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def request_certificate(world, name, signer):
+    """One that is not the agents', but for the signer perhaps."""
+    made = subprocess.run(["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                           "-keyout", "/dev/null", "-subj", "/CN=" + name], check=True, capture_output=True).stdout
+    world.api.create(CERTIFICATES, {
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "aliquot"}},
+        "spec": {"signerName": signer, "usages": ["digital signature", "server auth"], "request": base64.b64encode(made).decode()}})
+    return name
+
+
+def certificate_requests(world, signer):
+    return [one["metadata"]["name"] for one in world.api.get(CERTIFICATES)["items"] if one["spec"]["signerName"] == signer]
 
 
 # ---- the command ----

@@ -301,9 +301,6 @@ static void write_request(struct buf *pem, struct buf *out) {
     json_put_string(&w, "kind", "CertificateSigningRequest");
     json_object_begin(&w, "metadata");
     json_put_string(&w, "generateName", "aliquot-agent-");
-    json_object_begin(&w, "labels"); /* by which `aliquot uninstall` finds it */
-    json_put_string(&w, "app.kubernetes.io/part-of", "aliquot");
-    json_object_end(&w);
     json_object_end(&w);
     json_object_begin(&w, "spec");
     json_put_string(&w, "signerName", AGENT_SIGNER);

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "cli/uninstall/uninstall.h"
+#include "kube/objects/agent_certificate.h"
 
 #define NAMES_MAX 16
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
@@ -33,6 +34,8 @@ static const struct row {
     {HOOKS, system_namespace, "rolebindings", {CLEAN}},
     {HOOKS, system_namespace, "roles", {CLEAN}},
     {HOOKS, system_namespace, "serviceaccounts", {CLEAN, NODES}},
+    {HOOKS, NULL, "validatingadmissionpolicybindings", {CLEAN}},
+    {HOOKS, NULL, "validatingadmissionpolicies", {CLEAN}},
     {MONITORING, system_namespace, "podmonitors" OPERATOR, {"aliquot-agent", "aliquot-scheduler"}},
     {MONITORING, system_namespace, "prometheusrules" OPERATOR, {"aliquot"}},
     {MONITORING,
@@ -257,9 +260,10 @@ int removal_of_state(const struct removal *r, struct err *err) {
     unsigned count = 0;
     int e = delete_group(r, STATE, &count, err);
 
-    if (e == 0) /* the agents' */
-        e = removal_delete(OBJECTS(.kind = "certificatesigningrequests", .labels = PART_OF), &count,
-                           err);
+    if (e == 0)
+        e = removal_delete(OBJECTS(.kind = "certificatesigningrequests",
+                                   .fields = "spec.signerName=" AGENT_SIGNER),
+                           &count, err);
     if (e == 0)
         removal_say("state", "objects removed: %u", count);
     return e;

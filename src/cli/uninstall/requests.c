@@ -28,6 +28,7 @@ void removal_say(const char *step, const char *format, ...) {
 static int put_path(const struct removal_objects *o, struct buf *path, struct err *err) {
     kind_put_path(o->kind, o->namespace, o->name, path);
     kind_put_parameter(path, "labelSelector", o->labels);
+    kind_put_parameter(path, "fieldSelector", o->fields);
     return buf_error(path) < 0 ? err_errno(err, ENOMEM, "cannot ask for %s", o->kind) : 0;
 }
 
@@ -91,7 +92,7 @@ int removal_delete(const struct removal_objects *o, unsigned *count, struct err 
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     int r;
 
-    if (o->labels)
+    if (o->labels || o->fields)
         return delete_selected(o, count, err);
     if (!o->name)
         return delete_all(o, count, err);

@@ -37,11 +37,12 @@ struct removal {
 /* Prints what a step has done: its name, then the text. */
 void removal_say(const char *step, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Objects of a kind, by one of: a name; labels ("a=b,c=d"); neither, which is all of them. */
+/* Objects of a kind, by one of: a name; labels ("a=b,c=d") or fields ("spec.a=b"); none of these,
+ * which is all of them. */
 struct removal_objects {
     const char *kind;      /* as in kinds.c */
     const char *namespace; /* NULL: of all, or the kind has none */
-    const char *name, *labels;
+    const char *name, *labels, *fields;
     const char *subresource; /* for removal_patch(): "status"; NULL: none */
 };
 #define OBJECTS(...) (&(const struct removal_objects){__VA_ARGS__})
