@@ -13,6 +13,7 @@ COORDINATION = "get --raw /apis/coordination.k8s.io/v1/namespaces/"
 OWN = "get --raw /api/v1/namespaces/aliquot-system/"
 VERSION = "get --raw /version"
 EVENTS = "get --raw /api/v1/events?fieldSelector=type%3DWarning"
+ISSUED = "get --raw /api/v1/events?fieldSelector=reason%3DCertificateIssued"
 PODS = OWN + "pods"
 SCHEDULERS = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-scheduler -o json"
 LEASES = COORDINATION + "kube-node-lease/leases"
@@ -70,9 +71,14 @@ def gpu(node, *holders):
     return {"metadata": {"name": node + "-00"}, "spec": {"nodeName": node}, "status": {"allocated": {uid: {} for uid in holders}}}
 
 
-def own_lease(holder="s", offset=-1, **annotations):
-    return {"metadata": {"name": "aliquot-scheduler", "annotations": annotations},
-            "spec": {"holderIdentity": holder, "renewTime": stamp(NOW + offset)}}
+def written(offset):
+    """The API server's note of when an object was written last, behind an older one."""
+    return {"managedFields": [{"time": stamp(NOW + at)} for at in (offset - 500, offset)]}
+
+
+def own_lease(holder="s", offset=-1, ahead=0, **annotations):
+    return {"metadata": {"name": "aliquot-scheduler", "annotations": annotations, **written(offset)},
+            "spec": {"holderIdentity": holder, "renewTime": stamp(NOW + offset + ahead)}}
 
 
 def share(age, node=None, by="elasticgpu.io/slot", **annotations):
@@ -202,8 +208,13 @@ def waiting(reason, message="", image="aliquot-scheduler:dev"):
     return dict(scheduler(), status=status)
 
 
-def lease(name, offset):
-    return {"metadata": {"name": name}, "spec": {"renewTime": stamp(NOW + offset)}}
+def lease(name, ahead, offset=-5):
+    return {"metadata": {"name": name, **written(offset)}, "spec": {"renewTime": stamp(NOW + offset + ahead)}}
+
+
+def certificate(reason, offset, node="a"):
+    """An Event of the agent on a node about its certificate."""
+    return dict(EVENT, reason=reason, involvedObject={"kind": "Node", "name": node}, metadata=written(offset))
 
 
 # What is changed, the finding, words of its text
@@ -266,6 +277,9 @@ BROKEN = [
     ({DAEMONSETS: {"items": [PLUGIN]}}, ("other plugins", "unsure"), "gpu/nvdp"),
     ({LEASES: {"items": [lease("a", 30), lease("b", -5)]}}, ("clocks", "wrong"), "node a is 30 s ahead of"),
     ({LEASES: {"items": [lease("a", 0), lease("b", -300)]}}, ("clocks", "wrong"), "node b is 300 s behind"),
+    ({OWN_LEASES: {"items": [own_lease(ahead=-3600)]}}, ("clocks", "wrong"), "clock of the node of s is 3600 s behind"),
+    ({EVENTS: {"items": [certificate("NoCertificate", -60)]}, ISSUED: {"items": [
+        certificate("CertificateIssued", -61), certificate("CertificateIssued", -1, "b")]}}, ("nodes", "wrong"), "NoCertificate"),
 ]
 
 
@@ -306,6 +320,16 @@ def test_events_of_pods_are_their_own_matter(well):
     well.answers[EVENTS] = {"items": [
         dict(EVENT, involvedObject={"kind": "Pod", "name": "p"}, reason="Waiting"), dict(EVENT, reportingComponent="kubelet")]}
     assert ("nodes", "ok") in findings(well, 0)
+
+
+def test_a_certificate_that_has_come(well):
+    well.answers |= {EVENTS: {"items": [certificate("NoCertificate", -60)]}, ISSUED: {"items": [certificate("CertificateIssued", -60)]}}
+    assert ("nodes", "ok") in findings(well, 0)
+
+
+def test_a_node_that_is_gone_is_not_behind(well):
+    well.answers[LEASES] = {"items": [lease("a", 0), lease("b", 0, offset=-3600)]}
+    assert ("clocks", "ok") in findings(well, 0)
 
 
 def test_a_container_that_starts_is_no_problem(well):

@@ -10,8 +10,7 @@
 #include "cli/cluster/pod_ready.h"
 #include "cli/doctor/doctor.h"
 
-#define CLOCK_AHEAD_S 10  /* of a node's clock, beyond that of the API server */
-#define CLOCK_BEHIND_S 60 /* kubelet renews its Lease each 10 s, by its own clock */
+#define CLOCK_OFF_S 10 /* between a node's clock and that of the API server */
 
 /* ---- agents ---- */
 
@@ -196,13 +195,30 @@ static bool is_of_node(struct json event) {
             json_is_string(json_get(event, "reason"), "ContainerRuntimeWithoutCDI"));
 }
 
+/* An agent that has got its certificate says so by another Event of the node. */
+static bool is_over(const struct doctor *d, struct json event) {
+    struct json_iter it = json_iter(json_get(d->evidence.issued.root, "items"));
+    const char *node = json_string_or(JSON_PATH(event, "involvedObject", "name"), "");
+    struct json issued;
+    time_t missed, got;
+
+    if (!json_is_string(json_get(event, "reason"), "NoCertificate") ||
+        !doctor_written_at(event, &missed))
+        return false;
+    while (json_next(&it, NULL, &issued))
+        if (json_is_string(JSON_PATH(issued, "involvedObject", "name"), node) &&
+            doctor_written_at(issued, &got) && got >= missed)
+            return true;
+    return false;
+}
+
 static unsigned find_events(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.events.root, "items"));
     struct json event;
     unsigned n = 0;
 
     for (; json_next(&it, NULL, &event);) {
-        if (!is_of_node(event))
+        if (!is_of_node(event) || is_over(d, event))
             continue;
         n++;
         doctor_find(d, DOCTOR_WRONG, "the message names the remedy; docs/failure-modes.md",
@@ -290,28 +306,34 @@ void doctor_check_plugins(struct doctor *d) {
 
 /* ---- clocks ---- */
 
+/* Who renews a Lease writes its own time into it, and the API server notes when. */
+static unsigned find_clock(struct doctor *d, struct json lease, const char *what,
+                           const char *name) {
+    time_t server, renewed;
+
+    if (!doctor_written_at(lease, &server) ||
+        !doctor_read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed) ||
+        labs((long) (renewed - server)) <= CLOCK_OFF_S)
+        return 0;
+    doctor_find(d, DOCTOR_WRONG, "synchronize the clocks",
+                "the clock of %s %s is %ld s %s that of the API server", what, name,
+                labs((long) (renewed - server)), renewed > server ? "ahead of" : "behind");
+    return 1;
+}
+
 void doctor_check_clocks(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.leases.root, "items"));
-    struct json lease;
-    time_t server, renewed;
-    unsigned wrong = 0;
+    struct json lease, own = doctor_own_lease(d);
+    unsigned wrong = find_clock(d, own, "the node of",
+                                json_string_or(JSON_PATH(own, "spec", "holderIdentity"), ""));
 
-    if (!doctor_server_time(d, &server) || !json_valid(d->evidence.leases.root)) {
-        doctor_find_unread(d, json_valid(d->evidence.leases.root) ? &d->evidence.share
-                                                                  : &d->evidence.leases);
+    if (!json_valid(d->evidence.leases.root)) {
+        doctor_find_unread(d, &d->evidence.leases);
         return;
     }
-    while (json_next(&it, NULL, &lease)) {
-        if (!json_valid(find_agent(d, doctor_name(lease))) ||
-            !doctor_read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed))
-            continue;
-        if (renewed <= server + CLOCK_AHEAD_S && renewed >= server - CLOCK_BEHIND_S)
-            continue;
-        wrong++;
-        doctor_find(d, DOCTOR_WRONG, "synchronize the clocks; a node that is gone is behind, too",
-                    "the clock of node %s is %ld s %s that of the API server", doctor_name(lease),
-                    labs((long) (renewed - server)), renewed > server ? "ahead of" : "behind");
-    }
+    while (json_next(&it, NULL, &lease))
+        if (json_valid(find_agent(d, doctor_name(lease))))
+            wrong += find_clock(d, lease, "node", doctor_name(lease));
     if (wrong == 0)
         doctor_find(d, DOCTOR_OK, NULL,
                     "the clocks of the agents' nodes agree with the API server's");

@@ -11,14 +11,14 @@
 #include "model/dialect.h"
 
 #define WAITING_S 60 /* for which a pod can be pending without a reason to worry */
-#define LEASE_S 60   /* without a renewal, beyond which no clock that is a little off explains it */
+#define LEASE_S 60   /* without a renewal */
 
 static const char look[] = "kubectl -n <namespace of Aliquot> describe pods -l "
                            "app.kubernetes.io/name=aliquot-scheduler";
 
 /* ---- whether it acts ---- */
 
-static struct json own_lease(const struct doctor *d) {
+struct json doctor_own_lease(const struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.own_leases.root, "items"));
     struct json lease;
 
@@ -30,13 +30,13 @@ static struct json own_lease(const struct doctor *d) {
 
 /* Where the Leases cannot be read, none is missed. */
 static bool acts(const struct doctor *d) {
-    struct json lease = own_lease(d);
+    struct json lease = doctor_own_lease(d);
     time_t server, renewed;
 
     if (!json_valid(d->evidence.own_leases.root))
         return true;
     if (!json_string_or(JSON_PATH(lease, "spec", "holderIdentity"), "")[0] ||
-        !doctor_read_time(JSON_PATH(lease, "spec", "renewTime"), &renewed))
+        !doctor_written_at(lease, &renewed))
         return false;
     return !doctor_server_time(d, &server) || renewed >= server - LEASE_S;
 }
@@ -75,7 +75,7 @@ bool doctor_has_pair(const struct doctor *d) {
 }
 
 static void find_both_modes(struct doctor *d) {
-    struct json notes = JSON_PATH(own_lease(d), "metadata", "annotations");
+    struct json notes = JSON_PATH(doctor_own_lease(d), "metadata", "annotations");
     const char *asked = json_string(json_get(notes, "elasticgpu.io/asked-by-cluster"));
 
     if (asked && doctor_has_pair(d))

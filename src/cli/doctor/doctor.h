@@ -30,6 +30,7 @@ struct doctor_evidence {
     struct doctor_doc refused; /* a pod that admission has to refuse */
     struct doctor_doc webhook; /* its Service, where API servers do not reach it */
     struct doctor_doc apis;    /* APIServices */
+    struct doctor_doc issued;  /* Events of agents that have got a certificate */
 };
 
 enum doctor_level { DOCTOR_OK, DOCTOR_UNSURE, DOCTOR_WRONG };
@@ -76,12 +77,18 @@ const char *doctor_image(struct json pod, const char *container);
 /* Whether the label app.kubernetes.io/name is that. */
 bool doctor_is_of(struct json pod, const char *name);
 
+/* The Lease of aliquot-scheduler; invalid where there is none. */
+struct json doctor_own_lease(const struct doctor *d);
+
 /* Whether a pod of aliquot-scheduler has a kube-scheduler of its own. */
 bool doctor_has_pair(const struct doctor *d);
 
 /* The API server's clock, by what it would have made. */
 bool doctor_server_time(const struct doctor *d, time_t *ret);
 bool doctor_read_time(struct json v, time_t *ret);
+
+/* When the object was written last, by the API server's clock. */
+bool doctor_written_at(struct json object, time_t *ret);
 
 /* Whether it says that the API server has no such object. */
 bool doctor_is_missing(const struct err *err);

@@ -32,6 +32,7 @@ static const struct reading {
     {MEMBER(pods), "/api/v1/namespaces/", "/pods", NULL},
     {MEMBER(daemonsets), "/apis/apps/v1/daemonsets", NULL, NULL},
     {MEMBER(events), "/api/v1/events?fieldSelector=type%3DWarning", NULL, NULL},
+    {MEMBER(issued), "/api/v1/events?fieldSelector=reason%3DCertificateIssued", NULL, NULL},
     {MEMBER(leases), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", NULL, NULL},
     {MEMBER(own_leases), "/apis/coordination.k8s.io/v1/namespaces/", "/leases", NULL},
     {MEMBER(gpus), API_GPUS, NULL, NULL},

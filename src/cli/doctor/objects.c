@@ -32,6 +32,18 @@ bool doctor_read_time(struct json v, time_t *ret) {
     return true;
 }
 
+bool doctor_written_at(struct json object, time_t *ret) {
+    struct json_iter it = json_iter(JSON_PATH(object, "metadata", "managedFields"));
+    struct json entry;
+    time_t last = 0, at;
+
+    while (json_next(&it, NULL, &entry))
+        if (doctor_read_time(json_get(entry, "time"), &at) && at > last)
+            last = at;
+    *ret = last;
+    return last != 0;
+}
+
 bool doctor_server_time(const struct doctor *d, time_t *ret) {
     return doctor_read_time(JSON_PATH(d->evidence.share.root, "metadata", "creationTimestamp"),
                             ret);
