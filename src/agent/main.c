@@ -415,16 +415,23 @@ static void on_no_right(const char *text, void *userdata) {
     pod_events_node(&a->shares.events, a->shares.options.node_name, "TokensNotReviewed", message);
 }
 
-static void on_no_certificate(const char *text, void *userdata) {
+static void on_certificate(const char *trouble, void *userdata) {
     struct agent *a = userdata;
+    struct pod_events *events = &a->shares.events;
+    const char *node = a->shares.options.node_name;
     char message[600];
 
+    if (!trouble[0]) {
+        pod_events_node_well(events, node, "CertificateIssued",
+                             "the agent has a certificate of Aliquot's authority");
+        return;
+    }
     (void) snprintf(
         message, sizeof(message),
         "the agent has no certificate of Aliquot's authority, so that aliquot-scheduler "
         "and Prometheus do not trust it: %.400s",
-        text);
-    pod_events_node(&a->shares.events, a->shares.options.node_name, "NoCertificate", message);
+        trouble);
+    pod_events_node(events, node, "NoCertificate", message);
 }
 
 /* ---- start ---- */
@@ -455,7 +462,7 @@ static int start_kube(struct agent *a, struct err *err) {
         r = keys_start(a->client, a->config.namespace, on_keys, a, &a->shares.keys, err);
     if (r == 0 && a->report.certificate)
         r = agent_certificate_follow(a->report.certificate, a->client, a->config.namespace,
-                                     on_no_certificate, a, err);
+                                     on_certificate, a, err);
     if (r == 0)
         r = pods_start(a->client, a->shares.options.node_name, &events, &a->shares.pods, err);
     if (r == 0)

@@ -51,7 +51,7 @@ static struct {
     void *userdata;
     char method[8], path[256], body[16384];
 } api;
-static unsigned creations, troubles;
+static unsigned creations, troubles, issues;
 static struct certificate_authority authority;
 static char dir[64];
 
@@ -200,10 +200,12 @@ static char *signed_object(void) {
     return object;
 }
 
-static void on_trouble(const char *text, void *userdata) {
+static void on_state(const char *trouble, void *userdata) {
     (void) userdata;
-    assert_true(text[0]);
-    troubles++;
+    if (trouble[0])
+        troubles++;
+    else
+        issues++;
 }
 
 static struct agent_certificate *start_on(const char *node) {
@@ -211,7 +213,7 @@ static struct agent_certificate *start_on(const char *node) {
     struct err err;
     assert_int_equal(agent_certificate_new(dir, node, &c, &err), 0);
     assert_int_equal(agent_certificate_follow(c, (struct kube_client *) &api, "aliquot-system",
-                                              on_trouble, NULL, &err),
+                                              on_state, NULL, &err),
                      0);
     return c;
 }
@@ -244,7 +246,7 @@ static int setup(void **state) {
     (void) state;
     begin = 1790000000;
     passed_ms = 0;
-    creations = troubles = 0;
+    creations = troubles = issues = 0;
     api.callback = NULL;
     timer.timer = NULL;
     (void) snprintf(dir, sizeof(dir), "/tmp/aliquot-certificate-XXXXXX");
@@ -280,6 +282,7 @@ static void test_from_nothing_to_a_certificate(void **state) {
     pass(3600);
     assert_int_equal(creations, 1);
     assert_int_equal(troubles, 0);
+    assert_int_equal(issues, 1);
     stop(c);
 }
 
@@ -299,6 +302,7 @@ static void test_restart_goes_on(void **state) {
     publish(buf_str(&authority.bundle));
     pass(600);
     assert_int_equal(creations, 1);
+    assert_int_equal(issues, 2); /* the process before may have been in trouble */
     stop(c);
     /* A damaged file is as none. */
     assert_int_equal(truncate(file, 100), 0);
@@ -339,6 +343,7 @@ static void test_renewed_at_two_thirds(void **state) {
     assert_string_equal(agent_certificate_trouble(c), "");
     pass(3600);
     assert_int_equal(creations, 2);
+    assert_int_equal(issues, 2);
     stop(c);
 }
 
@@ -391,8 +396,10 @@ static void test_bad_answers(void **state) {
     assert_int_equal(creations, 3);
     pass(60);
     assert_int_equal(creations, 4);
+    assert_int_equal(issues, 0);
     get_signed();
     assert_string_equal(agent_certificate_trouble(c), "");
+    assert_int_equal(issues, 1);
     stop(c);
 }
 

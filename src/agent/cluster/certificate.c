@@ -52,7 +52,8 @@ struct agent_certificate {
     uint64_t next_at;           /* loop time before which there is no other */
     char trouble[512];
     uint64_t troubled_at; /* loop time since when; 0: it has a certificate */
-    void (*on_trouble)(const char *text, void *userdata);
+    bool in_order;        /* and on_state() was told so since */
+    void (*on_state)(const char *trouble, void *userdata);
     void *userdata;
 };
 
@@ -186,14 +187,19 @@ static void trouble(struct agent_certificate *c, const char *what, const char *w
     text_copy(c->trouble, sizeof(c->trouble), text);
     if (c->troubled_at == 0)
         c->troubled_at = uv_now(c->timer.loop);
-    else if (uv_now(c->timer.loop) - c->troubled_at >= TROUBLE_MS)
-        c->on_trouble(text, c->userdata);
+    if (uv_now(c->timer.loop) - c->troubled_at < TROUBLE_MS)
+        return;
+    c->in_order = false;
+    c->on_state(text, c->userdata);
 }
 
 static void calm(struct agent_certificate *c) {
     c->trouble[0] = '\0';
     c->troubled_at = c->next_at = 0;
     c->wasted = 0;
+    if (!c->in_order)
+        c->on_state("", c->userdata);
+    c->in_order = true;
 }
 
 /* 1, 2, 4 ... seconds. */
@@ -233,6 +239,7 @@ static void take(struct agent_certificate *c, const char *text) {
     }
     save(c);
     forget_request(c);
+    c->in_order = false;
     calm(c);
     log_info("the certificate is signed by Aliquot's authority");
 }
@@ -383,10 +390,10 @@ static void on_authority(void *userdata) {
 
 int agent_certificate_follow(struct agent_certificate *c, struct kube_client *client,
                              const char *namespace,
-                             void (*on_trouble)(const char *text, void *userdata), void *userdata,
+                             void (*on_state)(const char *trouble, void *userdata), void *userdata,
                              struct err *err) {
     c->client = client;
-    c->on_trouble = on_trouble;
+    c->on_state = on_state;
     c->userdata = userdata;
     (void) uv_timer_init(kube_client_loop(client), &c->timer);
     c->timer.data = c;

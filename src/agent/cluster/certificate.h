@@ -22,11 +22,12 @@ int agent_certificate_new(const char *dir, const char *node, struct agent_certif
                           struct err *err);
 
 /* Follows the authority's ConfigMap in that namespace, and gets a certificate whenever one is due:
- * at two thirds of its time, and when its authority is not to be trusted any more. `on_trouble`:
- * it has had none for a while; called again as long as that lasts. */
+ * at two thirds of its time, and when its authority is not to be trusted any more. `on_state`: with
+ * the reason while it has had no valid one for a while, again and again; with "" once it has one,
+ * and after each new one. */
 int agent_certificate_follow(struct agent_certificate *c, struct kube_client *client,
                              const char *namespace,
-                             void (*on_trouble)(const char *text, void *userdata), void *userdata,
+                             void (*on_state)(const char *trouble, void *userdata), void *userdata,
                              struct err *err);
 
 struct server_cert *agent_certificate_served(const struct agent_certificate *c);

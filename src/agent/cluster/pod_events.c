@@ -25,8 +25,8 @@ static int request(void *context, const char *method, const char *path, const ch
 
 static void on_write(const struct event *e, uint64_t count, void *userdata) {
     (void) userdata;
-    log_warn("%s/%s: %s: %s (noted %llu times)", e->namespace, e->name, e->reason, e->message,
-             (unsigned long long) count);
+    log_write(e->normal ? LOG_INFO : LOG_WARN, "%s/%s: %s: %s (noted %llu times)", e->namespace,
+              e->name, e->reason, e->message, (unsigned long long) count);
 }
 
 void pod_events_start(struct pod_events *p, uv_loop_t *loop) {
@@ -56,25 +56,38 @@ void pod_events_container(struct pod_events *p, const char *namespace, const cha
     note(p, &e);
 }
 
-static void note_of_cluster(struct pod_events *p, const char *api_version, const char *kind,
-                            const char *name, const char *uid, const char *reason,
-                            const char *message) {
+/* Objects in no namespace have their Events in "default". */
+static struct event event_of_cluster(const char *api_version, const char *kind, const char *name,
+                                     const char *uid, const char *reason, const char *message) {
     struct event e = event_on_pod("default", name, uid, reason, message);
 
     e.api_version = api_version;
     e.kind = kind;
     e.cluster_scoped = true;
-    note(p, &e);
+    return e;
 }
 
 void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                      const char *message) {
-    note_of_cluster(p, "elasticgpu.io/v1alpha1", "GPU", name, uid, reason, message);
+    const struct event e =
+        event_of_cluster("elasticgpu.io/v1alpha1", "GPU", name, uid, reason, message);
+
+    note(p, &e);
 }
 
 void pod_events_node(struct pod_events *p, const char *node, const char *reason,
                      const char *message) {
-    note_of_cluster(p, "v1", "Node", node, node, reason, message);
+    const struct event e = event_of_cluster("v1", "Node", node, node, reason, message);
+
+    note(p, &e);
+}
+
+void pod_events_node_well(struct pod_events *p, const char *node, const char *reason,
+                          const char *message) {
+    struct event e = event_of_cluster("v1", "Node", node, node, reason, message);
+
+    e.normal = true;
+    note(p, &e);
 }
 
 void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,

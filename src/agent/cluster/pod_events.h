@@ -35,6 +35,10 @@ void pod_events_card(struct pod_events *p, const char *name, const char *uid, co
 void pod_events_node(struct pod_events *p, const char *node, const char *reason,
                      const char *message);
 
+/* The same, but that it is no Warning: what another Event of the node says is over. */
+void pod_events_node_well(struct pod_events *p, const char *node, const char *reason,
+                          const char *message);
+
 /* The same for one container. Events of different containers do not suppress each other. */
 void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                           const char *uid, const char *container, const char *reason,
