@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/num.h"
+#include "base/text.h"
 
 void http_answer_init(struct http_answer *a, size_t body_max) {
     *a = (struct http_answer){.line = BUF_INIT(HTTP_ANSWER_HEAD_MAX), .body = BUF_INIT(body_max)};
@@ -20,6 +21,7 @@ void http_answer_done(struct http_answer *a) {
 struct fields {
     bool has_length, chunked, close;
     uint64_t length, retry_s;
+    char date[HTTP_ANSWER_DATE_SIZE];
 };
 
 /* Whether the comma-separated list has the word, in any case. */
@@ -61,6 +63,8 @@ static int read_field(char *line, struct fields *fields) {
     } else if (strcasecmp(line, "retry-after") == 0) {
         if (num_parse_u64(value, HTTP_ANSWER_RETRY_MAX, &fields->retry_s) < 0)
             fields->retry_s = 0; /* a date, which a clock that is off would make a long time */
+    } else if (strcasecmp(line, "date") == 0) {
+        text_copy(fields->date, sizeof(fields->date), value);
     }
     return 0;
 }
@@ -87,6 +91,7 @@ static void begin_body(struct http_answer *a, int status, const struct fields *f
     a->status = status;
     a->keeps = !fields->close;
     a->retry_s = (uint32_t) fields->retry_s;
+    text_copy(a->date, sizeof(a->date), fields->date);
     if (status == 204 || status == 304) {
         a->part = HTTP_ANSWER_COMPLETE;
     } else if (fields->chunked) {

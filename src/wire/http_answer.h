@@ -13,6 +13,7 @@
 #define HTTP_ANSWER_HEAD_MAX 65536u /* bytes of status line and fields, and of a trailer */
 
 #define HTTP_ANSWER_RETRY_MAX 3600u
+#define HTTP_ANSWER_DATE_SIZE 32
 
 enum http_answer_part {
     HTTP_ANSWER_HEAD,
@@ -31,8 +32,9 @@ struct http_answer {
     bool to_the_end;  /* the body ends with the connection */
     uint32_t retry_s; /* Retry-After in seconds, at most HTTP_ANSWER_RETRY_MAX; 0: not said so */
     uint64_t left;    /* of the body or the chunk */
-    struct buf line;  /* an incomplete head or line */
-    struct buf body;  /* its `max` is the caller's */
+    char date[HTTP_ANSWER_DATE_SIZE]; /* the field Date; "": there is none */
+    struct buf line;                  /* an incomplete head or line */
+    struct buf body;                  /* its `max` is the caller's */
 };
 
 void http_answer_init(struct http_answer *a, size_t body_max);

@@ -158,8 +158,9 @@ static int verify_fail(const struct tls_client *tls, int r, struct err *err) {
     unsigned status = gnutls_session_get_verify_cert_status(tls->session);
     if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) < 0)
         return gnutls_fail(err, r, "TLS handshake failed");
-    r = err_set(err, EACCES, "the certificate of %s is not accepted: %s", tls->host,
-                (const char *) text.data);
+    bool timed = status & (GNUTLS_CERT_NOT_ACTIVATED | GNUTLS_CERT_EXPIRED);
+    r = err_set(err, EACCES, "the certificate of %s is not accepted: %s%s", tls->host,
+                (const char *) text.data, timed ? "Is the clock of this machine right?" : "");
     gnutls_free(text.data);
     return r;
 }

@@ -71,6 +71,25 @@ static void test_retry_after(void **state) {
     }
 }
 
+static void test_date(void **state) {
+    static const struct {
+        const char *field, *date;
+    } rows[] = {
+        {"date:  Sun, 06 Nov 1994 08:49:37 GMT \r\n", "Sun, 06 Nov 1994 08:49:37 GMT"},
+        {"Date: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},
+        {"", ""}};
+    (void) state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct http_answer a;
+        char text[256];
+        (void) snprintf(text, sizeof(text), "HTTP/1.1 200 OK\r\n%sContent-Length: 0\r\n\r\n",
+                        rows[i].field);
+        assert_int_equal(read_pieces(&a, text, 3, false), 0);
+        assert_string_equal(a.date, rows[i].date);
+        http_answer_done(&a);
+    }
+}
+
 static void test_no_http(void **state) {
     static const char *const texts[] = {
         "SSH-2.0-OpenSSH\r\n\r\n",
@@ -133,9 +152,9 @@ static void test_bounds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),  cmocka_unit_test(test_retry_after),
-        cmocka_unit_test(test_no_http), cmocka_unit_test(test_broken_off),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_bodies),     cmocka_unit_test(test_retry_after),
+        cmocka_unit_test(test_date),       cmocka_unit_test(test_no_http),
+        cmocka_unit_test(test_broken_off), cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 #include "kube/api/client.h"
 #include "kube/api/names.h"
@@ -140,7 +141,7 @@ int agent_certificate_new(const char *dir, const char *node, struct agent_certif
     c->cert = c->key = c->next_key = BUF_INIT(PEM_MAX);
     (void) snprintf(c->file, sizeof(c->file), "%s/" CERTIFICATE_FILE, dir);
     if (load(c, err) < 0) {
-        r = certificate_self_signed(node, (int64_t) time(NULL), &key, &cert, err);
+        r = certificate_self_signed(node, server_time(), &key, &cert, err);
         if (r == 0)
             r = serve(c, &cert, &key, err);
         text_copy(c->trouble, sizeof(c->trouble), "it has not been requested yet");
@@ -224,7 +225,7 @@ static void take(struct agent_certificate *c, const char *text) {
         gnutls_free(pem.data);
     }
     buf_append(&key, c->next_key.data, c->next_key.len);
-    if (certificate_renewal(&cert, &key, bundle(c)) <= (int64_t) time(NULL)) {
+    if (certificate_renewal(&cert, &key, bundle(c)) <= server_time()) {
         trouble(c,
                 "what was signed is of no authority of ConfigMap " AUTHORITY_CONFIG_MAP
                 ", or the clock of the node is wrong",
@@ -340,7 +341,7 @@ static void begin_request(struct agent_certificate *c) {
 
 /* Whatever is due. */
 static void act(struct agent_certificate *c) {
-    int64_t due, now = (int64_t) time(NULL);
+    int64_t due, now = server_time();
     char path[512];
 
     if (c->call)

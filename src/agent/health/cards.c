@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 
 #define FILE_NAME "health.json"
@@ -98,7 +99,7 @@ static bool take_change(struct health_cards *c, struct health_card *card,
         card->resets[card->health.failure[0] ? RESET_NO_EFFECT : RESET_SUCCEEDED]++;
     show_xid(card, changed);
     if (changed || card->since == 0)
-        card->since = (int64_t) time(NULL);
+        card->since = server_time();
     if (!changed && strcmp(card->health.reason, before->reason) == 0)
         return false;
     c->unsaved = true;

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 
 #define READ_MS 60000
@@ -115,7 +116,7 @@ bool labeler_update(struct labeler *l, const struct gpu_snapshot *s, struct buf 
     /* What an agent with another option has left on the Node goes. */
     differ = l->node_known && node_labels_differ(&l->have, on_node ? &found : &none);
     if (differ)
-        node_labels_patch(&l->have, on_node ? &found : &none, time(NULL), ret);
+        node_labels_patch(&l->have, on_node ? &found : &none, server_time(), ret);
     label_set_done(&found);
     return differ;
 }

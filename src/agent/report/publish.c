@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/on_closed.h"
+#include "base/server_time.h"
 #include "base/step.h"
 #include "base/text.h"
 #include "kube/api/client.h"
@@ -174,7 +175,8 @@ static bool serves_pods(const struct publisher *p) {
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         shares |= gpu_gives_shares(&s->devices[i]);
-    return shares ? node_serves(&p->node, time(NULL)) : node_serves_whole(&p->node, time(NULL));
+    return shares ? node_serves(&p->node, server_time())
+                  : node_serves_whole(&p->node, server_time());
 }
 
 /* Where the node can serve no pod, the scheduler has made a healthy card Unknown. */

@@ -16,6 +16,7 @@
 #include "agent/shares/gputime.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/server_time.h"
 #include "base/step.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
@@ -330,6 +331,10 @@ static uint64_t since(uint64_t realtime_ns) {
     return now > realtime_ns ? now - realtime_ns : 0;
 }
 
+static uint64_t of_server(uint64_t realtime_ns) {
+    return realtime_ns - (uint64_t) (server_time_ahead() * 1000000000);
+}
+
 static void collect_time(const struct slot *slot, uint32_t at, struct container_sample *ret) {
     struct arbiter_view v;
     bool read;
@@ -339,7 +344,7 @@ static void collect_time(const struct slot *slot, uint32_t at, struct container_
     ret->time_charged = read ? v.usage.charged : METRIC_UNKNOWN_64;
     ret->time_waited = read ? v.usage.waited : METRIC_UNKNOWN_64;
     ret->launches = read ? v.usage.launches : METRIC_UNKNOWN_64;
-    ret->launched = read && v.launched > 0 ? v.launched : METRIC_UNKNOWN_64;
+    ret->launched = read && v.launched > 0 ? of_server(v.launched) : METRIC_UNKNOWN_64;
     ret->since_launch = read && v.launched > 0 ? since(v.launched) : METRIC_UNKNOWN_64;
     ret->taken = read ? v.taken : METRIC_UNKNOWN_32;
     ret->entitled = v.entitled;

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/server_time.h"
 #include "cli/clean.h"
 #include "cli/cluster/channel.h"
 #include "cli/cluster/proxy.h"
@@ -259,6 +260,12 @@ static bool is_worth_a_retry(const struct carrier *c) {
            !c->job->request.body;
 }
 
+/* The date of a page that the API server has of a pod is the pod's. */
+static void hear_time(const struct job *job, const struct http_answer *answer) {
+    if (!strstr(job->request.path, "/proxy/"))
+        (void) server_time_heard(answer->date);
+}
+
 static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
     struct job *job = c->job;
     ssize_t n = channel_receive(c->channel, part, sizeof(part));
@@ -285,6 +292,7 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         drop(of, c);
     } else if (c->answer.part == HTTP_ANSWER_COMPLETE && !put_off(of, c)) {
         judge(job, &c->answer);
+        hear_time(job, &c->answer);
         keep(of, c);
     }
 }

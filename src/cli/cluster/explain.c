@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/num.h"
+#include "base/server_time.h"
 #include "cli/age.h"
 #include "cli/args.h"
 #include "cli/clean.h"
@@ -61,7 +62,7 @@ static void print_since(struct json object) {
         printf("It waits since %s.\n", created(object));
     else
         printf("It waits since %s, for %s.\n", created(object),
-               age_text(time(NULL) - timegm(&tm), age));
+               age_text((time_t) server_time() - timegm(&tm), age));
 }
 
 static void print_gates(struct json object) {

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/server_time.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
 #include "cli/cluster/cards.h"
@@ -89,7 +90,7 @@ static uint64_t runs_for(struct json pod, const char *container) {
         const char *end = began ? strptime(began, "%Y-%m-%dT%H:%M:%SZ", &tm) : NULL;
         if (!end || *end != '\0')
             continue;
-        time_t age = time(NULL) - timegm(&tm);
+        time_t age = (time_t) server_time() - timegm(&tm);
         return age > 0 ? (uint64_t) age : 0;
     }
     return 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/server_time.h"
 #include "cli/age.h"
 
 /* ---- cells ---- */
@@ -211,7 +212,7 @@ static size_t count_waiting(const struct top_data *data) {
 }
 
 static size_t fill_waiting(struct top_data *data, struct top_row *rows) {
-    time_t now = time(NULL);
+    time_t now = (time_t) server_time();
 
     for (size_t i = 0; i < data->nwaiting; i++) {
         const struct top_pod *p = &data->waiting[i];

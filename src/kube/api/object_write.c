@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "base/server_time.h"
 #include "base/text.h"
 #include "wire/json_write.h"
 
@@ -70,5 +71,5 @@ void object_time(time_t when, char ret[static OBJECT_TIME_SIZE]) {
 }
 
 void object_now(char ret[static OBJECT_TIME_SIZE]) {
-    object_time(time(NULL), ret);
+    object_time((time_t) server_time(), ret);
 }

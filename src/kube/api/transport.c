@@ -2,6 +2,7 @@
 #include "kube/api/transport.h"
 
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/num.h"
+#include "base/server_time.h"
 #include "kube/api/config.h"
 #include "wire/h2.h"
 #include "wire/h2_link.h"
@@ -26,6 +29,7 @@
 #define ATTEMPTS_MAX 3u
 #define PING_IDLE_MS 30000u
 #define PING_TIMEOUT_MS 15000u
+#define CLOCK_OFF_S 30
 
 struct connection {
     struct kube_transport *transport;
@@ -51,6 +55,7 @@ struct kube_transport {
     uint64_t epoch; /* grows with each failure to connect */
     char lost[128]; /* why the last connection went */
     unsigned holds; /* things of libuv that still point here */
+    bool clock_off; /* and it was logged */
     bool closing;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -278,9 +283,23 @@ static void wake_waiting(struct kube_transport *transport) {
 
 /* ---- receiving ---- */
 
+static void on_date(struct kube_transport *transport, const char *date) {
+    int64_t ahead = server_time_heard(date);
+    bool off = ahead > CLOCK_OFF_S || ahead < -CLOCK_OFF_S;
+    if (off && !transport->clock_off)
+        log_warn("the clock of this node is %lld s %s that of the API server, whose time is used: "
+                 "synchronize it",
+                 (long long) (ahead > 0 ? ahead : -ahead), ahead > 0 ? "ahead of" : "behind");
+    else if (!off && transport->clock_off)
+        log_info("the clock of this node agrees with that of the API server");
+    transport->clock_off = off;
+}
+
 static int on_field(struct h2_stream *stream, const char *name, const char *value) {
     struct kube_exchange *exchange = h2_user(stream);
     uint64_t status, seconds;
+    if (exchange && strcmp(name, "date") == 0)
+        on_date(exchange->transport, value);
     if (exchange && strcmp(name, "retry-after") == 0 &&
         num_parse_u64(value, HTTP_ANSWER_RETRY_MAX, &seconds) == 0)
         exchange->retry_s = (uint32_t) seconds;
@@ -559,6 +578,8 @@ int kube_transport_new(uv_loop_t *loop, const struct kube_config *config,
     if (r < 0)
         return r;
     security->free(security);
+    /* Certificates are judged by it as well. */
+    gnutls_global_set_time_function(server_time_as_time);
 
     struct kube_transport *transport = calloc(1, sizeof(*transport));
     if (!transport)

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -368,10 +369,6 @@ static void get_secret(struct authority *a) {
 
 /* ---- life ---- */
 
-static int64_t wall_clock(void) {
-    return (int64_t) time(NULL);
-}
-
 /* The names by which the API server calls the Service. */
 static void name_service(struct authority *a, size_t first, const char *service) {
     static const char *const endings[] = {".svc", "", ".svc.cluster.local"};
@@ -382,7 +379,7 @@ static void name_service(struct authority *a, size_t first, const char *service)
 
 void authority_start(struct authority *a, uv_loop_t *loop, const struct api *api,
                      const struct authority_options *options) {
-    *a = (struct authority){.loop = loop, .api = *api, .options = *options, .now = wall_clock};
+    *a = (struct authority){.loop = loop, .api = *api, .options = *options, .now = server_time};
     certificate_authority_init(&a->own);
     name_service(a, 0, WEBHOOK_SERVICE);
     if (options->metrics_api)

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "kube/objects/agent_certificate.h"
 #include "scheduler/cluster/agent_signer.h"
 #include "scheduler/daemon/scheduler.h"
@@ -29,10 +30,6 @@ struct agent_tls {
     int64_t renew_at;
     bool failing; /* and it was logged */
 };
-
-static int64_t wall_clock(void) {
-    return (int64_t) time(NULL);
-}
 
 /* ---- the agents' certificates ---- */
 
@@ -89,7 +86,7 @@ static int issue(struct agent_tls *t, struct err *err) {
     _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     int r = certificate_authority_issue_client(own, AGENT_CLIENT_NAME, AGENT_CERTIFICATE_SECONDS,
-                                               wall_clock(), &cert, &key, err);
+                                               server_time(), &cert, &key, err);
     if (r < 0)
         return r;
     buf_done(&t->cert);
@@ -114,7 +111,7 @@ static void renew(struct agent_tls *t) {
         buf_append(&t->bundle, now->data, now->len);
         t->renew_at = certificate_renewal(&t->cert, &t->key, buf_str(&t->bundle));
     }
-    if (wall_clock() < t->renew_at)
+    if (server_time() < t->renew_at)
         return;
     bool failed = issue(t, &err) < 0;
     if (failed && !t->failing)
@@ -156,7 +153,7 @@ int agent_tls_start(struct scheduler *s, struct agent_tls **ret, struct err *err
     t->signer = (struct agent_signer){.api = s->requeue.api,
                                       .name_space = s->options.name_space,
                                       .authority = &s->endpoints.authority.own,
-                                      .now = wall_clock};
+                                      .now = server_time};
     return kube_reflector_start(s->client, &options, &handlers, t, &t->requests, err);
 }
 

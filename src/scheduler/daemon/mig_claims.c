@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 #include "scheduler/daemon/mig_watch.h"
 #include "scheduler/daemon/scheduler.h"
@@ -113,7 +114,7 @@ int mig_claims_start(struct scheduler *s) {
 
 void mig_claims_want(struct scheduler *s, const struct egpu_claim *claim, const char *profile) {
     char class[KUBE_NAME_MAX];
-    struct mig_pod want = {.created = time(NULL), .constraints = class};
+    struct mig_pod want = {.created = server_time(), .constraints = class};
     struct mig_name name;
 
     text_copy(class, sizeof(class), claim->class);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/server_time.h"
 #include "scheduler/daemon/scheduler.h"
 
 #define PATCHES_PER_TICK 16
@@ -167,6 +168,6 @@ void govern_lost(struct scheduler *s) {
 void govern_tick(struct scheduler *s) {
     gangs_tick(&s->govern.gangs, scheduler_now(s));
     unsigned patches = s->govern.in_flight == 0 ? PATCHES_PER_TICK : 0;
-    reservations_tick(&s->govern.reservations, (int64_t) time(NULL), patches, patch_reservation, s);
+    reservations_tick(&s->govern.reservations, server_time(), patches, patch_reservation, s);
     quotas_project(&s->govern.quotas, patches, patch_quota, s);
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/server_time.h"
 #include "kube/api/field.h"
 #include "kube/objects/agent_pod.h"
 #include "kube/objects/pod_selection.h"
@@ -57,11 +58,11 @@ static enum place_reason absence_of(const struct node_object *node) {
         return PLACE_NODE_UNREADY;
     if (!node->offered)
         return PLACE_NO_AGENT;
-    return node_agent_at(node, time(NULL)) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
+    return node_agent_at(node, server_time()) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
 }
 
 static enum place_reason absence_of_whole(const struct node_object *node) {
-    int64_t now = time(NULL);
+    int64_t now = server_time();
     if (node->unready)
         return PLACE_NODE_UNREADY;
     if (node_agent_at(node, now) == NODE_AGENT_STOPPING)

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/server_time.h"
 #include "kube/api/field.h"
 #include "kube/objects/dialect_export.h"
 #include "scheduler/extender/bind_plain.h"
@@ -82,7 +83,7 @@ static void release(struct attempt *a) {
 /* The pod is bound by this attempt. The time of its creation is in whole seconds. */
 static void count_wait(struct attempt *a) {
     const struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
-    const int64_t now_s = (int64_t) time(NULL);
+    const int64_t now_s = server_time();
     if (pod && pod->created > 0 && a->request)
         prom_observe(&a->binder->waits,
                      now_s > pod->created ? (uint64_t) (now_s - pod->created) * 1000000000 : 0);

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/http_get.h"
@@ -140,7 +141,7 @@ static void keep(struct agent *agent, struct pod_use *uses, size_t n) {
     } else {
         reading_done(&agent->now);
     }
-    agent->now = (struct reading){at, (int64_t) time(NULL), uses, n};
+    agent->now = (struct reading){at, server_time(), uses, n};
 }
 
 static void note(struct agent *agent, const char *trouble) {

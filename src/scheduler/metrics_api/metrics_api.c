@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/server_time.h"
 #include "base/text.h"
 #include "scheduler/gates/waiting.h"
 #include "scheduler/metrics_api/access.h"
@@ -163,7 +164,7 @@ static void add_pod(struct values *v, const struct state_pod *pod, struct sum *s
 /* An HPA would scale down by a sum that lacks some pods; without one it leaves the replicas as they
  * are. */
 static void list_sum(struct values *v, struct json_writer *w) {
-    struct sum sum = {.when = (int64_t) time(NULL)};
+    struct sum sum = {.when = server_time()};
     for (const struct state_pod *pod = v->api->options.state->pods; pod; pod = pod->hh.next)
         if (is_selected(&v->request, pod))
             add_pod(v, pod, &sum);
