@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The ResourceSlices of this node: its cards, for the allocators of ResourceClaims. They are
+ * watched and repaired, since kubelet deletes them when it starts, and while the plugin is away. */
+
+#include <stdbool.h>
+
+struct dra_slices;
+struct err;
+struct gpu_snapshot;
+struct kube_client;
+
+#define DRA_SLICES_TROUBLE_MAX 512
+#define DRA_UNHEALTHY_TAINT "gpu.elasticgpu.io/unhealthy" /* new claims keep away from the card */
+
+struct dra_slices_options {
+    struct kube_client *client;
+    const char *node;
+    bool by_scheduler; /* kube-scheduler allocates the cards; else aliquot-scheduler */
+    /* The devices of the node. */
+    const struct gpu_snapshot *(*devices)(void *userdata);
+    /* Why nothing is published; "": no reason any more. */
+    void (*on_trouble)(const char *why, void *userdata);
+    void *userdata;
+};
+
+int dra_slices_start(const struct dra_slices_options *options, struct dra_slices **ret,
+                     struct err *err);
+
+/* The devices are known, and can have changed. Nothing is written before the first call. */
+void dra_slices_update(struct dra_slices *s);
+
+/* The Node's UID: its slices go with it. */
+void dra_slices_set_node(struct dra_slices *s, const char *uid);
+
+/* Ends without callbacks but on_closed; what is published stays, until kubelet finds that the
+ * plugin is away. Before the client is closed. The loop must run. */
+void dra_slices_stop(struct dra_slices *s, void (*on_closed)(void *userdata), void *userdata);
