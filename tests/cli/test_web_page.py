@@ -299,6 +299,22 @@ def test_who_wastes_most(page, web):
     assert shown.focused() == "search"
 
 
+def test_more_containers_than_rows(page, own):
+    """The first 200 of them, in whatever order they come; the search finds the others."""
+    sizes = [7 * k % 1501 + 1 for k in range(1500)]     # each once
+    own.answers[GPUS] = {"items": [gpu("n", i, (0, "0"), [
+        (f"u{k}", "team", f"p-{k}", 1, f"{sizes[k]}Mi") for k in range(15 * i, 15 * i + 15)]) for i in range(100)]}
+    own.say()
+    own.start()
+    shown = Shown(page, own, "#/containers")
+    shown.until("200 of 1500 containers")
+    Select(page.find_element("id", "first")).select_by_value("byShare")
+    wanted = [f"team/p-{sizes.index(size)}" for size in sorted(sizes, reverse=True)[:200]]
+    until("the largest", lambda: [row[0] for row in shown.rows()] == wanted)
+    page.find_element("id", "search").send_keys(f"p-{sizes.index(1)} ")
+    until("the smallest", lambda: f"team/p-{sizes.index(1)}" in [row[0] for row in shown.rows()])
+
+
 def test_how_it_was(page, web):
     """The figures of a time of the last hour, by keys."""
     shown = Shown(page, web, "#/card/b-00")

@@ -47,16 +47,11 @@ function coreAndMemory(card, used) {
 const coreOf = (h) => h.core ? percent(h.core) : t("noLimit");
 const memoryOf = (h) => h.mem ? bytes(h.mem) : t("noLimit");
 
-const useOf = ({node, card, holder}) => useOfHolder(node, card, holder);
+const unusedOf = ({mem}, use) => use?.used === undefined || !mem ? undefined : Math.max(0, mem - use.used);
 
-function unusedOf(share) {
-    const used = useOf(share)?.used, {mem} = share.holder;
-    return used === undefined || !mem ? undefined : Math.max(0, mem - used);
-}
-
-function shareCells(share) {
-    const used = useOf(share);
-    return [coreOf(share.holder), percent(used?.busy), memoryOf(share.holder), bytes(used?.used), bytes(unusedOf(share))];
+function shareCells({node, card, holder}) {
+    const use = useOfHolder(node, card, holder);
+    return [coreOf(holder), percent(use?.busy), memoryOf(holder), bytes(use?.used), bytes(unusedOf(holder, use))];
 }
 
 const SHARE_TITLES = ["compute", "busy", "memory", "used", "unused"];
@@ -158,32 +153,45 @@ function drawPodView(namespace, name) {
 
 const ROWS_MAX = 200;
 
-// The greatest comes first, and last what is not known; null: by name.
+// The greatest comes first, and last what is not known.
 const FIRST = {
     byWaste: unusedOf,
-    byUsed: (share) => useOf(share)?.used,
-    byBusy: (share) => useOf(share)?.busy,
-    byShare: ({holder}) => holder.mem,
-    byName: null,
+    byUsed: (holder, use) => use?.used,
+    byBusy: (holder, use) => use?.busy,
+    byShare: ({mem}) => mem,
+    byName: () => 0,
 };
 
+const textOrder = (a, b) => a < b ? -1 : Number(a > b);
+const shareOrder = (a, b) => b.rank - a.rank || textOrder(a.holder.ns, b.holder.ns) || textOrder(a.holder.pod, b.holder.pod);
+
+// The first rows, and how many there are: of a large cluster's containers only those that can be shown are kept and sorted.
 function selectShares() {
-    const words = searched(), rank = FIRST[choice.first] ?? (() => 0);
-    const found = [];
-    for (const {node, card} of cards())
+    const words = searched(), rank = FIRST[choice.first];
+    let rows = [], count = 0, last = null;      // the last of the rows, once there are so many
+    for (const {node, card} of cards()) {
+        const used = useOfCard(node, card)?.h;
         for (const holder of card.h) {
-            const share = {node, card, holder, name: `${holder.ns}/${holder.pod}`};
-            const text = words.length ? `${share.name} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
-            if (words.every((word) => text.includes(word)))
-                found.push({...share, rank: rank(share) ?? -1});
+            const text = words.length ? `${holder.ns}/${holder.pod} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
+            if (!words.every((word) => text.includes(word)))
+                continue;
+            const share = {node, card, holder, rank: rank(holder, used?.get(holder.uid + "/" + holder.c)) ?? -1};
+            count++;
+            if (!last || shareOrder(share, last) < 0)
+                rows.push(share);
+            if (rows.length === 2 * ROWS_MAX) {
+                rows = rows.sort(shareOrder).slice(0, ROWS_MAX);
+                last = rows[ROWS_MAX - 1];
+            }
         }
-    return found.sort((a, b) => b.rank - a.rank || (a.name < b.name ? -1 : 1));
+    }
+    return {rows: rows.sort(shareOrder).slice(0, ROWS_MAX), count};
 }
 
 function drawContainers() {
-    const found = selectShares(), rows = found.slice(0, ROWS_MAX);
+    const {rows, count} = selectShares();
     return [el("h1", {}, t("containers")), drawTools(changed, [["order", "first", Object.keys(FIRST)]]),
-            el("p", {class: "note", role: "status"}, t("shownContainers", rows.length, found.length)),
+            el("p", {class: "note", role: "status"}, t("shownContainers", rows.length, count)),
             table(t("containers"), ["pod", "holder", "card", ...SHARE_TITLES], rows.map((s) =>
                 [podLink(s.holder.ns, s.holder.pod), s.holder.c, cardLink(s.card), ...shareCells(s)]),
                   readingOr(choice.search ? t("nothing") : t("noShares")))];
