@@ -161,13 +161,15 @@ static void test_allocations_of_others_count(void **state) {
     assert_int_equal(free_of(d, "n", 0).core, 100);
 }
 
+#define GONE_SLICE                                                                                 \
+    "{'metadata':{'name':'n-s'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n',"              \
+    "'pool':{'name':'n','generation':1,'resourceSliceCount':1}}}"
+
 /* kubelet deletes the slices when it starts. */
 static void test_slices_that_go_leave_the_shares(void **state) {
     struct dra_world *d = *state;
     see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-1", "40", "8Gi"), "x"));
-    see_gone(d, DRA_SLICES,
-             "{'metadata':{'name':'n-s'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n',"
-             "'pool':{'name':'n','generation':1,'resourceSliceCount':1}}}");
+    see_gone(d, DRA_SLICES, GONE_SLICE);
     d->w->now += 60000;
     run(d);
     assert_int_equal(free_of(d, "n", 1).core, 60);
@@ -176,9 +178,7 @@ static void test_slices_that_go_leave_the_shares(void **state) {
 /* A scheduler that starts while the slices are away does not know which card a claim is on. */
 static void test_a_node_waits_for_the_card_of_a_claim(void **state) {
     struct dra_world *d = *state;
-    see_gone(d, DRA_SLICES,
-             "{'metadata':{'name':'n-s'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n',"
-             "'pool':{'name':'n','generation':1,'resourceSliceCount':1}}}");
+    see_gone(d, DRA_SLICES, GONE_SLICE);
     see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-1", "40", "8Gi"), "x"));
     run(d);
     assert_true(is_refused(d, "a", "\"elasticgpu.io/gpu-core\":\"80\""));
@@ -215,6 +215,15 @@ static void test_each_card_has_one_allocator(void **state) {
     assert_string_equal(filter(d->w, "one", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
     see_slice(d, "n", 2, "aliquot", "aliquot");
     assert_string_equal(filter(d->w, "three", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
+}
+
+/* Its slice is deleted when kubelet starts. */
+static void test_a_card_of_kube_scheduler_stays_its_own(void **state) {
+    struct dra_world *d = *state;
+    see_slice(d, "n", 2, "kube-scheduler", "aliquot");
+    see_gone(d, DRA_SLICES, GONE_SLICE);
+    assert_true(is_refused(d, "two", "\"elasticgpu.io/gpu-core\":\"200\""));
+    assert_string_equal(filter(d->w, "one", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
 }
 
 static void test_devices_with_taints_take_nothing_new(void **state) {
@@ -399,6 +408,33 @@ static void test_no_answer_keeps_the_share(void **state) {
     run(d);
     assert_true(is_asked(d, "/resourceclaims/c/status"));
     assert_int_equal(free_of(d, "n", 0).core + free_of(d, "n", 1).core, 170);
+}
+
+/* A finalizer that the watch shows was written. */
+static void test_an_answer_by_the_watch(void **state) {
+    struct dra_world *d = *state;
+    see_share(d, "c", CORE("30"));
+    see_pod(d, "p", "c", "");
+    run(d);
+    respond(d->w, find_asked(d, "/resourceclaims/c", ""), 0, true, NULL);
+    see_claim(d, "c", 2, true, SHARE, "");
+    run(d);
+    answer_claim(d, "c", "/status", 3, "allocationTimestamp");
+}
+
+/* A list may be older than an answer. */
+static void test_an_older_list(void **state) {
+    struct dra_world *d = *state;
+    see_share(d, "c", CORE("30"));
+    see_pod(d, "p", "c", "");
+    allocate(d, "c", "");
+    dra_sync_begin(&d->dra, DRA_CLAIMS);
+    see_share(d, "c", CORE("30"));
+    dra_sync_end(&d->dra, DRA_CLAIMS);
+    assert_int_equal(free_of(d, "n", 0).core + free_of(d, "n", 1).core, 170);
+    dra_sync_begin(&d->dra, DRA_CLAIMS);
+    dra_sync_end(&d->dra, DRA_CLAIMS);
+    assert_int_equal(free_of(d, "n", 0).core + free_of(d, "n", 1).core, 200);
 }
 
 static void test_a_replica_that_does_not_lead_writes_nothing_more(void **state) {
@@ -593,6 +629,7 @@ int main(void) {
         TEST(test_a_node_waits_for_the_card_of_a_claim),
         TEST(test_both_ways_share_a_card),
         TEST(test_each_card_has_one_allocator),
+        TEST(test_a_card_of_kube_scheduler_stays_its_own),
         TEST(test_devices_with_taints_take_nothing_new),
         TEST(test_nodes_that_cannot_take_the_pod),
         TEST(test_a_bound_pod_stays_where_it_is),
@@ -603,6 +640,8 @@ int main(void) {
         TEST(test_a_conflict_is_tried_again),
         TEST(test_a_refused_write_is_tried_less_and_less_often),
         TEST(test_no_answer_keeps_the_share),
+        TEST(test_an_answer_by_the_watch),
+        TEST(test_an_older_list),
         TEST(test_a_replica_that_does_not_lead_writes_nothing_more),
         TEST(test_other_gates_go_first),
         TEST(test_claims_of_others_do_not_keep_the_gate),

@@ -358,6 +358,8 @@ static void on_tick(uv_timer_t *timer) {
     if (!scheduler_has_started(s))
         return;
     check_watches(s);
+    if (s->options.dra)
+        dra_tick(&s->dra);
     metrics_apis_tick(s->metrics_apis);
     agent_tls_tick(s->agent_tls);
     binder_audit(&s->binder);

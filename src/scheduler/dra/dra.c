@@ -274,10 +274,14 @@ static void run_pod(struct dra *d, struct dra_pod *pod, uint64_t now_ms, unsigne
         *searches += serve(d, pod, now_ms);
 }
 
+void dra_tick(struct dra *d) {
+    dra_hold_all(d, d->now(d->userdata));
+}
+
 void dra_run(struct dra *d) {
     uint64_t now_ms = d->now(d->userdata);
     unsigned searches = 0;
-    dra_hold_all(d, now_ms);
+    dra_tick(d);
     HASH_SORT(d->pods, by_turn);
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)
         run_pod(d, pod, now_ms, &searches);

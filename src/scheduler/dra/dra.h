@@ -43,10 +43,9 @@ struct dra {
     struct dra_device *devices; /* uthash by UUID: what the slices have */
     struct dra_pod *pods;       /* uthash by UID: those that use claims */
     struct dra_node *nodes;     /* uthash by name */
-    bool reindex;               /* `devices` is to be made anew */
     uint64_t news;              /* counts what was shown and what was written */
     uint64_t devices_version;   /* counts the changes of slices */
-    uint32_t ours, others;      /* devices that Aliquot allocates, and kube-scheduler */
+    uint32_t others;            /* devices that kube-scheduler allocates */
     bool unheld;                /* the card of an allocated device is not known */
     uint32_t unresolved;        /* such claims for which nothing is reserved */
     uint64_t held_ms;           /* when all claims were last looked at */
@@ -76,6 +75,10 @@ void dra_sync_end(struct dra *d, enum dra_kind kind);
 int dra_see(struct dra *d, enum dra_kind kind, struct json object, bool gone, struct err *err);
 
 /* ---- at work ---- */
+
+/* To be called about once a second on every replica, when all watches are synced: looks again at
+ * what claims hold, where a card was not known. */
+void dra_tick(struct dra *d);
 
 /* On the leader, when all watches are synced: finds places for the claims of pods that wait, and
  * writes what is to be written. */

@@ -30,8 +30,7 @@
 /* Cards of kube-scheduler's are left to it. Without such cards other pods are not restricted, so
  * that equivalence classes of nodes stay valid for them. */
 static uint64_t select_key(void *self, const struct state_pod *pod) {
-    struct dra *d = self;
-    dra_index(d);
+    const struct dra *d = self;
     bool restricted = pod == d->sought || d->others > 0 || d->unresolved > 0;
     return restricted ? (d->devices_version << 1 | (pod == d->sought)) + 2 : 0;
 }
@@ -42,7 +41,7 @@ static bool takes_new(const struct slice_device *device, const struct container_
 
 static bool select_allow(void *self, const struct state_pod *pod, const struct state_node *node,
                          uint64_t allowed[static GPU_CONTAINERS_MAX]) {
-    struct dra *d = self;
+    const struct dra *d = self;
     const struct dra_node *known = d->unresolved > 0 ? dra_node_find(d, node->name) : NULL;
     uint64_t left = 0;
     if (known && known->unresolved > 0)
@@ -50,9 +49,10 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
         for (uint32_t i = 0; i < pod->ncontainers; i++) {
-            bool may = pod == d->sought ? device && takes_new(device->at, &pod->containers[i]) &&
-                                              (!d->allowed || d->allowed[i] >> c & 1)
-                                        : !device || !device->at->by_scheduler;
+            bool may = pod == d->sought
+                           ? device && device->at && takes_new(device->at, &pod->containers[i]) &&
+                                 (!d->allowed || d->allowed[i] >> c & 1)
+                           : !device || !device->by_scheduler;
             if (!may)
                 allowed[i] &= ~(UINT64_C(1) << c);
         }
@@ -342,16 +342,16 @@ static void attribute_of(const struct slice_device *d, const char *name,
         slice_text(ret, text);
 }
 
-static void attribute_at(struct dra *d, const struct state_node *node, uint32_t c, const char *name,
-                         char ret[static SLICE_TEXT_MAX]) {
+static void attribute_at(const struct dra *d, const struct state_node *node, uint32_t c,
+                         const char *name, char ret[static SLICE_TEXT_MAX]) {
     const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
     ret[0] = '\0';
-    if (device)
+    if (device && device->at)
         attribute_of(device->at, name, ret);
 }
 
 /* The cards of the node with that value. */
-static uint64_t cards_with(struct dra *d, const struct state_node *node, const char *name,
+static uint64_t cards_with(const struct dra *d, const struct state_node *node, const char *name,
                            const char *value) {
     uint64_t cards = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
@@ -565,7 +565,7 @@ static bool add_part(struct search *s, const struct state_node *node,
     const struct want *want = &s->wants[grant->container];
     const struct state_card *card = node->cards[grant->card];
     const struct dra_device *device = dra_device_find(s->d, card->uuid);
-    if (!device || plan->nparts == DEVICE_RESULTS_MAX)
+    if (!device || !device->at || plan->nparts == DEVICE_RESULTS_MAX)
         return false;
     struct dra_part *part = &plan->parts[plan->nparts++];
     name_request(want, part->request);

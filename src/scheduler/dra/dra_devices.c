@@ -52,11 +52,57 @@ int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err)
 
 /* ---- slices ---- */
 
+static void drop_device(struct dra *d, struct dra_device *device) {
+    d->others -= device->by_scheduler;
+    HASH_DEL(d->devices, device);
+    free(device);
+}
+
+void dra_devices_drop(struct dra *d) {
+    hash_drop_all(d, d->devices, drop_device);
+}
+
+static struct dra_device *get_device(struct dra *d, const char *uuid) {
+    struct dra_device *device;
+    HASH_FIND_STR(d->devices, uuid, device);
+    if (device || !(device = calloc(1, sizeof(*device))))
+        return device;
+    memcpy(device->uuid, uuid, strlen(uuid) + 1);
+    HASH_ADD_STR(d->devices, uuid, device);
+    return hash_added_or_freed(device);
+}
+
+static void add_device(struct dra *d, const struct resource_slice *slice,
+                       const struct slice_device *at) {
+    struct dra_device *device = at->uuid[0] ? get_device(d, at->uuid) : NULL;
+    if (!device || (device->at && device->slice->generation > slice->generation))
+        return; /* without memory it is not given out */
+    d->others += at->by_scheduler;
+    d->others -= device->by_scheduler;
+    device->slice = slice;
+    device->at = at;
+    device->by_scheduler = at->by_scheduler;
+}
+
+/* A card of kube-scheduler's stays its own while its slice is away, as after a restart of kubelet.
+ */
+static void remove_device(struct dra *d, const struct resource_slice *slice, const char *uuid) {
+    struct dra_device *device;
+    HASH_FIND_STR(d->devices, uuid, device);
+    if (!device || device->slice != slice)
+        return;
+    device->at = NULL;
+    device->slice = NULL;
+    if (!device->by_scheduler)
+        drop_device(d, device);
+}
+
 void dra_slice_free(struct dra *d, struct dra_slice *slice) {
+    for (uint32_t i = 0; i < slice->object.ndevices; i++)
+        remove_device(d, &slice->object, slice->object.devices[i].uuid);
     HASH_DEL(d->slices, slice);
     resource_slice_done(&slice->object);
     free(slice);
-    d->reindex = true;
 }
 
 int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err) {
@@ -65,6 +111,9 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
     int r = resource_slice_parse(object, &read, err);
     if (r < 0)
         return r;
+    struct state_node *node = state_node_find(d->state, read.node);
+    if (node)
+        state_touch(node);
     HASH_FIND_STR(d->slices, read.name, slice);
     if (slice)
         dra_slice_free(d, slice);
@@ -75,73 +124,41 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
         HASH_ADD_STR(d->slices, object.name, slice);
         slice = hash_added_or_freed(slice);
     }
+    for (uint32_t i = 0; slice && i < slice->object.ndevices; i++)
+        add_device(d, &slice->object, &slice->object.devices[i]);
     if (!slice)
         resource_slice_done(&read);
-    struct state_node *node = slice ? state_node_find(d->state, slice->object.node) : NULL;
-    if (node)
-        state_touch(node);
-    d->reindex = true;
     d->unheld = true; /* claims may have waited for it */
     d->devices_version++;
     d->news++;
     return slice || gone ? 0 : err_errno(err, ENOMEM, "cannot keep a ResourceSlice");
 }
 
+static const struct slice_device *find_in(const struct dra_slice *slice, const char *pool,
+                                          const char *device) {
+    return slice && strcmp(slice->object.pool, pool) == 0
+               ? resource_slice_find(&slice->object, device)
+               : NULL;
+}
+
+/* First by the names that slices of a pool have. */
 const struct slice_device *dra_device_of(const struct dra *d, const char *pool,
                                          const char *device) {
-    for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next) {
-        const struct slice_device *found = strcmp(slice->object.pool, pool) == 0
-                                               ? resource_slice_find(&slice->object, device)
-                                               : NULL;
-        if (found)
-            return found;
+    const struct slice_device *found = NULL;
+    for (uint32_t i = 0; !found && i < POOL_DEVICES_MAX / SLICE_DEVICES_MAX; i++) {
+        const struct dra_slice *slice;
+        char name[KUBE_NAME_MAX];
+        resource_slice_name(pool, i, name);
+        HASH_FIND_STR(d->slices, name, slice);
+        found = find_in(slice, pool, device);
     }
-    return NULL;
+    for (const struct dra_slice *slice = d->slices; !found && slice; slice = slice->hh.next)
+        found = find_in(slice, pool, device);
+    return found;
 }
 
-static void drop_device(struct dra *d, struct dra_device *device) {
-    HASH_DEL(d->devices, device);
-    free(device);
-}
-
-static void index_device(struct dra *d, const struct resource_slice *slice,
-                         const struct slice_device *at) {
+const struct dra_device *dra_device_find(const struct dra *d, const char *uuid) {
     struct dra_device *device;
-    if (!at->uuid[0])
-        return;
-    HASH_FIND_STR(d->devices, at->uuid, device);
-    if (device) {
-        if (device->slice->generation >= slice->generation)
-            return;
-        drop_device(d, device);
-    }
-    device = calloc(1, sizeof(*device));
-    if (!device)
-        return; /* it is not given out */
-    device->slice = slice;
-    device->at = at;
-    HASH_ADD_KEYPTR(hh, d->devices, at->uuid, strlen(at->uuid), device);
-    (void) hash_added_or_freed(device);
-}
-
-void dra_index(struct dra *d) {
-    if (!d->reindex)
-        return;
-    d->reindex = false;
-    hash_drop_all(d, d->devices, drop_device);
-    d->ours = d->others = 0;
-    for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next)
-        for (uint32_t i = 0; i < slice->object.ndevices; i++)
-            index_device(d, &slice->object, &slice->object.devices[i]);
-    for (const struct dra_device *device = d->devices; device; device = device->hh.next) {
-        d->ours += !device->at->by_scheduler;
-        d->others += device->at->by_scheduler;
-    }
-}
-
-const struct dra_device *dra_device_find(struct dra *d, const char *uuid) {
-    struct dra_device *device;
-    dra_index(d);
     HASH_FIND_STR(d->devices, uuid, device);
     return device;
 }
@@ -210,8 +227,4 @@ int dra_see_node(struct dra *d, struct json object, bool gone, struct err *err) 
     node->unschedulable = unschedulable;
     d->news++;
     return 0;
-}
-
-void dra_devices_drop(struct dra *d) {
-    hash_drop_all(d, d->devices, drop_device);
 }

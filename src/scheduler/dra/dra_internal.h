@@ -65,7 +65,9 @@ struct dra_slice {
 struct dra_device {
     UT_hash_handle hh;
     const struct resource_slice *slice;
-    const struct slice_device *at; /* of the slice; the key is its uuid */
+    const struct slice_device *at; /* of the slice; NULL: it is in none now */
+    bool by_scheduler;             /* also when it is in none */
+    char uuid[SLICE_TEXT_MAX];
 };
 
 /* A node where the pod's allocation was taken back. */
@@ -115,11 +117,8 @@ struct dra_node *dra_node_find(const struct dra *d, const char *name);
 /* The device of a result; NULL: it is in no slice. */
 const struct slice_device *dra_device_of(const struct dra *d, const char *pool, const char *device);
 
-/* Brings `devices` up to date; cheap when nothing changed. */
-void dra_index(struct dra *d);
-
-/* The device of a card in the newest generation of its pool; NULL: it is in no slice. */
-const struct dra_device *dra_device_find(struct dra *d, const char *uuid);
+/* The device of a card in the newest generation of its pool; NULL: it is not known. */
+const struct dra_device *dra_device_find(const struct dra *d, const char *uuid);
 
 /* ---- dra_hold.c ---- */
 

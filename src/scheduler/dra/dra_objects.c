@@ -108,13 +108,14 @@ static bool is_plan_over(const struct dra_claim *claim, const struct resource_cl
 int dra_claim_take(struct dra *d, struct resource_claim *object) {
     _cleanup_(resource_claim_done) struct resource_claim before = {0};
     struct dra_claim *claim = get_claim(d, object);
+    if (claim)
+        claim->listed = true;
     if (!claim || is_older(object, &claim->object)) {
         resource_claim_done(object);
         return claim ? 0 : -ENOMEM;
     }
     before = claim->object;
     claim->object = take_struct(*object);
-    claim->listed = true;
     d->news++;
     bool same = strcmp(before.uid, claim->object.uid) == 0;
     if (before.uid[0] && !same) {
@@ -124,6 +125,9 @@ int dra_claim_take(struct dra *d, struct resource_claim *object) {
     if (same && before.allocated && before.node[0] && !claim->object.allocated &&
         !claim->object.deleting)
         shun(d, &before);
+    /* The finalizer is there, so that the write without an answer was done. */
+    if (claim->stage == DRA_IN_DOUBT && claim->object.protected && !before.protected)
+        claim->stage = DRA_PLANNED;
     if (is_plan_over(claim, &before))
         dra_plan_drop(d, claim);
     else
