@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceClaims that aliquot-scheduler allocates (deploy/dra) on a cluster whose kube-scheduler has no configuration,
+beside pods with resource names, which a kube-scheduler of Aliquot's own places on the same cards.
+
+How a container comes by its share is not tested here: a pod with a claim counts when it is bound."""
+
+import contextlib
+import secrets
+
+import kit
+import pytest
+from cluster import aliquot
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import GiB, assignment_of, container, pod
+from test_own_scheduler import OWN, named
+
+DRIVER = "gpu.elasticgpu.io"
+GATE = {"name": "gpu.elasticgpu.io/placement"}
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CARDS = 2
+OTHER = "node-z"    # a node without cards and without a kubelet
+PORT = {"ports": [{"containerPort": 7777, "hostPort": 7777}]}    # of one pod of a node: unknown to Aliquot
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    with Cluster("allocation-" + secrets.token_hex(2), stock_scheduler=True) as cluster:
+        cluster.up()
+        aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"],
+                        deploy=aliquot.with_components(cluster, "dra"))
+        installed = kit.World(cluster, build)
+        installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
+        publish(installed)
+        yield installed
+
+
+def publish(world):
+    """The cards as the agent publishes them, where it has not."""
+    if any(one["spec"]["driver"] == DRIVER for one in world.api.get(SLICES)["items"]):
+        return
+    node = world.cluster.node
+    world.api.create(SLICES, {"metadata": {"name": "cards"}, "spec": {
+        "driver": DRIVER, "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{gpu['spec']['index']}", "allowMultipleAllocations": True,
+                     "attributes": {"uuid": {"string": gpu["spec"]["uuid"]}, "allocator": {"string": "aliquot"}},
+                     "capacity": {"core": policy("100", "0", "1"),
+                                  "memory": policy(str(gpu["spec"]["memory"]), "1Mi", "1Mi")}} for gpu in world.gpus()]}})
+
+
+def policy(value, least, step):
+    return {"value": value, "requestPolicy": {"default": value, "validRange": {"min": least, "step": step, "max": value}}}
+
+
+def path(space, kind, name=None):
+    return f"/apis/resource.k8s.io/v1/namespaces/{space.name}/{kind}" + (f"/{name}" if name else "")
+
+
+def template(space, **amounts):
+    name = "t-" + secrets.token_hex(3)
+    space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": {"devices": {
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}]}}}})
+    return name
+
+
+def user(name, made_of, gated=True, port=False, **spec):
+    """A pod that uses a claim of that template."""
+    one = dict(container(), resources={"claims": [{"name": "gpu"}]}, **(PORT if port else {}))
+    return pod(name, one, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": made_of}],
+               **({"schedulingGates": [GATE]} if gated else {}), **spec)
+
+
+def is_bound(seen):
+    return bool(seen and seen["spec"].get("nodeName"))
+
+
+def bound(space, *bodies, timeout=kit.START):
+    return [space.wait(name, is_bound, timeout, f"pod {name} bound") for name in space.create(*bodies)]
+
+
+def claims(space):
+    return space.api.get(path(space, "resourceclaims"))["items"]
+
+
+def results(space):
+    return [result for claim in claims(space)
+            for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])]
+
+
+def no_card_twice(space, pods):
+    """Claims and assignments together."""
+    index = {gpu["spec"]["uuid"]: f"gpu-{gpu['spec']['index']}" for gpu in space.world.gpus()}
+    core = {}
+    for device, percent in [*((r["device"], int(r["consumedCapacity"]["core"])) for r in results(space)),
+                            *((index[d["uuid"]], d["core"]) for seen in pods for ds in assignment_of(seen).values() for d in ds)]:
+        core[device] = core.get(device, 0) + percent
+    assert core and all(percent <= 100 for percent in core.values()), core
+    return core
+
+
+def no_claim_left(space):
+    space.api.wait_none(path(space, "resourceclaims"), 60)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_share_by_a_claim(world, space, gated):
+    seen, = bound(space, user("one", template(space, core="30"), gated))
+    claim, = claims(space)
+    allocation = claim["status"]["allocation"]
+    assert allocation["devices"]["results"][0]["consumedCapacity"] == {"core": "30", "memory": "24Gi"}
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    assert [who["uid"] for who in claim["status"]["reservedFor"]] == [seen["metadata"]["uid"]]
+    assert "schedulingGates" not in seen["spec"]
+    keeper = f"claim {space.name}/{claim['metadata']['name']}"
+    world.until(lambda: any(keeper in gpu["status"].get("heldBy", "") for gpu in world.gpus()), 30, "GPU.status names the claim")
+    space.delete("one")
+    no_claim_left(space)
+    world.until(lambda: not any(gpu["status"].get("heldBy") for gpu in world.gpus()), 30, "the share is free")
+
+
+def test_both_ways_share_the_cards(world, space):
+    made = template(space, core="30")
+    names = space.create(*(user(f"claim-{i}", made) for i in range(3)), *(pod(f"name-{i}", container(core=20)) for i in range(3)))
+    pods = [space.wait(name, is_bound, kit.START, f"pod {name} bound") for name in names]
+    assert sum(no_card_twice(space, pods).values()) == 150
+    # What is left is too little for either.
+    space.create(user("late", template(space, core="80")), pod("later", container(core=80)))
+    assert "no node has room for the claims of pod late" in space.event("late", "GPUClaimWaits")
+    space.unschedulable("later")
+    space.begin_delete("later")
+    space.delete(*names, "late")
+    no_claim_left(space)
+
+
+def test_a_claim_waits_and_gets_its_turn(world, space):
+    whole = template(space)
+    bound(space, *(user(f"whole-{i}", whole) for i in range(CARDS)))
+    space.create(user("next", whole))
+    text = space.event("next", "GPUClaimWaits")
+    assert "not enough whole GPUs free" in text and "card 0: 0 %" in text, text
+    space.delete("whole-0")
+    space.wait("next", is_bound, kit.START, "the next pod bound")
+    no_card_twice(space, [])
+    space.delete("next", "whole-1")
+    no_claim_left(space)
+
+
+@contextlib.contextmanager
+def another_node(world):
+    """With room for pods: kube-scheduler takes an allocation back where only that keeps a pod off some node."""
+    world.api.create(kube.core("nodes"), {"metadata": {"name": OTHER}})
+    try:
+        room = {"cpu": "4", "memory": "4Gi", "pods": "10"}
+        world.api.patch(kube.core("nodes", name=OTHER) + "/status", {"status": {"capacity": room, "allocatable": room}})
+        yield
+    finally:
+        world.api.delete(kube.core("nodes", name=OTHER))
+
+
+def test_an_allocation_that_is_taken_back(world, space):
+    """A port keeps the pod off, which is not known to Aliquot. The share is free until the node's turn comes again."""
+    with another_node(world):
+        bound(space, pod("holder", dict(container(), **PORT), **kit.on(world.cluster.node)))
+        space.create(user("refused", template(space, core="30"), port=True, tolerations=[{"operator": "Exists"}]))
+        world.until(lambda: any(not claim.get("status", {}).get("allocation") and claim["metadata"].get("finalizers")
+                                for claim in claims(space)), 30, "the allocation was taken back")
+        assert not is_bound(space.get("refused"))
+        assert "kube-scheduler took the allocation back" in space.event("refused", "GPUClaimWaits: .*took")
+        space.delete("holder")
+        space.wait("refused", is_bound, 90, "the pod bound")
+        space.delete("refused")
+        no_claim_left(space)
+
+
+def test_a_gated_pod_that_is_deleted(world, space):
+    bound(space, *(user(f"whole-{i}", template(space)) for i in range(CARDS)))
+    space.create(user("waits", template(space, core="30")))
+    space.event("waits", "GPUClaimWaits")
+    space.delete("waits", "whole-0", "whole-1")
+    no_claim_left(space)
+
+
+def test_the_scheduler_is_killed_among_twenty_pods(world, space):
+    made = template(space, core="10", memory="4Gi")
+    names = []
+    for i in range(20):
+        names += space.create(user(f"p{i}", made) if i % 2 else pod(f"p{i}", container(core=10, memory=4 * GiB)))
+        if i == 9:
+            world.scheduler.kill()
+    pods = [space.wait(name, is_bound, 120, f"pod {name} bound") for name in names]
+    assert sum(no_card_twice(space, pods).values()) == 200
+    space.delete(*names)
+    no_claim_left(space)
