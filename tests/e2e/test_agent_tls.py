@@ -21,6 +21,10 @@ from kit import SYSTEM, ApiError
 from test_autoscaling import metric, wait_available
 from test_oversee import agent_options
 from test_usage_access import account, aliquot_as, viewer_of     # noqa: F401  (fixture)
+from test_web_tenants import Relay, reading, replicas, sign_in
+from test_web_tenants import page as deployed     # noqa: F401  (fixture)
+from test_web_view import look
+from web_page import browser
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SIGNER = "elasticgpu.io/agent"
@@ -33,7 +37,7 @@ CHECKED = 90        # seconds in which each replica has looked at its authority
 def world(build):
     with Cluster("agent-tls-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
         cluster.up()
-        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe"],
+        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-spin"],
                         deploy=aliquot.with_components(cluster, "metrics-api", "agent-tls"))
         installed = kit.World(cluster, build)
         wait_available(installed, 60)
@@ -171,6 +175,44 @@ def test_the_command_line(world, space, share, account):     # noqa: F811
     told = aliquot_as(world, viewer, "gpus")
     assert told.returncode == 0 and "Healthy" in told.stdout and "no answer" not in told.stdout, told
     assert json.loads(world.aliquot("gpus", "-o", "json"))
+
+
+def use_of(lines, uid):
+    """(card, bytes) of a pod with one share, by the lines of a page."""
+    (card,) = [one["name"] for key, line in lines.items() if key[:2] == "c/" for one in line["cards"] for h in one["h"] if h["uid"] == uid]
+    used = [h["used"] for key, line in lines.items() if key[:2] == "u/" for one in line["cards"] for h in one["h"] if h["uid"] == uid]
+    return card, sum(used)
+
+
+def test_the_page_of_a_cluster(world, space, deployed, account, tmp_path):     # noqa: F811
+    """On the user's machine, and as a Deployment in a browser: what a container uses, by an agent that speaks HTTPS only."""
+    busy = space.start(kit.pod("busy", kit.container(core=20, memory=4 * kit.GiB, argv=["gpu-spin", "1000000"])))
+    uid, history = busy["metadata"]["uid"], f"/api/history?node={world.cluster.node}&namespace={space.name}&pod=busy"
+    assert world.agent.pod()["metadata"]["annotations"]["prometheus.io/scheme"] == "https" and page(world, "/readyz")[0] == 200
+
+    def told():
+        text = page(world, "/usage", headers={"Authorization": "Bearer " + world.figures_token()})[1]
+        return sum(one["memoryDriver"] for one in kit.holders(json.loads(text)).get(("busy", "main"), []))
+    world.until(told, 30, "memory of the pod")
+    lines, _ = look(world)
+    card, used = use_of(lines, uid)
+    assert lines["state"]["trouble"] == [] and lines["state"]["silent"] == 0 and used == told() > 0
+    world.until(lambda: [one["podUID"] for one in json.loads(look(world, paths=[history])[1][0])["containers"]] == [uid], 60,
+                "a first step of its history")
+
+    token = world.token(space.name, viewer_of(space, account))
+    for address in replicas(world):
+        world.until(lambda: reading(world, address, token).get(f"u/{world.cluster.node}"), 20, "the rights of a viewer")
+        assert use_of(reading(world, address, token), uid) == (card, used)
+    relay, shown = Relay(world), browser(tmp_path)
+    try:
+        sign_in(shown, relay, "#/card/" + card, token)
+        row = f"[...document.querySelectorAll('tr')].find((r) => r.innerText.includes('{space.name}/busy'))"
+        world.until(lambda: shown.execute_script(f"return {row}?.cells[5].innerText.endsWith('iB')"), 30, "its use")
+        world.until(lambda: shown.execute_script("return document.querySelectorAll('.history .chart').length") == 2, 30, "its last hour")
+    finally:
+        shown.quit()
+        relay.server.close()
 
 
 def test_who_may_read(world, tmp_path):
