@@ -292,9 +292,9 @@ int cmd_web(int argc, char **argv) {
     if (r >= 0)
         r = check_words(&err);
     bool understood = r >= 0;
-    if (understood && arg_in_cluster)
+    if (understood)
         bound_heap();
-    else if (understood)
+    if (understood && !arg_in_cluster)
         r = check_cluster(&err);
     if (r >= 0)
         r = serve(&err);
