@@ -152,6 +152,13 @@ def test_files_are_small_and_compressed(started):
     assert packed < plain / 2 and plain <= 150_000
 
 
+def test_the_page_names_its_modules(started):
+    """A browser asks for all of them at once, and not for each when another one has named it."""
+    static = os.path.join(os.path.dirname(__file__), "../../src/cli/web/static")
+    named = re.findall(r'<link rel="modulepreload" href="/(\w+\.js)">', started.request("/")[2].decode())
+    assert sorted([*named, "app.js"]) == sorted(name for name in os.listdir(static) if name.endswith(".js"))
+
+
 # ---- what is read ----
 
 def test_lines(web):

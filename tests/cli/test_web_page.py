@@ -222,6 +222,26 @@ def test_an_address_of_an_earlier_start(page, own, axe):
     shown.until("b-01")
 
 
+def test_each_file_is_asked_for_once(page, web):
+    """What the page asks for ahead is what it uses."""
+    shown = Shown(page, web)
+    shown.until_read()
+    asked = [urllib.parse.urlsplit(name).path for name in shown.run("performance.getEntriesByType('resource').map((e) => e.name)")]
+    assert "/api/mode" in asked and "/views.js" in asked and len(asked) == len(set(asked)), asked
+
+
+def test_the_sum_follows_use(page, own):
+    own.start()
+    shown = Shown(page, own)
+    until("the sum", lambda: "39 % in use" in shown.text(".sum"))
+    own.answers[PROXY.format("agent-b") + "usage"]["gpus"][0]["memoryUsed"] += 40 << 30
+    own.say()
+    until("another sum", lambda: "44 % in use" in shown.text(".sum"))
+    own.answers[GPUS]["items"] = [one for one in own.answers[GPUS]["items"] if one["spec"]["nodeName"] == "b"]
+    own.say()
+    until("the sum of what is left", lambda: "35 % in use" in shown.text(".sum") and "2 healthy" in shown.text(".sum"))
+
+
 def test_too_many_pages(page, own):
     """A page that is one too many says so, and is served as soon as another one is closed."""
     own.start()

@@ -3,7 +3,7 @@
 // thousands of nodes are as quick as ten.
 
 import {bar, bytes, el, percent, ratio} from "./draw.js";
-import {cards, isSilent, nodes, status, useOfCard, useOfHolder, waiting, wordsOf} from "./data.js";
+import {isSilent, nodes, status, useOfCard, useOfHolder, waiting, wordsOf} from "./data.js";
 import {t} from "./texts.js";
 
 const CELL_MIN = 142, CELL_HEIGHT = 46, NODE_HEAD = 26, NODE_GAP = 14;
@@ -54,6 +54,8 @@ const ORDER = {
     byWaste: waste,
 };
 
+const collator = new Intl.Collator("en", {numeric: true});
+
 function select() {
     const words = searched();
     const rank = ORDER[choice.order];
@@ -61,28 +63,29 @@ function select() {
     for (const node of nodes.values()) {
         if (!words.every((word) => wordsOf(node).includes(word)))
             continue;
-        let list = node.cards.filter(SHOW[choice.show]);
+        let list = choice.show === "all" ? node.cards : node.cards.filter(SHOW[choice.show]);
         if (list.length === 0)
             continue;
         let most = 0;
         if (rank) {
             const ranks = new Map(list.map((card) => [card, rank(node, card)]));
-            list = list.sort((a, b) => ranks.get(b) - ranks.get(a));
+            list = [...list].sort((a, b) => ranks.get(b) - ranks.get(a));
             most = ranks.get(list[0]);
         }
         found.push({node, list, most});
     }
-    const collator = new Intl.Collator("en", {numeric: true});
     return found.sort((a, b) => b.most - a.most || collator.compare(a.node.name, b.node.name));
 }
 
 // ---- the sum ----
 
-function sumUp() {
-    const sum = {cards: 0, told: 0, healthy: 0, core: 0, tcore: 0, mem: 0, tmem: 0, used: 0, knows: 0};
-    const seen = new Set();
-    for (const {node, card} of cards()) {
-        const gpu = node.name + "/" + (card.parent ?? card.uuid);
+const SUMS = ["cards", "told", "healthy", "core", "tcore", "mem", "tmem", "used", "knows"];
+const noSum = () => Object.fromEntries(SUMS.map((key) => [key, 0]));
+
+function sumOf(node) {
+    const sum = noSum(), seen = new Set();
+    for (const card of node.cards) {
+        const gpu = card.parent ?? card.uuid;
         if (!seen.has(gpu)) {
             seen.add(gpu);
             sum.cards++;
@@ -96,6 +99,16 @@ function sumUp() {
             sum.used += used;
             sum.knows += card.mem;
         }
+    }
+    return sum;
+}
+
+function sumUp() {
+    const sum = noSum();
+    for (const node of nodes.values()) {
+        node.sum ??= sumOf(node);
+        for (const key of SUMS)
+            sum[key] += node.sum[key];
     }
     return sum;
 }

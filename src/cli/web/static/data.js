@@ -3,14 +3,14 @@
 
 import {keep, listen, takeKept} from "./session.js";
 
-export const nodes = new Map();     // name -> {name, runs, cards, words}
-export const use = new Map();       // node -> {answers, cards: Map(uuid -> {used, busy, h: Map})}
+export const nodes = new Map();     // name -> {name, runs, cards, words, sum}
+export const use = new Map();       // node -> line
 export const waiting = new Map();   // "namespace/pod" -> line
 export const quotas = new Map();
 export const claims = new Map();
 export const status = {connection: "connecting", time: 0, trouble: [], silent: 0, namespace: null};
 
-const REST_MS = 200;
+const REST_MS = 500;
 const KEPT_MAX = 2 << 20;           // characters; a browser keeps some five million for a tab
 const AGAIN_MS = 3000;
 const known = new Set();            // keys of lines that are shown
@@ -19,6 +19,7 @@ let connection = null;       // what ends it
 let again = 0;               // the timer of the next one
 let changed = false;
 let announced = -Infinity;    // when
+let hadCards = false;         // then
 let listener = () => {};
 
 const KINDS = {
@@ -39,11 +40,13 @@ const KINDS = {
     },
     u: {
         put(key, [node], line) {
-            const holders = (card) => new Map(card.h.map((h) => [h.uid + "/" + h.c, h]));
-            use.set(node, {answers: line.answers,
-                           cards: new Map(line.cards.map((c) => [c.uuid, {used: c.used, busy: c.busy, h: holders(c)}]))});
+            use.set(node, line);
+            forgetSum(node);
         },
-        remove: (key, [node]) => use.delete(node),
+        remove(key, [node]) {
+            use.delete(node);
+            forgetSum(node);
+        },
     },
     w: rows(waiting),
     q: rows(quotas),
@@ -66,8 +69,15 @@ function rows(map) {
 
 function gather(node) {
     node.cards = [...node.runs.values()].flat().sort((a, b) => a.i - b.i || (a.name < b.name ? -1 : 1));
-    node.words = null;
+    node.words = node.sum = null;
     return node;
+}
+
+// What is made of a node's cards and of their use is kept with it: see sumOf().
+function forgetSum(name) {
+    const node = nodes.get(name);
+    if (node)
+        node.sum = null;
 }
 
 // What a search looks in.
@@ -104,8 +114,9 @@ export function findCard(name) {
     return null;
 }
 
-export const useOfCard = (node, card) => use.get(node.name)?.cards.get(card.uuid);
-export const useOfHolder = (node, card, holder) => useOfCard(node, card)?.h.get(holder.uid + "/" + holder.c);
+export const useOfCard = (node, card) => use.get(node.name)?.cards.find((c) => c.uuid === card.uuid);
+export const useIn = (used, holder) => used?.h.find((h) => h.uid === holder.uid && h.c === holder.c);
+export const useOfHolder = (node, card, holder) => useIn(useOfCard(node, card), holder);
 export const isSilent = (node) => use.get(node.name)?.answers === false;
 
 // Shares of a pod: {node, card, holder}.
@@ -118,16 +129,18 @@ export function sharesOf(namespace, pod) {
     return found;
 }
 
-// Not with each of the hundred events of a large cluster.
+// Not with each of the hundred events of a large cluster, but at once with the first cards.
 function announce() {
     if (changed)
         return;
     changed = true;
+    const rest = hadCards ? REST_MS : 0;
+    hadCards = nodes.size > 0;
     setTimeout(() => {
         changed = false;
         announced = performance.now();
         listener();
-    }, Math.max(0, announced + REST_MS - performance.now()));
+    }, Math.max(0, announced + rest - performance.now()));
 }
 
 function onOpen() {
@@ -175,9 +188,7 @@ function* lines() {
     for (const {name, runs} of nodes.values())
         for (const [run, list] of runs)
             yield {k: `c/${name}/${run}`, cards: list};
-    for (const [node, {answers, cards: list}] of use)
-        yield {k: `u/${node}`, answers, cards: [...list].map(([uuid, c]) => ({...c, uuid, h: [...c.h.values()]}))};
-    for (const map of [waiting, quotas, claims])
+    for (const map of [use, waiting, quotas, claims])
         yield* map.values();
     if (status.time)
         yield {k: "state", ...status};

@@ -4,7 +4,7 @@
 import {drawHistory} from "./history.js";
 import {choice, drawTools, isBad, partsOf, searched} from "./cluster.js";
 import {age, bar, bytes, el, percent, ratio} from "./draw.js";
-import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useOfCard, useOfHolder, waiting} from "./data.js";
+import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useIn, useOfCard, useOfHolder, waiting} from "./data.js";
 import {ask} from "./session.js";
 import {t} from "./texts.js";
 
@@ -170,12 +170,12 @@ function selectShares() {
     const words = searched(), rank = FIRST[choice.first];
     let rows = [], count = 0, last = null;      // the last of the rows, once there are so many
     for (const {node, card} of cards()) {
-        const used = useOfCard(node, card)?.h;
+        const used = useOfCard(node, card);
         for (const holder of card.h) {
             const text = words.length ? `${holder.ns}/${holder.pod} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
             if (!words.every((word) => text.includes(word)))
                 continue;
-            const share = {node, card, holder, rank: rank(holder, used?.get(holder.uid + "/" + holder.c)) ?? -1};
+            const share = {node, card, holder, rank: rank(holder, useIn(used, holder)) ?? -1};
             count++;
             if (!last || shareOrder(share, last) < 0)
                 rows.push(share);
