@@ -12,6 +12,7 @@
 #include "agent/backends/whole_rows.h"
 #include "agent/config.h"
 #include "agent/config/config_file.h"
+#include "agent/dra/prepare.h"
 #include "agent/health/cards.h"
 #include "agent/kubelet/cross_check.h"
 #include "agent/kubelet/prestart.h"
@@ -20,6 +21,8 @@
 #include "agent/shares/shares.h"
 
 struct card_mig;
+struct dra_plugin;
+struct dra_slices;
 struct dynamic_card;
 struct gpu_manager;
 struct kmsg;
@@ -40,6 +43,10 @@ struct agent {
     struct kubelet *kubelet;
     struct prestarts prestarts;
     struct cross_check cross_check;
+    struct dra_prepares claims;
+    struct dra_plugin *dra; /* this and the next: NULL without --resource-claims */
+    struct dra_slices *slices;
+    uint64_t claims_health; /* hash of what kubelet was told */
     struct kube_client *client;
     struct gpu_manager *gpu_manager;
     struct config_map *config_map;   /* NULL: the node has none */
@@ -59,6 +66,8 @@ struct agent {
     uint64_t leave_since, leave_quiet; /* loop time */
     void (*on_left)(struct agent *a);
     void (*on_configured)(struct agent *a); /* the configuration is another one */
+    /* Directories of kubelet were deleted behind a mount. */
+    void (*on_detached)(struct agent *a, const char *what);
 
     unsigned closing; /* parts that have not closed yet; 0: it runs */
     bool failed;      /* it ends to be started again */
@@ -182,6 +191,18 @@ void card_open(struct agent *a, const char *uuid);
 void card_reset_work(struct agent *a);
 /* The monitor's option `on_ended`. */
 void card_reset_poke(void *userdata);
+
+/* ---- resource_claims.c: the DRA driver ---- */
+
+/* When there is a client and a monitor. */
+int resource_claims_start(struct agent *a, struct err *err);
+/* After each snapshot of all devices. */
+void resource_claims_update(struct agent *a);
+/* A pod is new or different. */
+void resource_claims_pod(struct agent *a, const struct pod_entry *e);
+void resource_claims_see_node(struct agent *a, struct json node);
+/* Calls on_closed as often as is returned. */
+unsigned resource_claims_stop(struct agent *a, void (*on_closed)(void *userdata));
 
 /* ---- leave.c: the end ---- */
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "model/dialect.h"
+#include "model/dra.h"
 #include "model/scaling.h"
 #include "share/compute_policies.h"
 #include "wire/yaml.h"
@@ -134,6 +135,24 @@ static int parse_driver_limits(const char *value, void *target, struct err *err)
     return err_set(err, EINVAL, "--driver-limits is auto, required or off, not '%s'", value);
 }
 
+static int parse_allocator(const char *value, void *target, struct err *err) {
+    static const char *const names[] = {[CLAIMS_OFF] = "off",
+                                        [CLAIMS_BY_ALIQUOT] = DRA_BY_ALIQUOT,
+                                        [CLAIMS_BY_KUBE_SCHEDULER] = DRA_BY_KUBE_SCHEDULER};
+    enum claims_allocator *ret = target;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        *ret = (enum claims_allocator) i;
+        return 0;
+    }
+    return err_set(err, EINVAL,
+                   "--resource-claims is off, " DRA_BY_ALIQUOT " or " DRA_BY_KUBE_SCHEDULER
+                   ", not '%s'",
+                   value);
+}
+
 static int parse_rules(const char *value, void *target, struct err *err) {
     const char **ret = target;
 
@@ -240,6 +259,10 @@ static const struct opt options[] = {
      &given.sim_dir},
     {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
      &given.kubelet_dir},
+    {"resource-claims", 0, "ALLOCATOR",
+     "be a DRA driver: publish the cards in ResourceSlices, and give shares to ResourceClaims that "
+     "ALLOCATOR, aliquot or kube-scheduler, has allocated (default off)",
+     parse_allocator, &given.claims},
     {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
      &given.shares.state_dir},
     {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,

@@ -12,6 +12,13 @@
 
 struct err;
 
+/* Which scheduler allocates the cards to ResourceClaims (attribute `allocator`). */
+enum claims_allocator {
+    CLAIMS_OFF, /* none: the agent is no DRA driver */
+    CLAIMS_BY_ALIQUOT,
+    CLAIMS_BY_KUBE_SCHEDULER,
+};
+
 /* All texts borrow from argv or the environment. */
 struct config {
     struct share_options shares;
@@ -30,6 +37,7 @@ struct config {
     const char *dev_root;    /* NULL: to be found */
     const char *sim_dir;
     const char *kubelet_dir;
+    enum claims_allocator claims;
     const char *library;
     const char *namespace;  /* of our own objects */
     const char *api_server; /* NULL: as a pod finds it */

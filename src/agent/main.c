@@ -161,8 +161,10 @@ static void on_snapshot(void *userdata) {
         save_inventory(a);
         step_end();
         card_health_work(a);
-        if (reconfigure_is_known(a))
+        if (reconfigure_is_known(a)) {
             card_dynamic_update(a);
+            resource_claims_update(a);
+        }
     }
     step_end();
     publisher_update(a->report.publisher);
@@ -191,6 +193,7 @@ static void on_node(struct json node, void *userdata) {
     struct agent *a = userdata;
 
     reconfigure_see_node(a, node);
+    resource_claims_see_node(a, node);
     card_mig_see_node(a, node);
 }
 
@@ -250,6 +253,12 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
     prestart_begin(&a->prestarts, call, resource, ids, nids);
 }
 
+/* Something happened that a container may wait for. */
+static void wake_starts(struct agent *a) {
+    prestart_wake(&a->prestarts);
+    dra_prepare_wake(&a->claims);
+}
+
 static void on_checkpoint(void *userdata) {
     struct agent *a = userdata;
 
@@ -276,16 +285,17 @@ static void on_kubelet(const struct resource *r, bool registered, const char *wh
 }
 
 /* In a container the directory is a mount; only a new container gets a new one. */
-static void on_detached(void *userdata) {
-    struct agent *a = userdata;
-
+static void end_detached(struct agent *a, const char *what) {
     if (a->failed || !a->kubelet)
         return;
-    log_error(
-        "%s/device-plugins was deleted on the host; ending, to be started again with the new one",
-        a->config.kubelet_dir);
+    log_error("%s/%s was deleted on the host; ending, to be started again with the new one",
+              a->config.kubelet_dir, what);
     a->failed = true;
     stop(a);
+}
+
+static void on_detached(void *userdata) {
+    end_detached(userdata, "device-plugins");
 }
 
 static void report_runtime(struct agent *a, const struct pod_entry *e) {
@@ -308,7 +318,8 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
         slot_gc_cancel(&a->shares, e->pod.uid);
     resize_pod(&a->shares, e);
     gputime_pod(&a->shares, e);
-    prestart_wake(&a->prestarts);
+    resource_claims_pod(a, e);
+    wake_starts(a);
 }
 
 static void on_pod_gone(const struct pod_entry *e, void *userdata) {
@@ -341,7 +352,7 @@ static void on_pods_synced(void *userdata) {
     a->report.api_trouble[0] = 0;
     tell_newer(a);
     slot_gc_orphans(&a->shares);
-    prestart_wake(&a->prestarts);
+    wake_starts(a);
 }
 
 static void on_api_trouble(const char *text, void *userdata) {
@@ -369,7 +380,7 @@ static void on_removed(void *userdata) {
 
     card_mig_retry(a);
     kubelet_held_changed(a->kubelet);
-    prestart_wake(&a->prestarts);
+    wake_starts(a);
 }
 
 static bool find_object(const char *uuid, char ret_name[static KUBE_NAME_MAX],
@@ -560,8 +571,10 @@ static int start_parts(struct agent *a, struct err *err) {
     recorder_start(&a->report);
     card_reset_work(a); /* no child has started yet */
     cross_check_start(&a->cross_check, a->loop, a->config.kubelet_dir);
-    on_snapshot(a);
-    return 0;
+    r = resource_claims_start(a, err);
+    if (r == 0)
+        on_snapshot(a);
+    return r;
 }
 
 /* ---- stop ---- */
@@ -593,6 +606,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->leave_timer);
     audit_stop(&a->audit);
     prestart_stop(&a->prestarts);
+    a->closing += resource_claims_stop(a, on_closed);
     cross_check_stop(&a->cross_check);
     driver_limit_stop(&a->shares);
     report_http_stop(&a->report);
@@ -651,6 +665,7 @@ static void join_rooms(struct agent *a) {
     a->report.mig_report = card_dynamic_report;
     a->report.userdata = a;
     a->report.labels = a->config.labels;
+    a->report.claims_only = a->config.claims == CLAIMS_BY_KUBE_SCHEDULER;
     a->report.kubelet_dir = a->config.kubelet_dir;
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;
@@ -747,6 +762,7 @@ int main(int argc, char **argv) {
     join_rooms(a);
     init_handles(a);
     a->on_configured = on_configured;
+    a->on_detached = end_detached;
     pod_events_start(&a->shares.events, a->loop);
     if (!a->shares.events.writer) {
         log_error("cannot start: out of memory");

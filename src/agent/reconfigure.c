@@ -43,7 +43,7 @@ void reconfigure_scaling(struct agent *a) {
                                        : a->gpu_manager_scaling > 0 ? a->gpu_manager_scaling
                                                                     : SCALING_ONE;
     a->report.capacity_known = a->gpu_manager_known && reconfigure_is_known(a);
-    a->prestarts.blocker =
+    a->prestarts.blocker = a->claims.blocker =
         reconfigure_is_known(a) ? NULL : "the node's ConfigMap has not been read yet";
 }
 

@@ -423,6 +423,7 @@ EFFECTS = {
     "agent.onOveruse": ("stop", in_agent(OPTIONS, option("--on-overuse=stop"))),
     "agent.onEscape": ("stop", in_agent(OPTIONS, option("--on-escape=stop"))),
     "agent.overuseRules": ({"a": "stop", "b": "report"}, in_agent(OPTIONS, option("--overuse-rules=a=stop,b=report"))),
+    "agent.resourceClaims": ("kube-scheduler", in_agent(OPTIONS, option("--resource-claims=kube-scheduler"))),
     "agent.driverLimits": ("required", in_agent(OPTIONS, option("--driver-limits=required"))),
     "agent.hookDir": ("/opt/aliquot", in_agent(OPTIONS, option("--hook-dir=/opt/aliquot"))),
     "agent.memoryScaling": (1.5, in_agent(OPTIONS, option("--memory-scaling=1.5"))),

@@ -183,6 +183,7 @@ type: {{ .type }}
   (list "on-escape" $agent.onEscape)
   (list "overuse-rules" (join "," $rules))
   (list "driver-limits" $agent.driverLimits)
+  (list "resource-claims" $agent.resourceClaims)
   (list "memory-scaling" (toString $agent.memoryScaling))
   (list "config-map" $agent.configMap)
   (list "mig-strategy" $agent.migStrategy)

@@ -166,6 +166,7 @@ void device_object(const struct report *report, const struct node_object *node,
     ret->index = card->index;
     ret->memory = d->memory;
     put_mig(d, ret);
+    ret->no_shares = ret->no_shares || report->claims_only;
     ret->capacity = shares_capacity(report->shares, d);
     put_health(report, d->uuid, ret);
     if (d->traits.vgpu)

@@ -57,10 +57,13 @@ struct report {
     bool (*mig_report)(const char *uuid, void *userdata, const struct mig_report **ret);
     void *userdata;
     bool capacity_known; /* the factor of oversubscription: all its sources were read */
+    bool claims_only;    /* kube-scheduler gives the cards out: they have no other shares */
     bool leaving;        /* the agent is about to end, see leave.c */
     uint64_t started;    /* uv_now */
     char mig_trouble[MIG_PROBLEM_MAX]; /* of the MIG configuration, see mig_status_problem() */
     char mig_file_trouble[512];        /* why the ConfigMaps of MIG configurations cannot be used */
     char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
-    char api_trouble[256];    /* last problem with the API server; "" when a watch is up */
+    char
+        claims_trouble[512]; /* why no ResourceSlices are published; "": they are, or need not be */
+    char api_trouble[256];   /* last problem with the API server; "" when a watch is up */
 };

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The DRA driver: shares for ResourceClaims, connected with the rest of the agent. */
+
+#include <string.h>
+#include <time.h>
+
+#include "agent/agent.h"
+#include "agent/audit/usage.h"
+#include "agent/dra/claim_devices.h"
+#include "agent/dra/messages.h"
+#include "agent/dra/plugin.h"
+#include "agent/dra/slices.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/dra.h"
+
+static void on_prepare(struct grpc_call *call, const struct dra_claim_ids *claims, void *userdata) {
+    struct agent *a = userdata;
+
+    dra_prepare_begin(&a->claims, call, claims);
+}
+
+static void on_unprepare(struct grpc_call *call, const struct dra_claim_ids *claims,
+                         void *userdata) {
+    struct agent *a = userdata;
+
+    dra_unprepare(&a->claims, call, claims);
+}
+
+static void on_prepared(void *userdata) {
+    struct agent *a = userdata;
+
+    usage_sweep(&a->audit);
+}
+
+/* Of the cards that can be in claims. */
+static void put_health(struct buf *out, void *userdata) {
+    const struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        char name[DEVICE_NAME_MAX];
+
+        if (d->kind != GPU_CARD)
+            continue;
+        dra_device_name(d->uuid, name);
+        dra_message_health(&(struct dra_health){.pool = a->shares.options.node_name,
+                                                .device = name,
+                                                .healthy = gpu_takes_pods(d),
+                                                .message = gpu_takes_pods(d) ? "" : d->reason,
+                                                .updated = time(NULL),
+                                                .timeout_s = 3 * DRA_HEALTH_REPEAT_MS / 1000},
+                           out);
+    }
+}
+
+static void on_state(bool registered, const char *why, void *userdata) {
+    (void) userdata;
+    if (registered)
+        log_info("kubelet has taken the DRA driver " DRA_DRIVER);
+    else
+        log_warn("the DRA driver " DRA_DRIVER " is not registered: %s", why);
+}
+
+static void on_detached(void *userdata) {
+    struct agent *a = userdata;
+
+    a->on_detached(a, "plugins_registry or plugins/" DRA_DRIVER);
+}
+
+static void on_trouble(const char *why, void *userdata) {
+    struct agent *a = userdata;
+    char text[DRA_SLICES_TROUBLE_MAX + 96];
+
+    text_copy(a->report.claims_trouble, sizeof(a->report.claims_trouble), why);
+    if (!why[0])
+        return;
+    (void) snprintf(text, sizeof(text), "no ResourceSlices of this node are published: %s", why);
+    pod_events_node(&a->shares.events, a->shares.options.node_name, "ResourceSlicesNotPublished",
+                    text);
+}
+
+static const struct gpu_snapshot *devices(void *userdata) {
+    const struct agent *a = userdata;
+
+    return gpu_monitor_snapshot(a->shares.monitor);
+}
+
+int resource_claims_start(struct agent *a, struct err *err) {
+    const struct dra_plugin_options plugin = {.kubelet_dir = a->config.kubelet_dir,
+                                              .on_prepare = on_prepare,
+                                              .on_unprepare = on_unprepare,
+                                              .health = put_health,
+                                              .on_state = on_state,
+                                              .on_detached = on_detached,
+                                              .userdata = a};
+    const struct dra_slices_options slices = {.client = a->client,
+                                              .node = a->shares.options.node_name,
+                                              .by_scheduler =
+                                                  a->config.claims == CLAIMS_BY_KUBE_SCHEDULER,
+                                              .devices = devices,
+                                              .on_trouble = on_trouble,
+                                              .userdata = a};
+    int r;
+
+    a->claims.shares = &a->shares;
+    a->claims.client = a->client;
+    a->claims.on_prepared = on_prepared;
+    a->claims.userdata = a;
+    dra_prepare_init(&a->claims);
+    if (a->config.claims == CLAIMS_OFF)
+        return 0;
+    r = dra_slices_start(&slices, &a->slices, err);
+    return r < 0 ? r : dra_plugin_start(a->loop, &plugin, &a->dra, err);
+}
+
+static uint64_t hash_health(const struct gpu_snapshot *s) {
+    uint64_t hash = HASH_START;
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+        bool takes = gpu_takes_pods(d);
+
+        hash = hash_bytes(hash, d->uuid, strlen(d->uuid) + 1);
+        hash = hash_bytes(hash, d->reason, strlen(d->reason) + 1);
+        hash = hash_bytes(hash, &takes, sizeof(takes));
+    }
+    return hash;
+}
+
+void resource_claims_update(struct agent *a) {
+    uint64_t health = hash_health(gpu_monitor_snapshot(a->shares.monitor));
+
+    if (!a->dra)
+        return;
+    if (health != a->claims_health)
+        dra_plugin_health_changed(a->dra);
+    a->claims_health = health;
+    dra_slices_update(a->slices);
+    dra_prepare_wake(&a->claims);
+}
+
+/* kubelet does not tell which pods use a claim, and prepares it once for all. */
+void resource_claims_pod(struct agent *a, const struct pod_entry *e) {
+    for (struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
+        const struct slot_grant *g = &slot->grant;
+        struct err err;
+
+        if (!g->claim || g->newer || slot->releasing || e->pod.finished ||
+            strcmp(g->namespace, e->pod.namespace) != 0 ||
+            !pod_claim_use_find(e, NULL, g->claim->name))
+            continue;
+        if (slot_add_pod(&a->shares.slots, slot, e->pod.uid, &err) < 0)
+            log_warn("ResourceClaim %s/%s: %s", g->namespace, g->claim->name, err.text);
+    }
+}
+
+void resource_claims_see_node(struct agent *a, struct json node) {
+    const char *uid = json_string(JSON_PATH(node, "metadata", "uid"));
+
+    if (a->slices && uid)
+        dra_slices_set_node(a->slices, uid);
+}
+
+unsigned resource_claims_stop(struct agent *a, void (*on_closed)(void *userdata)) {
+    dra_prepare_stop(&a->claims);
+    if (!a->dra)
+        return 0;
+    dra_plugin_close(a->dra, on_closed, a);
+    dra_slices_stop(a->slices, on_closed, a);
+    a->dra = NULL;
+    a->slices = NULL;
+    return 2;
+}
