@@ -432,7 +432,7 @@ EFFECTS = {
     "agent.mpsCards": ("all", in_agent(OPTIONS, option("--mps-cards=all"))),
     "agent.usageAuth": ("none", in_agent(OPTIONS, option("--usage-auth=none"))),
     "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
-    "dra.enabled": (True, {SCHEDULER: (OPTIONS, option("--dra")), MORE: None}),
+    "dra.enabled": (True, {AGENT: (OPTIONS, option("--resource-claims=aliquot")), SCHEDULER: (OPTIONS, option("--dra")), MORE: None}),
     "agent.tls": (True, {AGENT: (OPTIONS, option("--tls")), SCHEDULER: (OPTIONS, option("--agent-tls")), MORE: None}),
     "agent.metricNames": (["aliquot", "hami"], in_agent(OPTIONS, option("--metric-names=aliquot,hami"))),
     "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceClaims that aliquot-scheduler allocates (deploy/dra) on a cluster whose kube-scheduler has no configuration,
-beside pods with resource names, which a kube-scheduler of Aliquot's own places on the same cards.
-
-How a container comes by its share is not tested here: a pod with a claim counts when it is bound."""
+beside pods with resource names, which a kube-scheduler of Aliquot's own places on the same cards."""
 
 import contextlib
 import secrets
@@ -31,25 +29,9 @@ def world(build):
                         deploy=aliquot.with_components(cluster, "dra"))
         installed = kit.World(cluster, build)
         installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
-        publish(installed)
+        installed.until(lambda: any(one["spec"]["driver"] == DRIVER and one["spec"].get("devices")
+                                    for one in installed.api.get(SLICES)["items"]), 30, "the agent publishes its cards")
         yield installed
-
-
-def publish(world):
-    """The cards as the agent publishes them, where it has not."""
-    if any(one["spec"]["driver"] == DRIVER for one in world.api.get(SLICES)["items"]):
-        return
-    node = world.cluster.node
-    world.api.create(SLICES, {"metadata": {"name": "cards"}, "spec": {
-        "driver": DRIVER, "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": f"gpu-{gpu['spec']['index']}", "allowMultipleAllocations": True,
-                     "attributes": {"uuid": {"string": gpu["spec"]["uuid"]}, "allocator": {"string": "aliquot"}},
-                     "capacity": {"core": policy("100", "0", "1"),
-                                  "memory": policy(str(gpu["spec"]["memory"]), "1Mi", "1Mi")}} for gpu in world.gpus()]}})
-
-
-def policy(value, least, step):
-    return {"value": value, "requestPolicy": {"default": value, "validRange": {"min": least, "step": step, "max": value}}}
 
 
 def path(space, kind, name=None):
@@ -104,7 +86,10 @@ def no_claim_left(space):
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_a_share_by_a_claim(world, space, gated):
-    seen, = bound(space, user("one", template(space, core="30"), gated))
+    seen = space.start(user("one", template(space, core="30"), gated))
+    with space.tenant(seen) as tenant:
+        assert tenant.info()["total"] == 24 * GiB
+        assert tenant.alloc(23 * GiB) == 0 and tenant.alloc(2 * GiB) == kit.OUT_OF_MEMORY
     claim, = claims(space)
     allocation = claim["status"]["allocation"]
     assert allocation["devices"]["results"][0]["consumedCapacity"] == {"core": "30", "memory": "24Gi"}
