@@ -12,7 +12,7 @@ import time
 import pytest
 
 from test_inspect import gpu, pod
-from web_cluster import GPUS, GROUP, PATIENCE, REVIEW, ApiServer, InCluster, make_certificate
+from web_cluster import GPUS, GROUP, PATIENCE, REVIEW, ApiServer, InCluster, Stalled, make_certificate
 from web_page import until
 
 pytestmark = pytest.mark.waits
@@ -479,6 +479,27 @@ def test_a_viewer_whose_requests_are_queued_stops_no_other(start, api):
     finally:
         ready.set()
     assert "w/red/secret-red" in web.reading(RED, "red")
+    connection.close()
+
+
+def long_list(namespace, n=300):
+    return {"items": [waiting_pod(namespace, f"pod-{i}") for i in range(n)]}
+
+
+@pytest.mark.parametrize("trickles, n", [(False, 300), (True, 3)], ids=["others with a long one", "others with a short one"])
+def test_a_list_that_stops_in_the_middle(start, api, trickles, n):
+    """It is given up after 3 s, for which others with a long list wait at most, and those with a short one for none at all."""
+    web, stalled = start(), Stalled(long_list("red"), trickles)
+    assert len(json.dumps(stalled.found)) > 65536 + 100
+    api.rights[RED][listed("red")["waiting"]] = lambda: stalled
+    api.rights[BLUE][listed("blue")["waiting"]] = long_list("blue", n)
+    connection, answer = web.open(RED, "red")
+    assert stalled.begun.wait(PATIENCE)
+    begin = time.monotonic()
+    assert f"w/blue/pod-{n - 1}" in web.reading(BLUE, "blue") and time.monotonic() - begin < 20
+    if not trickles:
+        assert any(b"stopped in the middle" in line for line in answer)
+    stalled.ready.set()
     connection.close()
 
 

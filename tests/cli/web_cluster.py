@@ -26,6 +26,22 @@ def make_certificate(where, name="127.0.0.1"):
     return files
 
 
+class Stalled:
+    """An answer that stops in the middle, until `ready` is set, or goes on with a byte a second."""
+
+    def __init__(self, found, trickles=False):
+        self.found, self.begun, self.ready, self.trickles = found, threading.Event(), threading.Event(), trickles
+
+    def write(self, out, body):
+        out.write(body[:-100])
+        self.begun.set()
+        at = len(body) - 100
+        while not self.ready.wait(1):
+            out.write(body[at:at + self.trickles])
+            at += self.trickles
+        out.write(body[at:])
+
+
 class ApiServer:
     """`rights`: by token what is at each path that it may read, or a function that says it. Other paths are refused, and so
     are other tokens."""
@@ -43,13 +59,16 @@ class ApiServer:
             def answer(self):
                 length = int(self.headers.get("Content-Length", 0))
                 self.rfile.read(length)
-                status, body = made.answer(self.command, self.path, self.headers)
-                body = json.dumps(body).encode()
+                status, found = made.answer(self.command, self.path, self.headers)
+                body = json.dumps(found.found if isinstance(found, Stalled) else found).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if isinstance(found, Stalled):
+                    found.write(self.wfile, body)
+                else:
+                    self.wfile.write(body)
 
             do_GET = do_POST = answer
 

@@ -25,6 +25,7 @@
 #define REASON_MAX 300 /* of a text that a proxy answers with */
 #define TRIES_MAX 5    /* of a request that the server puts off (429) */
 #define PUT_OFF_S 1    /* where it does not say how long */
+#define STALL_MS 3000  /* between parts of an answer for which others may have to wait */
 
 struct request {
     const char *method, *path;
@@ -47,6 +48,7 @@ struct carrier {
     struct job *job;
     bool is_used;   /* it has carried an answer before */
     uint64_t end;   /* milliseconds */
+    uint64_t heard; /* when the last part of the answer came; 0: none has */
     uint64_t again; /* when the job, which was put off, is tried again; 0: it is carried */
     struct http_answer answer;
 };
@@ -60,7 +62,8 @@ struct carriers {
 static _Thread_local struct channel *idle[AT_ONCE];
 static _Thread_local size_t nidle;
 static _Thread_local char part[1 << 16];
-static _Thread_local void (*on_answer)(void);
+static _Thread_local void (*on_answer)(size_t len);
+static _Thread_local int cancel_fd = -1;
 
 static size_t at_once(void) {
     return login_used() ? LOGIN_AT_ONCE : AT_ONCE;
@@ -282,8 +285,10 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         r = http_answer_feed(&c->answer, part, (size_t) n, job->err);
     else
         r = http_answer_end(&c->answer, job->err);
-    if (r >= 0 && on_answer && c->answer.body.len > 0 && is_good(c->answer.status))
-        on_answer();
+    if (r >= 0 && on_answer && c->answer.body.len > 0 && is_good(c->answer.status)) {
+        on_answer(c->answer.body.len);
+        c->heard = clock_ms(CLOCK_MONOTONIC);
+    }
     if (r == -EMSGSIZE)
         r = err_set(job->err, EMSGSIZE, "the answer is longer than %zu bytes",
                     answer_max(&job->request));
@@ -305,35 +310,61 @@ static void receive_all(struct carriers *of, struct carrier *c, unsigned each_ms
 
 /* ---- many at a time ---- */
 
-/* Waits for an answer, for a word of kubectl, or for the first deadline. */
+/* When something is to be done for it that it does not cause itself. */
+static uint64_t next_of(const struct carrier *c) {
+    const uint64_t stall = c->heard ? c->heard + STALL_MS : UINT64_MAX;
+
+    if (c->again)
+        return c->again;
+    return stall < c->end ? stall : c->end;
+}
+
+static void give_up(struct carriers *of, struct carrier *c, int r, const char *text) {
+    fail(c->job, r, text);
+    drop(of, c);
+}
+
+static void look_at(struct carriers *of, struct carrier *c, bool has_news, unsigned each_ms) {
+    uint64_t now = clock_ms(CLOCK_MONOTONIC);
+
+    if (c->again && now >= c->again)
+        try_again(of, c, now);
+    else if (has_news)
+        receive_all(of, c, each_ms);
+    else if (now >= c->end)
+        give_up(of, c, -ETIMEDOUT, "no answer in time");
+    else if (now >= next_of(c))
+        give_up(of, c, -ETIMEDOUT, "the answer has stopped in the middle");
+}
+
+static bool is_cancelled(void) {
+    struct pollfd fd = {cancel_fd, POLLIN, 0};
+
+    return cancel_fd >= 0 && poll(&fd, 1, 0) > 0;
+}
+
+/* Waits for an answer, for a word of kubectl, for the end of all, or for the first deadline. */
 static void await(struct carriers *of, unsigned each_ms) {
-    struct pollfd fds[AT_ONCE + 1];
+    struct pollfd fds[AT_ONCE + 2];
     uint64_t now = clock_ms(CLOCK_MONOTONIC), first = UINT64_MAX;
 
     for (size_t i = 0; i < AT_ONCE; i++) {
         struct carrier *c = &of->list[i];
-        uint64_t next = c->again ? c->again : c->end;
         fds[i] = (struct pollfd){c->channel ? channel_fd(c->channel) : -1, POLLIN, 0};
-        if (c->job && next < first)
-            first = next;
+        if (c->job && next_of(c) < first)
+            first = next_of(c);
     }
     fds[AT_ONCE] = (struct pollfd){proxy_complaints(), POLLIN, 0};
-    (void) poll(fds, AT_ONCE + 1, first > now ? (int) (first - now) : 0);
+    fds[AT_ONCE + 1] = (struct pollfd){cancel_fd, POLLIN, 0};
+    (void) poll(fds, AT_ONCE + 2, first > now ? (int) (first - now) : 0);
     if (fds[AT_ONCE].revents)
         proxy_read_complaints();
-    now = clock_ms(CLOCK_MONOTONIC);
     for (size_t i = 0; i < AT_ONCE; i++) {
         struct carrier *c = &of->list[i];
-        if (!c->job)
-            continue;
-        if (c->again && now >= c->again)
-            try_again(of, c, now);
-        else if (fds[i].revents)
-            receive_all(of, c, each_ms);
-        else if (now >= c->end) {
-            fail(c->job, -ETIMEDOUT, "no answer in time");
-            drop(of, c);
-        }
+        if (c->job && fds[AT_ONCE + 1].revents)
+            give_up(of, c, -ECANCELED, "broken off");
+        else if (c->job)
+            look_at(of, c, fds[i].revents, each_ms);
     }
 }
 
@@ -347,7 +378,9 @@ static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms
             uint64_t now = clock_ms(CLOCK_MONOTONIC);
             if (of.list[i].job)
                 continue;
-            if (now >= end)
+            if (is_cancelled())
+                fail(&jobs[next], -ECANCELED, "broken off");
+            else if (now >= end)
                 fail(&jobs[next], -ETIMEDOUT, "not asked: the time for all of them is over");
             else
                 begin(&of, &of.list[i], &jobs[next],
@@ -361,8 +394,12 @@ static void do_all(struct job *jobs, size_t n, unsigned each_ms, unsigned all_ms
         channel_close(idle[--nidle]);
 }
 
-void api_on_answer(void (*take_turn)(void)) {
+void api_on_answer(void (*take_turn)(size_t len)) {
     on_answer = take_turn;
+}
+
+void api_cancel_by(int fd) {
+    cancel_fd = fd;
 }
 
 void api_close(void) {

@@ -65,8 +65,13 @@ void api_get_all(struct api_get *gets, size_t n, unsigned each_ms, unsigned all_
 void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the array */
 
 /* Has `take_turn` called by the requests of this thread when a good answer begins to come, and
- * again while it comes. What there is of the answer by then is small. NULL: nothing is called. */
-void api_on_answer(void (*take_turn)(void));
+ * again while it comes, with what there is of it. One of which nothing comes for 3 s from then on
+ * is given up: -ETIMEDOUT. NULL: nothing is called. */
+void api_on_answer(void (*take_turn)(size_t len));
+
+/* While the descriptor can be read, all requests of this thread end: -ECANCELED. Connecting is not
+ * broken off. -1: none does. */
+void api_cancel_by(int fd);
 
 /* Closes the connections of this thread, which no request uses now. */
 void api_close(void);

@@ -15,6 +15,7 @@
 #include "cli/cluster/cards.h"
 #include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
+#include "cli/login.h"
 #include "kube/objects/quota_object.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
@@ -73,18 +74,26 @@ struct part_state {
 
 /* ---- lists ---- */
 
-/* Of all threads one at a time holds such a list, from its first bytes on: while the API server
- * queues a request or puts it off, the others go on. */
+/* Of the threads of all viewers one at a time holds such a list that is long, from there on: while
+ * the API server queues a request, puts it off or stops in the middle of a short answer, the others
+ * go on. */
+#define SHORT_LIST ((size_t) 64 << 10)
 static pthread_mutex_t one_list = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local bool has_turn;
 
-static void take_turn(void) {
-    if (!has_turn)
-        (void) pthread_mutex_lock(&one_list);
+static void take_turn(size_t len) {
+    if (has_turn || len <= SHORT_LIST)
+        return;
+    (void) pthread_mutex_lock(&one_list);
     has_turn = true;
 }
 
+static void begin_turn(void) {
+    api_on_answer(login_used() ? take_turn : NULL);
+}
+
 static void end_turn(void) {
+    api_on_answer(NULL);
     if (has_turn)
         (void) pthread_mutex_unlock(&one_list);
     has_turn = false;
@@ -176,9 +185,8 @@ static int take_page(struct cards *page, void *userdata) {
 static int read_own_cards(struct part_state *s, struct cards *ret) {
     if (!s->reading->namespace)
         return -EACCES;
-    api_on_answer(take_turn);
+    begin_turn();
     int r = own_pods_cards(s->reading->namespace, ret, NULL);
-    api_on_answer(NULL);
     end_turn();
     return r < 0 ? -EACCES : 0;
 }
@@ -438,9 +446,9 @@ static void put_trouble(struct json_writer *w, const struct part *part, int r,
 }
 
 static int call_read(const struct part *part, struct part_state *s, struct err *err) {
-    api_on_answer(part->is_one_list ? take_turn : NULL);
+    if (part->is_one_list)
+        begin_turn();
     int r = part->read(s, err);
-    api_on_answer(NULL);
     end_turn();
     return r;
 }
