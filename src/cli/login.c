@@ -26,6 +26,13 @@ bool login_is_token(const char *text) {
     return len > 0 && len <= LOGIN_TOKEN_MAX && text[len] == '\0';
 }
 
+char *login_erase(char *token) {
+    if (token)
+        explicit_bzero(token, strlen(token));
+    free(token);
+    return NULL;
+}
+
 void login_pass(const struct api_login *login, struct buf *ret) {
     buf_printf(ret, "%s\n%s\n%s\n", login->server, login->ca_file, login->token);
 }

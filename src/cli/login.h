@@ -27,6 +27,9 @@ const struct api_login *login_used(void);
 /* Whether it can be sent: letters of a token by RFC 6750, and not too many. */
 bool login_is_token(const char *text);
 
+/* Frees a token and leaves nothing of it in memory. NULL is fine. Returns NULL. */
+char *login_erase(char *token);
+
 /* What the standard input of another `aliquot` is to be, whose environment has LOGIN_VARIABLE, so
  * that all of its requests are made with the login: no argument and no variable has the token. */
 #define LOGIN_VARIABLE "ALIQUOT_LOGIN=stdin"

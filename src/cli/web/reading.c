@@ -16,6 +16,7 @@
 #include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
 #include "cli/login.h"
+#include "cli/web/rights.h"
 #include "kube/objects/quota_object.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
@@ -181,9 +182,9 @@ static int take_page(struct cards *page, void *userdata) {
 }
 
 /* Of a user who may read no cards: the shares of its namespace. -EACCES: it may not read the pods
- * of that either. */
+ * of that either, or others see the reading, of whom that is not proved. */
 static int read_own_cards(struct part_state *s, struct cards *ret) {
-    if (!s->reading->namespace)
+    if (!s->reading->namespace || s->reading->rights)
         return -EACCES;
     begin_turn();
     int r = own_pods_cards(s->reading->namespace, ret, NULL);
@@ -430,10 +431,16 @@ static const struct part {
     const char *prefix; /* of its keys */
     int (*read)(struct part_state *s, struct err *err);
     bool is_one_list; /* which can be as long as its writers want */
+    unsigned needs;   /* rights without which it is not read, */
+    unsigned all;     /* and those with which nothing of it is refused */
+    const char *what; /* needs them */
 } parts[] = {
-    {"cards", "c/", read_cards, false},  {"waiting", "w/", read_waiting, true},
-    {"quotas", "q/", read_quotas, true}, {"claims", "m/", read_claims, true},
-    {"use", "u/", read_use, false},
+    {"cards", "c/", read_cards, false, RIGHT_CARDS, RIGHT_CARDS, "list GPU objects"},
+    {"waiting", "w/", read_waiting, true, RIGHT_WAITING, RIGHT_WAITING, "list pods"},
+    {"quotas", "q/", read_quotas, true, RIGHT_QUOTAS, RIGHT_QUOTAS, "list quotas"},
+    {"claims", "m/", read_claims, true, RIGHT_CLAIMS, RIGHT_CLAIMS, "list claims"},
+    {"use", "u/", read_use, false, RIGHT_AGENTS | RIGHT_PROXY, RIGHTS_USE,
+     "ask the agents (Role aliquot-viewer)"},
 };
 
 static void put_trouble(struct json_writer *w, const struct part *part, int r,
@@ -445,7 +452,18 @@ static void put_trouble(struct json_writer *w, const struct part *part, int r,
     json_object_end(w);
 }
 
+static bool has_rights(const struct reading *reading, unsigned needed) {
+    return !reading->rights || (*reading->rights & needed) == needed;
+}
+
+/* What the API server says names the user. */
+static int refuse_part(const struct part *part, struct err *err) {
+    return err_set(err, EACCES, "this token may not %s", part->what);
+}
+
 static int call_read(const struct part *part, struct part_state *s, struct err *err) {
+    if (!has_rights(s->reading, part->needs))
+        return refuse_part(part, err);
     if (part->is_one_list)
         begin_turn();
     int r = part->read(s, err);
@@ -453,8 +471,14 @@ static int call_read(const struct part *part, struct part_state *s, struct err *
     return r;
 }
 
+/* What came of the parts. */
+struct tally {
+    size_t silent;
+    bool is_slow; /* the API server did not answer in time, or puts off what this user asks */
+};
+
 /* As reading_run(). What could not be read stays as it was. */
-static int read_part(const struct reading *reading, const struct part *part, size_t *silent,
+static int read_part(const struct reading *reading, const struct part *part, struct tally *tally,
                      struct json_writer *troubles) {
     struct part_state s = {.reading = reading};
     struct err err = {0};
@@ -462,9 +486,15 @@ static int read_part(const struct reading *reading, const struct part *part, siz
     journal_begin(reading->journal, part->prefix);
     int r = call_read(part, &s, &err);
     line_done(&s.line);
-    *silent += s.silent;
+    tally->silent += s.silent;
+    tally->is_slow |= r == -ETIMEDOUT || r == -EREMOTEIO;
     if (r == STOPPED || r == -EKEYREJECTED)
         return r;
+    if (r == -EACCES && reading->rights) {
+        if (reading->is_strict && has_rights(reading, part->all))
+            return r;
+        (void) refuse_part(part, &err);
+    }
     if (r < 0)
         put_trouble(troubles, part, r, &err);
     if (r >= 0 || r == -EACCES) /* what may not be read is not shown as it was */
@@ -486,7 +516,7 @@ static void put_refused(struct json_writer *w, struct journal *journal) {
 
 int reading_run(const struct reading *reading) {
     _cleanup_(line_done) struct line state = {0};
-    size_t silent = 0;
+    struct tally tally = {0};
     int r = 0;
 
     line_begin(&state, "state");
@@ -494,15 +524,15 @@ int reading_run(const struct reading *reading) {
         json_put_string(&state.w, "namespace", reading->namespace);
     json_array_begin(&state.w, "trouble");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && r == 0; i++)
-        r = read_part(reading, &parts[i], &silent, &state.w);
+        r = read_part(reading, &parts[i], &tally, &state.w);
     if (r < 0)
         return r;
     put_refused(&state.w, reading->journal);
     json_array_end(&state.w);
-    json_put_u64(&state.w, "silent", silent);
+    json_put_u64(&state.w, "silent", tally.silent);
     json_put_u64(&state.w, "time", clock_ms(CLOCK_REALTIME));
     line_end(&state, reading);
-    return 0;
+    return tally.is_slow;
 }
 
 int reading_history(const char *system, const char *node, const char *namespace, const char *pod,

@@ -14,13 +14,19 @@ struct reading {
     struct journal *journal;
     const char *system;    /* namespace of Aliquot */
     const char *namespace; /* only what pods of it have; NULL: everything */
+    /* RIGHT_... that all viewers of the journal have: what needs others is not read, and no text
+     * names the user who reads. NULL: only this user sees it. */
+    const unsigned *rights;
+    bool is_strict; /* with rights: a refusal of what they allow ends the reading */
     /* Called between requests: the journal has changed. Nonzero: the reading is to end. */
     int (*pause)(void *userdata);
     void *userdata;
 };
 
-/* 0. -ECANCELED: `pause` has ended it. -EKEYREJECTED: the API server does not take the token of the
- * thread's login, and nothing has changed by that. */
+/* 0; 1: the API server was too slow for some of it. -ECANCELED: `pause` has ended it.
+ * -EKEYREJECTED: the API server does not take the token of the thread's login, and nothing has
+ * changed by that. -EACCES: it has refused what the rights allow, and nothing has changed by that,
+ * either. */
 int reading_run(const struct reading *reading);
 
 /* Appends the page /history of the node's agent about the pod. -ENOENT: the node has no agent. */

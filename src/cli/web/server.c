@@ -41,7 +41,7 @@ struct viewer {
     struct web_server *server;
     struct session *session;
     struct http_exchange *exchange;
-    struct journal_reader *reader;
+    struct session_reader *reader;
 };
 
 struct web_server {
@@ -213,14 +213,8 @@ static void on_health(struct http_exchange *x, void *userdata) {
 static size_t fill(void *userdata, char *to, size_t max) {
     struct viewer *viewer = userdata;
 
-    if (viewer->session->is_over || viewer->server->is_draining)
-        return HTTP_STREAM_END;
-    return journal_read(viewer->reader, to, max);
-}
-
-static void count_viewers(struct viewer *viewer, int more) {
-    viewer->server->nviewers += (unsigned) more;
-    session_watch(viewer->session, more);
+    size_t n = viewer->server->is_draining ? SESSION_END : session_read(viewer->reader, to, max);
+    return n == SESSION_END ? HTTP_STREAM_END : n;
 }
 
 static void stop_when_drained(struct web_server *s) {
@@ -232,8 +226,8 @@ static void on_gone(void *userdata) {
     struct viewer *viewer = userdata;
 
     DL_DELETE(viewer->server->viewers, viewer);
-    journal_reader_free(viewer->reader);
-    count_viewers(viewer, -1);
+    session_reader_free(viewer->reader);
+    viewer->server->nviewers--;
     stop_when_drained(viewer->server);
     free(viewer);
 }
@@ -253,7 +247,7 @@ static void begin_events(struct web_server *s, struct session *session, struct h
         return;
     }
     struct viewer *viewer = calloc(1, sizeof(*viewer));
-    struct journal_reader *reader = viewer ? journal_reader_new(session->journal) : NULL;
+    struct session_reader *reader = viewer ? session_reader_new(session) : NULL;
     if (!reader) {
         free(viewer);
         http_reply_text(x, 503, "out of memory\n");
@@ -261,7 +255,7 @@ static void begin_events(struct web_server *s, struct session *session, struct h
     }
     *viewer = (struct viewer){.server = s, .session = session, .exchange = x, .reader = reader};
     DL_APPEND(s->viewers, viewer);
-    count_viewers(viewer, 1);
+    s->nviewers++;
     http_reply_stream(x, "text/event-stream", &(struct http_stream){fill, on_gone, viewer});
 }
 

@@ -3,8 +3,10 @@
 
 /* Whom `aliquot web` shows the cluster. On a user's machine that is one session, of the user of
  * kubectl's context. In a cluster there is one for each token and namespace that pages are opened
- * with: it has a journal, a thread and connections of its own, and nothing of one is seen by
- * another. All calls are made on the loop's thread. */
+ * with. It asks by itself with its own token (asker.h). It is shown a reading of its own, or of the
+ * group of those whose tokens have the same rights (groups.h): then for each page that is opened,
+ * and at an interval, its token proves these rights, and without a fresh proof it is shown nothing.
+ * All calls are made on the loop's thread. */
 
 #include <netinet/in.h>
 #include <stdatomic.h>
@@ -14,7 +16,8 @@
 
 #include "base/err.h"
 #include "cli/login.h"
-#include "cli/web/journal.h"
+#include "cli/web/asker.h"
+#include "cli/web/groups.h"
 #include "cli/web/question.h"
 #include "cli/web/worker.h"
 
@@ -25,19 +28,20 @@ struct session {
     struct sessions *sessions;
     struct api_login login; /* token NULL: the user of kubectl's context */
     char *token, *namespace;
-    struct journal *journal;
-    struct worker *worker;
-    unsigned viewers; /* pages that watch: session_watch() */
-    unsigned busy;    /* questions and commands under way: what they use must stay */
+    struct asker *asker;
+    struct member member; /* of the group whose reading it is shown */
+    unsigned viewers;     /* pages that watch: session_reader_new() */
+    unsigned busy;        /* questions and commands under way: what they use must stay */
     unsigned commands;
-    uint64_t since; /* of its last use, in milliseconds */
-    bool is_over;   /* its token is refused, or it is not used: nothing more begins */
+    /* In milliseconds: its last use; when the last proof was asked for; when what holds was true */
+    uint64_t since, asked, proved;
+    bool is_over; /* its token is refused, or it is not used: nothing more begins */
     atomic_bool has_news;
 };
 
 struct sessions_options {
     uv_loop_t *loop;
-    struct worker_source source;
+    struct worker_source source; /* without the cluster */
     /* Address of the API server, by which tokens are tried; token NULL. NULL: one session. */
     const struct api_login *cluster;
     /* Something of the session has changed, or it is over. */
@@ -70,8 +74,15 @@ struct token_use {
 /* Of the session's token; only in a cluster. */
 struct token_use session_token_use(const struct session *session);
 
-/* One page more or less (-1) watches. */
-void session_watch(struct session *session, int more);
+/* A page that watches. NULL without memory. */
+struct session_reader;
+struct session_reader *session_reader_new(struct session *session);
+void session_reader_free(struct session_reader *reader);
+
+/* As journal_read(); SESSION_END: the page is to be opened again, as the session is over or it has
+ * other rights now. */
+#define SESSION_END ((size_t) -1)
+size_t session_read(struct session_reader *reader, char *to, size_t max);
 
 /* Answered by the `answer` of the options. */
 void session_ask(struct session *session, struct question *question);

@@ -5,8 +5,11 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <utlist.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/cluster/agent_token.h"
 #include "cli/cluster/api.h"
@@ -25,65 +28,59 @@ struct worker {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct question *asked, *answered;
+    int bell; /* can be read while the request under way is to end */
     unsigned viewers;
-    bool is_stopped, has_ended, is_refused;
-    uint64_t cpu; /* milliseconds of the process at the end of the last reading */
+    bool is_stopped, has_ended;
+    char *given; /* the token to be used next, where `has_given`; NULL: none */
+    bool is_strict, has_given, has_token; /* the thread has one */
+    enum worker_outcome outcome;
+    /* Of the thread: */
+    char *token;
+    struct api_login login; /* with it */
+    uint64_t cpu;           /* milliseconds of the process at the end of the last reading */
 };
 
 /* ---- the thread ---- */
 
-static struct question *next_question(struct worker *w) {
-    (void) pthread_mutex_lock(&w->lock);
-    struct question *q = w->is_stopped ? NULL : w->asked;
-    if (q)
-        DL_DELETE(w->asked, q);
-    (void) pthread_mutex_unlock(&w->lock);
-    return q;
-}
-
-static void answer_all(struct worker *w) {
-    struct question *q;
-
-    while ((q = next_question(w))) {
-        q->result =
-            reading_history(w->source.system, q->node, q->namespace, q->pod, &q->text, &q->err);
-        (void) pthread_mutex_lock(&w->lock);
-        w->is_refused |= q->result == -EKEYREJECTED;
-        DL_APPEND(w->answered, q);
-        (void) pthread_mutex_unlock(&w->lock);
-        w->news(w->userdata);
-    }
-}
-
-/* A reading of a large cluster takes seconds: questions do not wait for its end. */
 static int on_pause(void *userdata) {
     struct worker *w = userdata;
 
     w->news(w->userdata);
-    answer_all(w);
     (void) pthread_mutex_lock(&w->lock);
-    int r = w->is_stopped || w->viewers == 0;
+    int r = w->is_stopped || w->has_given || w->viewers == 0;
     (void) pthread_mutex_unlock(&w->lock);
     return r;
 }
 
-/* When the next one may begin, in milliseconds. One that was broken off, as no page was open, is
- * made again at once when one is, and what it cost counts with the next. */
-static uint64_t read_once(struct worker *w) {
+static void note_outcome(struct worker *w, int r) {
+    (void) pthread_mutex_lock(&w->lock);
+    if (w->has_given)
+        ; /* it is of another token */
+    else if (r == -EKEYREJECTED)
+        w->outcome = WORKER_REFUSED;
+    else if (r == -EACCES)
+        w->outcome = WORKER_DENIED;
+    else if (r > 0 && w->source.rights)
+        w->outcome = WORKER_SLOW;
+    (void) pthread_mutex_unlock(&w->lock);
+}
+
+/* When the next one may begin, in milliseconds. One that was broken off, as no page was open or
+ * another token is to be used, is made again at once, and what it cost counts with the next. */
+static uint64_t read_once(struct worker *w, bool is_strict) {
     struct reading reading = {.journal = w->journal,
                               .system = w->source.system,
                               .namespace = w->source.namespace,
+                              .rights = w->source.rights,
+                              .is_strict = is_strict,
                               .pause = on_pause,
                               .userdata = w};
     uint64_t start = clock_ms(CLOCK_MONOTONIC), rest = w->source.rest_ms;
 
     int r = reading_run(&reading);
-    (void) pthread_mutex_lock(&w->lock);
-    w->is_refused |= r == -EKEYREJECTED;
-    (void) pthread_mutex_unlock(&w->lock);
+    note_outcome(w, r);
     w->news(w->userdata);
-    if (r == -ECANCELED)
+    if (r < 0)
         return 0;
     uint64_t end = clock_ms(CLOCK_MONOTONIC), took = end - start;
     uint64_t cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID), cycle = CPU_PART * (cpu - w->cpu);
@@ -97,28 +94,53 @@ static struct timespec time_of(uint64_t ms) {
                              .tv_nsec = (long) (ms % 1000) * 1000000};
 }
 
-/* For whom to read. */
-static bool has_viewers(const struct worker *w) {
-    return w->viewers > 0 && !w->is_refused;
+/* For whom to read, and as whom. */
+static bool may_read(const struct worker *w) {
+    return w->viewers > 0 && w->outcome == WORKER_READS && (!w->source.cluster || w->has_token);
 }
 
 static bool must_wait(const struct worker *w, uint64_t next) {
-    return !w->is_stopped && !w->asked && (!has_viewers(w) || clock_ms(CLOCK_MONOTONIC) < next);
+    return !w->is_stopped && !w->has_given && (!may_read(w) || clock_ms(CLOCK_MONOTONIC) < next);
 }
 
-/* What a thread has of a login is its own. All questions have an answer, as requests wait for it.
- */
-static void leave(struct worker *w) {
-    struct question *q;
+/* What others take of a processor while it reads nothing is not its own. */
+static void await(struct worker *w, uint64_t next) {
+    while (must_wait(w, next)) {
+        struct timespec end = time_of(next);
+        if (may_read(w)) {
+            (void) pthread_cond_timedwait(&w->changed, &w->lock, &end);
+        } else {
+            uint64_t before = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
+            (void) pthread_cond_wait(&w->changed, &w->lock);
+            w->cpu += clock_ms(CLOCK_PROCESS_CPUTIME_ID) - before;
+        }
+    }
+}
 
+/* What a thread has of a login is its own, and ends with it. */
+static void forget(struct worker *w) {
     api_close();
     agent_token_forget();
+    w->login.token = w->token = login_erase(w->token);
+}
+
+/* Uses the token that was given last. */
+static void adopt(struct worker *w) {
+    uint64_t rung;
+
+    if (!w->has_given)
+        return;
+    forget(w);
+    w->login = *w->source.cluster;
+    w->login.token = w->token = take_ptr(w->given);
+    w->has_token = w->token;
+    w->has_given = false;
+    (void) !read(w->bell, &rung, sizeof(rung));
+}
+
+static void leave(struct worker *w) {
+    forget(w);
     (void) pthread_mutex_lock(&w->lock);
-    DL_FOREACH(w->asked, q) {
-        q->result = err_set(&q->err, ECANCELED, "the session has ended");
-    }
-    DL_CONCAT(w->answered, w->asked);
-    w->asked = NULL;
     w->has_ended = true;
     (void) pthread_mutex_unlock(&w->lock);
     w->news(w->userdata);
@@ -129,28 +151,34 @@ static void *run(void *arg) {
     uint64_t next = 0;
     bool ends = false;
 
-    login_use(w->source.login);
+    login_use(w->source.cluster ? &w->login : NULL);
+    api_cancel_by(w->bell);
     while (!ends) {
         (void) pthread_mutex_lock(&w->lock);
-        while (must_wait(w, next)) {
-            struct timespec end = time_of(next);
-            if (!has_viewers(w))
-                (void) pthread_cond_wait(&w->changed, &w->lock);
-            else
-                (void) pthread_cond_timedwait(&w->changed, &w->lock, &end);
-        }
+        await(w, next);
         ends = w->is_stopped;
-        bool reads = !ends && has_viewers(w) && clock_ms(CLOCK_MONOTONIC) >= next;
+        if (!ends)
+            adopt(w);
+        bool reads = !ends && may_read(w) && clock_ms(CLOCK_MONOTONIC) >= next;
+        bool is_strict = w->is_strict;
         (void) pthread_mutex_unlock(&w->lock);
-        answer_all(w);
         if (reads)
-            next = read_once(w);
+            next = read_once(w, is_strict);
     }
     leave(w);
     return NULL;
 }
 
 /* ---- calls ---- */
+
+static void worker_free(struct worker *w) {
+    if (w->bell >= 0)
+        (void) close(w->bell);
+    w->given = login_erase(w->given);
+    (void) pthread_cond_destroy(&w->changed);
+    (void) pthread_mutex_destroy(&w->lock);
+    free(w);
+}
 
 static int begin(struct worker *w) {
     pthread_condattr_t attr;
@@ -160,7 +188,9 @@ static int begin(struct worker *w) {
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&w->changed, &attr);
     (void) pthread_condattr_destroy(&attr);
-    return thread_start(&w->thread, run, w);
+    w->cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
+    w->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return w->bell < 0 ? -errno : thread_start(&w->thread, run, w);
 }
 
 int worker_start(const struct worker_source *source, struct journal *journal,
@@ -173,70 +203,59 @@ int worker_start(const struct worker_source *source, struct journal *journal,
     *w = (struct worker){.source = *source, .journal = journal, .news = news, .userdata = userdata};
     int r = begin(w);
     if (r < 0) {
-        free(w);
+        worker_free(w);
         return err_errno(err, -r, "cannot read the cluster");
     }
     *ret = w;
     return 0;
 }
 
-static void change(struct worker *w) {
+static void ring(struct worker *w) {
+    (void) eventfd_write(w->bell, 1);
     (void) pthread_cond_signal(&w->changed);
+}
+
+void worker_read_as(struct worker *w, const char *token, bool is_strict) {
+    (void) pthread_mutex_lock(&w->lock);
+    w->given = login_erase(w->given);
+    w->given = token ? strdup(token) : NULL; /* without memory nothing is read */
+    w->is_strict = is_strict;
+    w->has_given = true;
+    w->outcome = WORKER_READS;
+    ring(w);
     (void) pthread_mutex_unlock(&w->lock);
+}
+
+enum worker_outcome worker_outcome(struct worker *w) {
+    (void) pthread_mutex_lock(&w->lock);
+    enum worker_outcome outcome = w->outcome;
+    (void) pthread_mutex_unlock(&w->lock);
+    return outcome;
 }
 
 void worker_end(struct worker *w) {
     (void) pthread_mutex_lock(&w->lock);
     w->is_stopped = true;
-    change(w);
-}
-
-static bool read_flag(struct worker *w, const bool *flag) {
-    (void) pthread_mutex_lock(&w->lock);
-    bool value = *flag;
+    ring(w);
     (void) pthread_mutex_unlock(&w->lock);
-    return value;
 }
 
 bool worker_has_ended(struct worker *w) {
-    return read_flag(w, &w->has_ended);
-}
-
-bool worker_is_refused(struct worker *w) {
-    return read_flag(w, &w->is_refused);
+    (void) pthread_mutex_lock(&w->lock);
+    bool has_ended = w->has_ended;
+    (void) pthread_mutex_unlock(&w->lock);
+    return has_ended;
 }
 
 void worker_stop(struct worker *w) {
     worker_end(w);
     (void) pthread_join(w->thread, NULL);
-    DL_CONCAT(w->asked, w->answered);
-    while (w->asked) {
-        struct question *q = w->asked;
-        DL_DELETE(w->asked, q);
-        question_free(q);
-    }
-    (void) pthread_cond_destroy(&w->changed);
-    (void) pthread_mutex_destroy(&w->lock);
-    free(w);
+    worker_free(w);
 }
 
 void worker_viewers(struct worker *w, unsigned n) {
     (void) pthread_mutex_lock(&w->lock);
     w->viewers = n;
-    change(w);
-}
-
-void worker_ask(struct worker *w, struct question *question) {
-    (void) pthread_mutex_lock(&w->lock);
-    DL_APPEND(w->asked, question);
-    change(w);
-}
-
-struct question *worker_answered(struct worker *w) {
-    (void) pthread_mutex_lock(&w->lock);
-    struct question *q = w->answered;
-    if (q)
-        DL_DELETE(w->answered, q);
+    (void) pthread_cond_signal(&w->changed);
     (void) pthread_mutex_unlock(&w->lock);
-    return q;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The thread that asks the cluster: the readings that all viewers are shown, and single questions.
- * While there are no viewers nothing is read. */
+/* The thread that makes the readings that viewers are shown, one after the other. While there are
+ * no viewers nothing is read. */
+
+#include <stdbool.h>
 
 #include "base/err.h"
 #include "cli/login.h"
 #include "cli/web/journal.h"
-#include "cli/web/question.h"
 
 struct worker;
 
@@ -15,31 +16,38 @@ struct worker_source {
     const char *system;    /* namespace of Aliquot */
     const char *namespace; /* only what pods of it have; NULL: everything */
     unsigned rest_ms;      /* between two readings, at least */
-    /* As whom its requests are made; NULL: the user of kubectl's context. Borrowed, as the texts.
-     */
-    const struct api_login *login;
+    /* The API server: nothing is read before worker_read_as(). NULL: that of kubectl's context, as
+     * its user. Borrowed, as the texts. */
+    const struct api_login *cluster;
+    const unsigned *rights; /* as in struct reading; borrowed */
 };
 
-/* `news` is called by the thread whenever the journal has changed or a question has its answer. */
+/* `news` is called by the thread whenever the journal has changed or there is an outcome. */
 int worker_start(const struct worker_source *source, struct journal *journal,
                  void (*news)(void *userdata), void *userdata, struct worker **ret,
                  struct err *err);
 
-/* The thread ends when the request that it waits for has its answer, and calls `news`. */
+/* With which token is read from now on, copied; NULL: nothing is. A request that is under way with
+ * another one is broken off. `is_strict` as in struct reading. */
+void worker_read_as(struct worker *worker, const char *token, bool is_strict);
+
+/* What came of the token that is read with; but with WORKER_READS nothing is read before
+ * worker_read_as(). Only with rights there are the last two. */
+enum worker_outcome {
+    WORKER_READS,
+    WORKER_REFUSED, /* the API server does not take it any more */
+    WORKER_DENIED,  /* it has not the rights any more that it is to have */
+    WORKER_SLOW,    /* the API server is slow for it, perhaps as its user asks too much elsewhere */
+};
+enum worker_outcome worker_outcome(struct worker *worker);
+
+/* The thread ends soon, as its request is broken off, and calls `news`. */
 void worker_end(struct worker *worker);
 bool worker_has_ended(struct worker *worker);
 
 /* Ends it, waits for the thread and frees it. */
 void worker_stop(struct worker *worker);
 
-/* Whether the API server does not take the token of its login any more; nothing is read then. */
-bool worker_is_refused(struct worker *worker);
-
 /* How many watch now. The first one causes a reading, as soon as the rest after the
  * last one is over. */
 void worker_viewers(struct worker *worker, unsigned n);
-
-void worker_ask(struct worker *worker, struct question *question);
-
-/* The next question that has an answer; NULL: none. */
-struct question *worker_answered(struct worker *worker);
