@@ -13,7 +13,7 @@ import pytest
 
 from test_inspect import gpu, pod
 from web_cluster import GPUS, GROUP, PATIENCE, REVIEW, ApiServer, InCluster, Stalled, make_certificate
-from web_page import until
+from web_page import agent, until
 
 pytestmark = pytest.mark.waits
 
@@ -47,11 +47,16 @@ def tenant(namespace, *names):
             f"/api/v1/namespaces/{namespace}/events": EMPTY}
 
 
+AGENTS = "/api/v1/namespaces/aliquot-system/pods"
+FIGURES_TOKEN = "/api/v1/namespaces/aliquot-system/serviceaccounts/aliquot-figures/token"
+USAGE = AGENTS + "/agent-a:9400/proxy/usage"
+
+
 def everything():
     lists = listed()
     return {GPUS: {"items": [gpu("a", 0, (50, "40Gi"), [("u1", "red", "train", 50, "40Gi")])]}, lists["quotas"]: EMPTY, lists["claims"]: EMPTY,
             lists["waiting"]: {"items": [waiting_pod("red", "secret-red"), waiting_pod("blue", "secret-blue")]},
-            "/api/v1/namespaces/aliquot-system/pods": EMPTY}
+            AGENTS: {"items": [agent("a")]}, FIGURES_TOKEN: {"status": {"token": "figures"}}, USAGE: {"gpus": []}}
 
 
 @pytest.fixture

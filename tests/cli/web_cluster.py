@@ -15,6 +15,7 @@ PATIENCE = 30
 GROUP = "/apis/elasticgpu.io/v1alpha1"
 GPUS = GROUP + "/gpus"
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def make_certificate(where, name="127.0.0.1"):
@@ -42,12 +43,22 @@ class Stalled:
         out.write(body[at:])
 
 
+def is_allowed(rights, asked):
+    """Whether these paths are what the attributes of an access review ask for."""
+    inside = f"/namespaces/{asked['namespace']}" if "namespace" in asked else ""
+    root = (f"/apis/{asked['group']}/" if asked["group"] else "/api/") + asked["version"] + inside
+    if asked.get("subresource") == "proxy":
+        return any(path.startswith(f"{root}/pods/") and "/proxy/" in path for path in rights)
+    return "/".join([root, asked["resource"], *(asked[key] for key in ("name", "subresource") if key in asked)]) in rights
+
+
 class ApiServer:
     """`rights`: by token what is at each path that it may read, or a function that says it. Other paths are refused, and so
-    are other tokens."""
+    are other tokens. `reviews` says whether a token is told what it may do."""
 
     def __init__(self, where):
         self.rights, self.asked, self.held = {}, [], threading.Event()
+        self.reviews = lambda token: True
         self.held.set()
         self.certificate, key = make_certificate(where)
         made = self
@@ -58,8 +69,7 @@ class ApiServer:
 
             def answer(self):
                 length = int(self.headers.get("Content-Length", 0))
-                self.rfile.read(length)
-                status, found = made.answer(self.command, self.path, self.headers)
+                status, found = made.answer(self.command, self.path, self.headers, self.rfile.read(length))
                 body = json.dumps(found.found if isinstance(found, Stalled) else found).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -94,7 +104,7 @@ class ApiServer:
         self.url = f"https://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def answer(self, method, path, headers):
+    def answer(self, method, path, headers, body):
         token = (headers.get("Authorization") or "").removeprefix("Bearer ")
         self.asked.append((token, method, urllib.parse.unquote(path), headers))
         self.held.wait()
@@ -102,6 +112,8 @@ class ApiServer:
             return 401, {"kind": "Status", "message": "Unauthorized", "code": 401}
         if path == REVIEW and method == "POST":
             return 201, {"status": {"userInfo": {"username": token}}}
+        if path == ACCESS and method == "POST" and self.reviews(token):
+            return 201, {"status": {"allowed": is_allowed(self.rights.get(token, {}), json.loads(body)["spec"]["resourceAttributes"])}}
         found = self.rights[token].get(path.partition("?")[0])
         if found is None:
             return 403, {"kind": "Status", "message": f"{token[:4]}... cannot read {path}", "code": 403}

@@ -103,22 +103,32 @@ def test_two_tenants(page, space):
                 assert denied["status"] == 1 and "cannot get resource" in denied["text"]
 
 
+@contextlib.contextmanager
+def viewers_of_all(space, *names):
+    """Accounts that may see cards, figures and pods: (tokens, by account and role the path of its binding)."""
+    made = {}
+    for name in names:
+        space.api.create(kube.core("serviceaccounts", space.name), {"metadata": {"name": name}})
+        for where, kind, role in ((f"{RBAC}/namespaces/{SYSTEM}/rolebindings", "Role", "aliquot-viewer"),
+                                  (f"{RBAC}/clusterrolebindings", "ClusterRole", "aliquot-gpu-viewer"),
+                                  (f"{RBAC}/clusterrolebindings", "ClusterRole", "view")):
+            binding = f"{space.name}-{name}-{role}"
+            space.api.create(where, {"metadata": {"name": binding}, "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space.name}],
+                                     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
+            made[name, role] = f"{where}/{binding}"
+    try:
+        yield [space.world.token(space.name, name) for name in names], made
+    finally:
+        for path in made.values():
+            with contextlib.suppress(ApiError):
+                space.api.delete(path)
+
+
 @pytest.fixture
 def viewer_of_all(page, space):
-    """The token of an account with the roles for cards and for figures."""
-    space.api.create(kube.core("serviceaccounts", space.name), {"metadata": {"name": "all"}})
-    subjects = [{"kind": "ServiceAccount", "name": "all", "namespace": space.name}]
-    made = []
-    for where, kind, role in ((f"{RBAC}/namespaces/{SYSTEM}/rolebindings", "Role", "aliquot-viewer"),
-                              (f"{RBAC}/clusterrolebindings", "ClusterRole", "aliquot-gpu-viewer"),
-                              (f"{RBAC}/clusterrolebindings", "ClusterRole", "view")):
-        name = f"{space.name}-{role}"
-        space.api.create(where, {"metadata": {"name": name}, "subjects": subjects,
-                                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
-        made.append(f"{where}/{name}")
-    yield page.token(space.name, "all")
-    for path in made:
-        space.api.delete(path)
+    """The token of such an account."""
+    with viewers_of_all(space, "all") as ((token,), _):
+        yield token
 
 
 def test_who_may_see_all_sees_what_there_is(page, space, viewer_of_all):
@@ -129,6 +139,25 @@ def test_who_may_see_all_sees_what_there_is(page, space, viewer_of_all):
     assert found["state"]["trouble"] == [] and found["state"]["silent"] == 0
     held = {(h["ns"], h["pod"], h["core"]) for key, line in found.items() if key[:2] == "c/" for card in line["cards"] for h in card["h"]}
     assert (space.name, "one", 20) in held and found[f"u/{page.cluster.node}"]["answers"]
+
+
+def test_two_with_the_same_rights_are_shown_one_reading(page, space):
+    """By the time of each reading, which is that of one alone. One whose rights become narrower sees no more, and the other does."""
+    space.create(pod("large", container(core=500)))
+    space.unschedulable("large")
+    (address, *_) = replicas(page)
+    with viewers_of_all(space, "first", "second") as (tokens, bindings), contextlib.ExitStack() as open_pages:
+        pages = [lines(open_pages.enter_context(contextlib.closing(ask(page, address, "/api/events", token)))) for token in tokens]
+        times = [{next(line for line in page if line["k"] == "state")["time"] for _ in range(6)} for page in pages]
+        assert times[0] & times[1]
+        space.api.delete(bindings["first", "view"])
+        for _ in pages[0]:
+            pass        # until its end
+        later = reading(page, address, tokens[0])
+        assert [one["part"] for one in later["state"]["trouble"]] == ["waiting", "quotas", "claims"] and not any(key[:2] == "w/" for key in later)
+        assert "system:serviceaccount" not in json.dumps(later["state"])
+        assert f"w/{space.name}/large" in reading(page, address, tokens[1])
+        assert next(line for line in pages[1] if line["k"] == "state")["trouble"] == []
 
 
 def test_its_account_has_no_rights(page):
