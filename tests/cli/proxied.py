@@ -17,7 +17,7 @@ WORDS = [
     (r"/api/v1/pods", "get pods -A -o json"),
     (r"/api/v1/pods\?fieldSelector=(.*)", "get pods -A --field-selector={} -o json"),
     (r"/apis/policy/v1/poddisruptionbudgets", "get poddisruptionbudgets.policy -A -o json"),
-    (r"/api/v1/namespaces/([^/]+)/pods\?labelSelector=(.*)", "get pods -n {} -l {} -o json"),
+    (r"/api/v1/namespaces/([^/]+)/pods\?labelSelector=(.*?)(?:&limit=\d+)?", "get pods -n {} -l {} -o json"),
     (r"/api/v1/namespaces/([^/]+)/pods/([^/]+)", "get pod {1} -n {0} -o json"),
     (r"/api/v1/namespaces/([^/]+)/events\?fieldSelector=(.*)", "get events -n {} --field-selector={} -o json"),
 ]

@@ -307,6 +307,23 @@ def test_refusals_are_named(web):
     assert "w/team/large" in found and "q/team/gpus" in found and not [key for key in found if key[:2] in ("c/", "u/", "m/")]
 
 
+def test_pods_of_agents_come_in_pages(web):
+    """A pod has kilobytes, and a large cluster thousands of agents. What would be more than a token is not sent back."""
+    furnish(web)
+    more = AGENTS.replace(" -o json", "&limit=64&continue={} -o json")
+    for node in ("b", "x"):
+        web.answers[PROXY.format(f"agent-{node}") + "usage"] = {"gpus": []}
+    web.answers[AGENTS] = {"metadata": {"continue": "abc"}, "items": [agent("b")]}
+    web.answers[more.format("abc")] = {"metadata": {"continue": ""}, "items": [agent("x")]}
+    web.say()
+    web.start()
+    assert {"u/b", "u/x"} <= lines_until(web, lambda found: True).keys()
+    web.answers[AGENTS]["metadata"]["continue"] = "x&watch=1"
+    web.say()
+    found = lines_until(web, lambda found: found["state"]["trouble"])
+    assert "is not known" in found["state"]["trouble"][0]["text"] and not any("watch" in words for words in web.asked())
+
+
 def test_one_agent_that_takes_no_token(web):
     """The others are asked with the same one, in this reading and the next."""
     nodes = [f"n{i}" for i in range(200)]

@@ -18,6 +18,7 @@
 /* Of one page: some 200 bytes for each container, of which a node has a few hundred. */
 #define PAGE_MAX ((size_t) 8 << 20)
 #define BATCH 64          /* agents whose pages are held at a time */
+#define PAGE_AGENTS 64    /* of the list of their pods */
 #define HISTORY_PAGES 100 /* of an agent */
 
 void agents_done(struct agents *agents) {
@@ -60,31 +61,46 @@ static int add_agent(struct agents *agents, struct json pod) {
     return 0;
 }
 
-/* Of all nodes, or of one. */
+static int add_agents(struct agents *agents, struct json pods) {
+    struct json items = json_get(pods, "items"), pod;
+    size_t room = AGENTS_MAX - agents->n, n = json_size(items) < room ? json_size(items) : room;
+    struct json_iter it = json_iter(items);
+    struct agent *list = reallocarray(agents->list, agents->n + n + 1, sizeof(*list));
+    int r = 0;
+
+    if (!list)
+        return -ENOMEM;
+    memset(list + agents->n, 0, (n + 1) * sizeof(*list));
+    agents->list = list;
+    while (r == 0 && n-- > 0 && json_next(&it, NULL, &pod))
+        r = add_agent(agents, pod);
+    return r;
+}
+
+/* Of all nodes, or of one. A pod has some kilobytes, of which little is kept. */
 static int list_agents(const char *system, const char *node, struct agents *agents,
                        struct err *err) {
-    _cleanup_json_ struct json_parser *parser = NULL;
-    struct json pods, pod;
-    char path[1024];
+    char path[1024 + API_CONTINUE_MAX], more[API_CONTINUE_MAX] = "";
+    int r;
 
     if (!api_is_name(system))
         return err_set(err, EINVAL, "'%s' is no name of a namespace", system);
-    (void) snprintf(path, sizeof(path),
-                    "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io/name%%3D"
-                    "aliquot-agent%s%s",
-                    system, node ? "&fieldSelector=spec.nodeName%3D" : "", node ? node : "");
-    int r = api_read(path, &parser, &pods, err);
-    if (r < 0)
-        return r;
-    struct json items = json_get(pods, "items");
-    size_t n = json_size(items) < AGENTS_MAX ? json_size(items) : AGENTS_MAX;
-    agents->list = calloc(n ? n : 1, sizeof(*agents->list));
-    struct json_iter it = json_iter(items);
-    while (agents->list && r == 0 && agents->n < n && json_next(&it, NULL, &pod))
-        r = add_agent(agents, pod);
-    if (!agents->list || r < 0)
-        return err_errno(err, ENOMEM, "cannot read the use of cards");
-    return 0;
+    do {
+        _cleanup_json_ struct json_parser *parser = NULL;
+        struct json pods;
+        (void) snprintf(path, sizeof(path),
+                        "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io/name%%3D"
+                        "aliquot-agent%s%s&limit=%d%s%s",
+                        system, node ? "&fieldSelector=spec.nodeName%3D" : "", node ? node : "",
+                        PAGE_AGENTS, more[0] ? "&continue=" : "", more);
+        r = api_read(path, &parser, &pods, err);
+        if (r == 0 && add_agents(agents, pods) < 0)
+            r = err_errno(err, ENOMEM, "cannot read the use of cards");
+        if (r == 0)
+            r = api_continue(json_string_or(JSON_PATH(pods, "metadata", "continue"), ""), more,
+                             err);
+    } while (r == 0 && more[0] && agents->n < AGENTS_MAX);
+    return r;
 }
 
 /* ---- their pages ---- */

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/server_time.h"
+#include "base/text.h"
 #include "cli/clean.h"
 #include "cli/cluster/channel.h"
 #include "cli/cluster/proxy.h"
@@ -486,6 +487,17 @@ const char *api_list_path(const char *of_all, const char *namespace,
     (void) snprintf(ret, API_PATH_MAX, "%.*s%s%s%s", (int) (kind - of_all), of_all,
                     namespace ? "/namespaces/" : "", namespace ? namespace : "", kind);
     return ret;
+}
+
+/* It is base64url; anything else would be part of the request. */
+int api_continue(const char *more, char ret[static API_CONTINUE_MAX], struct err *err) {
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=";
+
+    if (strlen(more) >= API_CONTINUE_MAX || more[strspn(more, letters)] != '\0')
+        return err_set(err, EBADMSG, "the API server's list goes on in a way that is not known");
+    text_copy(ret, API_CONTINUE_MAX, more);
+    return 0;
 }
 
 int api_patch(const char *path, const char *type, const char *patch, struct err *err) {

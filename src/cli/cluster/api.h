@@ -48,6 +48,11 @@ int api_each(const char *path, void (*each)(struct json object, void *userdata),
 #define API_PATH_MAX (API_NAME_MAX + 128)
 const char *api_list_path(const char *of_all, const char *namespace, char ret[static API_PATH_MAX]);
 
+/* Where a list with a limit goes on: `more`, its metadata.continue, as it may be written into the
+ * next path. -EBADMSG: it cannot be. */
+#define API_CONTINUE_MAX 1024
+int api_continue(const char *more, char ret[static API_CONTINUE_MAX], struct err *err);
+
 /* Creates an object, and parses the answer. */
 int api_create(const char *path, const char *object, struct json_parser **ret_parser,
                struct json *ret, struct err *err);

@@ -7,13 +7,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/text.h"
 #include "cli/cluster/api.h"
 #include "model/dialect.h"
 #include "model/quantity.h"
 
 #define PAGE_CARDS 250 /* some 350 KB, and five times as much when it is parsed */
-#define TOKEN_MAX 1024
 
 /* The number of a resource; 0 where it is absent. */
 static uint64_t resource(struct json list, const char *name) {
@@ -197,15 +195,9 @@ int cards_fetch(struct cards *ret, struct err *err) {
     return fetch(API_GPUS, ret, err);
 }
 
-/* A token is base64url; anything else would be part of the request. */
-static bool is_token(const char *text) {
-    return strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=") ==
-           strlen(text);
-}
-
 int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *userdata,
                       struct err *err) {
-    char path[sizeof(API_GPUS) + 64 + TOKEN_MAX], more[TOKEN_MAX] = "";
+    char path[sizeof(API_GPUS) + 64 + API_CONTINUE_MAX], more[API_CONTINUE_MAX] = "";
     int r = 0;
     do {
         _cleanup_(cards_done) struct cards page = {0};
@@ -214,11 +206,9 @@ int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *use
         r = fetch(path, &page, err);
         if (r < 0)
             break;
-        if (strlen(page.more) >= sizeof(more) || !is_token(page.more))
-            return err_set(err, EBADMSG,
-                           "the API server's list goes on in a way that is not known");
-        text_copy(more, sizeof(more), page.more);
-        r = each(&page, userdata);
+        r = api_continue(page.more, more, err);
+        if (r == 0)
+            r = each(&page, userdata);
     } while (r >= 0 && more[0]);
     return r;
 }
