@@ -10,6 +10,12 @@ void buf_done(struct buf *b) {
     *b = (struct buf){.max = b->max};
 }
 
+void buf_wipe(struct buf *b) {
+    if (b->data)
+        explicit_bzero(b->data, b->cap);
+    buf_done(b);
+}
+
 void buf_reset(struct buf *b) {
     b->len = 0;
     b->error = 0;

@@ -27,6 +27,7 @@ struct buf {
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
 
 void buf_done(struct buf *b);  /* frees; b may be used again */
+void buf_wipe(struct buf *b);  /* overwrites the content, a secret, and frees */
 void buf_reset(struct buf *b); /* empties, keeps the memory */
 void buf_append(struct buf *b, const void *data, size_t len);
 void buf_puts(struct buf *b, const char *s);
@@ -49,6 +50,7 @@ static inline const char *buf_str(const struct buf *b) {
 }
 
 #define _cleanup_buf_ _cleanup_(buf_done)
+#define _cleanup_wipe_ _cleanup_(buf_wipe)
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void text_copy(char *to, size_t size, const char *from) {
@@ -18,6 +19,12 @@ bool text_is_same_secret(const char *a, const char *b) {
     for (size_t i = 0; i < len; i++)
         differ |= (unsigned) (a[i] ^ b[i]);
     return differ == 0;
+}
+
+void text_wipe(char *secret) {
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
 }
 
 bool text_item(const char **list, const char **ret_item, size_t *ret_len) {

@@ -19,6 +19,9 @@ void text_copy(char *to, size_t size, const char *from);
  * their lengths. */
 bool text_is_same_secret(const char *a, const char *b);
 
+/* Overwrites a secret and frees it. NULL is fine. */
+void text_wipe(char *secret);
+
 /* Takes the next item off a list with commas between, as it is written, blanks included: `ret_len`
  * bytes at `ret_item`, which may be none. False at the end of the list, which may be NULL. */
 bool text_item(const char **list, const char **ret_item, size_t *ret_len);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define LINE_LEN (LOGIN_TOKEN_MAX + 2)
 #define TOKEN_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
 
@@ -27,9 +29,7 @@ bool login_is_token(const char *text) {
 }
 
 char *login_erase(char *token) {
-    if (token)
-        explicit_bzero(token, strlen(token));
-    free(token);
+    text_wipe(token);
     return NULL;
 }
 

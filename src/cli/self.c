@@ -67,7 +67,7 @@ static int open_input(void) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         return null < 0 ? -errno : null;
     }
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_wipe_ struct buf text = BUF_INIT(0);
     _cleanup_close_ int fd = memfd_create("login", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -75,7 +75,6 @@ static int open_input(void) {
     bool is_written = buf_error(&text) == 0 &&
                       write(fd, text.data, text.len) == (ssize_t) text.len &&
                       lseek(fd, 0, SEEK_SET) == 0;
-    explicit_bzero(text.data, text.len);
     return is_written ? take_fd(&fd) : -EIO;
 }
 

@@ -15,10 +15,10 @@ int certificate_error(struct err *err, const char *what, int r) {
                    gnutls_strerror(r));
 }
 
-void certificate_wipe(struct buf *pem) {
-    if (pem->data)
-        explicit_bzero(pem->data, pem->len);
-    buf_done(pem);
+void certificate_free_secret(gnutls_datum_t *secret) {
+    if (secret->data)
+        explicit_bzero(secret->data, secret->size);
+    gnutls_free(secret->data);
 }
 
 /* ---- PEM ---- */
@@ -48,8 +48,7 @@ static int take_pem(int r, gnutls_datum_t *pem, struct buf *out) {
     if (r < 0)
         return r;
     buf_append(out, pem->data, pem->size);
-    explicit_bzero(pem->data, pem->size);
-    gnutls_free(pem->data);
+    certificate_free_secret(pem);
     return buf_error(out) < 0 ? GNUTLS_E_MEMORY_ERROR : 0;
 }
 

@@ -42,5 +42,5 @@ struct certificate_terms {
 int certificate_make(const struct certificate_terms *terms, gnutls_x509_crt_t issuer,
                      gnutls_x509_privkey_t issuer_key, gnutls_x509_crt_t *ret);
 
-/* Wipes it first. */
-void certificate_wipe(struct buf *pem);
+/* Of a datum that GnuTLS has made: overwrites its content and frees it. */
+void certificate_free_secret(gnutls_datum_t *secret);

@@ -22,8 +22,8 @@ void certificate_authority_init(struct certificate_authority *a) {
 void certificate_authority_done(struct certificate_authority *a) {
     buf_done(&a->bundle);
     buf_done(&a->cert);
-    certificate_wipe(&a->ca_key);
-    certificate_wipe(&a->key);
+    buf_wipe(&a->ca_key);
+    buf_wipe(&a->key);
 }
 
 /* ---- what there is, as objects ---- */
@@ -170,7 +170,7 @@ static void replace_with(struct certificate_authority *a, struct certificate_aut
     for (size_t i = 0; i < 4; i++) {
         if (from[i]->len == 0)
             continue;
-        certificate_wipe(to[i]);
+        buf_wipe(to[i]);
         *to[i] = *from[i];
         *from[i] = BUF_INIT(CERTIFICATE_AUTHORITY_PEM_MAX);
     }

@@ -36,7 +36,7 @@ struct server_cert *server_cert_free(struct server_cert *id) {
     if (!id)
         return NULL;
     buf_done(&id->cert);
-    certificate_wipe(&id->key);
+    buf_wipe(&id->key);
     free(id->cert_file);
     free(id->key_file);
     free(id);
@@ -138,7 +138,7 @@ static int install(struct server_cert *id, struct buf *cert, struct buf *key, st
     chain_free(chain, n);
     gnutls_privkey_deinit(loaded);
     buf_done(&id->cert);
-    certificate_wipe(&id->key);
+    buf_wipe(&id->key);
     id->cert = *cert;
     id->key = *key;
     *cert = *key = BUF_INIT(PEM_MAX);
@@ -161,7 +161,7 @@ static bool same_stamp(const struct stamp *a, const struct stamp *b) {
 
 /* The stamps are those from before reading: what changes meanwhile is read again. */
 static int read_files(struct server_cert *id, struct err *err) {
-    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     int r = file_read(id->cert_file, PEM_MAX, &cert, err);
     if (r >= 0)
@@ -207,7 +207,7 @@ int server_cert_from_files(const char *cert_file, const char *key_file, struct s
 /* ---- from memory ---- */
 
 int server_cert_set(struct server_cert *id, const char *cert, const char *key, struct err *err) {
-    _cleanup_(certificate_wipe) struct buf new_key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf new_key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf new_cert = BUF_INIT(PEM_MAX);
     buf_puts(&new_cert, cert);
     buf_puts(&new_key, key);

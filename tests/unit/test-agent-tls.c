@@ -147,7 +147,7 @@ static bool is_known_by(const char *bundle) {
     buf_puts(&key, shown.key);
     bool known = certificate_renewal(&cert, &key, bundle) > (int64_t) time(NULL);
     buf_done(&cert);
-    certificate_wipe(&key);
+    buf_wipe(&key);
     return known;
 }
 
@@ -183,7 +183,7 @@ static void test_an_authority_without_its_key(void **state) {
     struct tls_client_options shown = {0};
     (void) state;
     new_authority(true);
-    certificate_wipe(&s.endpoints.authority.own.ca_key);
+    buf_wipe(&s.endpoints.authority.own.ca_key);
     agent_tls_tick(t);
     assert_false(agent_tls_credentials(t, &shown));
 }

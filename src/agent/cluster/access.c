@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/ratelimit.h"
+#include "base/text.h"
 #include "kube/api/client.h"
 
 #define TURN_MS 100 /* between two looks whether a review may begin */
@@ -78,7 +79,7 @@ static void answer(struct pending *p, enum access_verdict verdict, const char *t
         q->on_verdict(verdict, text, q->userdata);
         free(q);
     }
-    free(p->token);
+    text_wipe(p->token);
     free(p);
 }
 
@@ -185,7 +186,7 @@ static struct pending *add_pending(struct access *access, const unsigned char *k
         HASH_ADD(hh, access->pending, key, VERDICT_KEY_SIZE, p);
     if (p->token && hash_added(p))
         return p;
-    free(p->token);
+    text_wipe(p->token);
     free(p);
     return NULL;
 }

@@ -75,7 +75,7 @@ static int serve(struct agent_certificate *c, struct buf *cert, struct buf *key,
     if (r < 0)
         return r;
     buf_done(&c->cert);
-    certificate_wipe(&c->key);
+    buf_wipe(&c->key);
     c->cert = *cert;
     c->key = *key;
     *cert = *key = BUF_INIT(PEM_MAX);
@@ -97,7 +97,7 @@ static bool is_of_node(const struct buf *cert, const char *node) {
 
 /* The file has the certificate, then the key. */
 static int load(struct agent_certificate *c, struct err *err) {
-    _cleanup_(certificate_wipe) struct buf both = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf both = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     const char *begin;
     int r = file_read(c->file, PEM_MAX, &both, err);
@@ -117,7 +117,7 @@ static int load(struct agent_certificate *c, struct err *err) {
 }
 
 static void save(const struct agent_certificate *c) {
-    _cleanup_(certificate_wipe) struct buf both = BUF_INIT(2 * PEM_MAX);
+    _cleanup_wipe_ struct buf both = BUF_INIT(2 * PEM_MAX);
     struct err err = {.text = "out of memory"};
 
     buf_append(&both, c->cert.data, c->cert.len);
@@ -128,7 +128,7 @@ static void save(const struct agent_certificate *c) {
 
 int agent_certificate_new(const char *dir, const char *node, struct agent_certificate **ret,
                           struct err *err) {
-    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     struct agent_certificate *c = calloc(1, sizeof(*c));
     int r = 0;
@@ -164,7 +164,7 @@ static void after(struct agent_certificate *c, uint64_t ms) {
 static void forget_request(struct agent_certificate *c) {
     c->request[0] = '\0';
     c->polls = c->mistrusted = 0;
-    certificate_wipe(&c->next_key);
+    buf_wipe(&c->next_key);
 }
 
 /* The API server keeps what came of a request for an hour. So the more were in vain, the longer the
@@ -214,7 +214,7 @@ static uint64_t pause_ms(const struct agent_certificate *c) {
  * of one that is about to be there. Or of one that has just been replaced, and another is
  * requested. */
 static void take(struct agent_certificate *c, const char *text) {
-    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     const gnutls_datum_t encoded = {(unsigned char *) (uintptr_t) text, (unsigned) strlen(text)};
     gnutls_datum_t pem = {0};
@@ -434,7 +434,7 @@ struct agent_certificate *agent_certificate_free(struct agent_certificate *c) {
     c->clients = client_trust_free(c->clients);
     forget_request(c);
     buf_done(&c->cert);
-    certificate_wipe(&c->key);
+    buf_wipe(&c->key);
     free(c);
     return NULL;
 }

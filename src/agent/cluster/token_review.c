@@ -9,6 +9,7 @@
 #include "agent/cluster/audiences.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "kube/api/client.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -37,7 +38,7 @@ struct token_review {
 };
 
 static void review_free(struct token_review *review) {
-    free(review->token);
+    text_wipe(review->token);
     free(review);
 }
 

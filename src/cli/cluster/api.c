@@ -163,7 +163,7 @@ static void judge(struct job *job, struct http_answer *answer) {
 
 /* "localhost" is what `kubectl proxy` takes. */
 static int send_request(struct channel *channel, const struct request *request) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_wipe_ struct buf text = BUF_INIT(0); /* with a token */
     const struct api_login *login = login_used();
 
     buf_printf(&text,
@@ -181,10 +181,7 @@ static int send_request(struct channel *channel, const struct request *request) 
                    strlen(request->body), request->body);
     else
         buf_puts(&text, "\r\n");
-    int r = buf_error(&text) < 0 ? buf_error(&text) : channel_send(channel, text.data, text.len);
-    if (login)
-        explicit_bzero(text.data, text.len);
-    return r;
+    return buf_error(&text) < 0 ? buf_error(&text) : channel_send(channel, text.data, text.len);
 }
 
 static void fail(struct job *job, int r, const char *text) {

@@ -41,7 +41,7 @@ struct waiting {
 /* ---- one session ---- */
 
 static void session_free(struct session *s) {
-    s->token = login_erase(s->token);
+    text_wipe(s->token);
     free(s->namespace);
     free(s);
 }
@@ -71,7 +71,7 @@ static struct session *session_new(struct sessions *all, char *token, char *name
     struct session *s = calloc(1, sizeof(*s));
 
     if (!s) {
-        (void) login_erase(token);
+        text_wipe(token);
         free(namespace);
         (void) err_errno(err, ENOMEM, "cannot start");
         return NULL;
@@ -216,7 +216,7 @@ static struct session *find(struct sessions *all, const char *token, const char 
 }
 
 static void waiting_free(struct waiting *w) {
-    w->check.token = login_erase(w->check.token);
+    text_wipe(w->check.token);
     free(w->namespace);
     free(w);
 }

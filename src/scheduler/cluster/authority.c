@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/server_time.h"
 #include "kube/objects/agent_certificate.h"
+#include "wire/certificate.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -299,7 +300,7 @@ static void on_secret_written(const struct kube_response *response, void *userda
 }
 
 static void write_secret(struct authority *a, const char *version) {
-    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    _cleanup_wipe_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer out = {.out = &body};
     char path[512];
     a->read_ms = 0;
@@ -319,8 +320,6 @@ static void write_secret(struct authority *a, const char *version) {
                 on_secret_written);
     else
         request(a, "POST", secret_path(a, "", path), NULL, &body, on_secret_written);
-    if (body.data)
-        explicit_bzero(body.data, body.len);
 }
 
 /* A missing or invalid value is empty and is created again. */
@@ -335,9 +334,7 @@ static void read_secret(struct authority *a, struct json data) {
         if (!text || gnutls_base64_decode2(&encoded, &pem) < 0)
             continue;
         buf_append(part(&a->own, i), pem.data, pem.size);
-        if (pem.size > 0)
-            explicit_bzero(pem.data, pem.size);
-        gnutls_free(pem.data);
+        certificate_free_secret(&pem);
     }
 }
 

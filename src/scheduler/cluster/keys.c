@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/object_write.h"
+#include "wire/certificate.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -179,7 +180,7 @@ static void on_private_written(const struct kube_response *response, void *userd
 }
 
 static void make_private(struct keys *k) {
-    _cleanup_buf_ struct buf pem = BUF_INIT(PEM_MAX), body = BUF_INIT(PEM_MAX * 4);
+    _cleanup_wipe_ struct buf pem = BUF_INIT(PEM_MAX), body = BUF_INIT(PEM_MAX * 4);
     struct err err;
     if (signing_key_generate(&k->key, &err) < 0 || signing_key_save(k->key, &pem, &err) < 0) {
         fail(k, "cannot make a signing key", err.text);
@@ -194,8 +195,6 @@ static void make_private(struct keys *k) {
     json_object_end(&w);
     json_object_end(&w);
     request(k, "POST", "secrets", "", NULL, &body, on_private_written);
-    explicit_bzero(pem.data, pem.len);
-    explicit_bzero(body.data, body.len);
 }
 
 static int load_private(struct keys *k, const char *base64, struct err *err) {
@@ -208,8 +207,7 @@ static int load_private(struct keys *k, const char *base64, struct err *err) {
     if (r < 0)
         return err_set(err, EINVAL, "%s is not base64", SIGNING_PRIVATE);
     r = signing_key_load((const char *) pem.data, pem.size, &k->key, err);
-    explicit_bzero(pem.data, pem.size);
-    gnutls_free(pem.data);
+    certificate_free_secret(&pem);
     return r;
 }
 

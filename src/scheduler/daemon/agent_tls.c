@@ -83,14 +83,14 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
 
 static int issue(struct agent_tls *t, struct err *err) {
     const struct certificate_authority *own = &t->scheduler->endpoints.authority.own;
-    _cleanup_(certificate_wipe) struct buf key = BUF_INIT(PEM_MAX);
+    _cleanup_wipe_ struct buf key = BUF_INIT(PEM_MAX);
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX);
     int r = certificate_authority_issue_client(own, AGENT_CLIENT_NAME, AGENT_CERTIFICATE_SECONDS,
                                                server_time(), &cert, &key, err);
     if (r < 0)
         return r;
     buf_done(&t->cert);
-    certificate_wipe(&t->key);
+    buf_wipe(&t->key);
     t->cert = cert;
     t->key = key;
     cert = key = BUF_INIT(PEM_MAX);
@@ -167,6 +167,6 @@ void agent_tls_done(struct agent_tls *t) {
         return;
     buf_done(&t->bundle);
     buf_done(&t->cert);
-    certificate_wipe(&t->key);
+    buf_wipe(&t->key);
     free(t);
 }
