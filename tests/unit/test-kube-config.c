@@ -6,11 +6,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "kube/api/config.h"
+#include "kube/api/token_file.h"
 
 static void takes_addresses_apart(void **state) {
     static const struct {
@@ -100,12 +103,41 @@ static void loads_from_the_pod(void **state) {
     kube_config_done(&config);
 }
 
+/* A read that fails leaves the token that was read. */
+static void follows_the_token_file(void **state) {
+    static const char *const bad[] = {"", " \n", "two words", "\x7f", "first\nsecond"};
+    char path[] = "/tmp/aliquot-token-XXXXXX";
+    struct token_file file = {.path = path};
+    struct err err = {0};
+    (void) state;
+    assert_return_code(close(mkstemp(path)), errno);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(file_replace(path, bad[i], strlen(bad[i]), 0600, &err), 0);
+        assert_int_equal(token_file_refresh(&file, &err), -EINVAL);
+        assert_non_null(strstr(err.text, path));
+        assert_null(token_file_token(&file));
+    }
+    assert_int_equal(file_replace(path, "first\r\n", 7, 0600, &err), 0);
+    assert_int_equal(token_file_refresh(&file, &err), 0);
+    assert_string_equal(token_file_token(&file), "first");
+    assert_int_equal(file_replace(path, "", 0, 0600, &err), 0);
+    assert_int_equal(token_file_refresh(&file, &err), 0);
+    assert_string_equal(token_file_header(&file), "Bearer first");
+    assert_int_equal(file_replace(path, "second", 6, 0600, &err), 0);
+    assert_int_equal(token_file_refresh(&file, &err), 0);
+    assert_string_equal(token_file_header(&file), "Bearer second");
+    assert_return_code(unlink(path), errno);
+    assert_int_equal(token_file_refresh(&file, &err), 0);
+    assert_string_equal(token_file_token(&file), "second");
+    token_file_done(&file);
+    assert_int_equal(token_file_refresh(&file, &err), -ENOENT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_addresses_apart),
-        cmocka_unit_test(refuses_other_addresses),
-        cmocka_unit_test(explains_what_is_missing),
-        cmocka_unit_test(loads_from_the_pod),
+        cmocka_unit_test(takes_addresses_apart),    cmocka_unit_test(refuses_other_addresses),
+        cmocka_unit_test(explains_what_is_missing), cmocka_unit_test(loads_from_the_pod),
+        cmocka_unit_test(follows_the_token_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

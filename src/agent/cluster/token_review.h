@@ -6,7 +6,7 @@
  * `get` on gpus/usage, unless the verdict on its account is kept. Where it is not known what the
  * API server's audience is, it is asked a second time, for its own. */
 
-#include "agent/cluster/kept_verdicts.h"
+#include "kube/api/kept_verdicts.h"
 
 struct kube_client;
 struct token_review;
@@ -14,6 +14,15 @@ struct token_review;
 #define AGENT_AUDIENCE "aliquot-agent"
 #define ACCESS_ALLOWED_MS 60000 /* for which a verdict is kept */
 #define ACCESS_REFUSED_MS 10000 /* the same of unknown tokens and forbidden accounts */
+
+enum access_verdict {
+    ACCESS_ALLOWED,
+    ACCESS_UNKNOWN,   /* the API server does not take the token, or not for these audiences */
+    ACCESS_FORBIDDEN, /* it takes the token, and its account has no such right */
+    ACCESS_BUSY,      /* the API server was not asked: too many other tokens are waiting */
+    ACCESS_NO_ANSWER, /* the API server did not say, see the text */
+    ACCESS_NO_RIGHT,  /* the agent itself may not ask, see the text */
+};
 
 /* All must outlive the reviews. */
 struct token_reviewer {

@@ -6,16 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <utlist.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/server_time.h"
 #include "kube/api/config.h"
+#include "kube/api/token_file.h"
 #include "wire/h2.h"
 #include "wire/h2_link.h"
 #include "wire/http_answer.h"
@@ -24,7 +23,6 @@
 /* Large lists must not wait for window updates; little is held, as answers are consumed at once. */
 #define STREAM_WINDOW (1u << 20)
 #define CONN_WINDOW (4u << 20)
-#define TOKEN_MAX 65536u
 /* A refused stream was not processed, so it can be retried a limited number of times. */
 #define ATTEMPTS_MAX 3u
 #define PING_IDLE_MS 30000u
@@ -50,8 +48,7 @@ struct kube_transport {
     struct addrinfo *found; /* what the resolver found, and the next to try */
     struct addrinfo *next_found;
     bool resolving;
-    char *token;
-    struct stat token_stat;
+    struct token_file token;
     uint64_t epoch; /* grows with each failure to connect */
     char lost[128]; /* why the last connection went */
     unsigned holds; /* things of libuv that still point here */
@@ -88,8 +85,8 @@ static void release(struct kube_transport *transport) {
     void (*on_closed)(void *user) = transport->on_closed;
     void *user = transport->closed_user;
     uv_freeaddrinfo(transport->found);
+    token_file_done(&transport->token);
     kube_config_done(&transport->config);
-    free(transport->token);
     free(transport);
     if (on_closed)
         on_closed(user);
@@ -158,56 +155,12 @@ static void fail_waiting(struct kube_transport *transport, int error, const char
         finish(exchange, error, false, text);
 }
 
-/* ---- the token ---- */
-
-static bool same_file(const struct stat *a, const struct stat *b) {
-    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static int read_token(const char *path, char **ret, struct err *err) {
-    static const char bearer[] = "Bearer ";
-    _cleanup_buf_ struct buf text = BUF_INIT(TOKEN_MAX);
-    buf_puts(&text, bearer);
-    int r = file_read(path, TOKEN_MAX / 2, &text, err);
-    if (r < 0)
-        return r;
-    while (text.len > 0 && strchr(" \t\r\n", text.data[text.len - 1]))
-        text.data[--text.len] = '\0';
-    for (size_t i = sizeof(bearer) - 1; i < text.len; i++)
-        if (text.data[i] < 0x21 || text.data[i] > 0x7e)
-            return err_set(err, EINVAL, "the token file %s does not hold a token", path);
-    if (text.len == sizeof(bearer) - 1)
-        return err_set(err, EINVAL, "the token file %s is empty", path);
-    *ret = take_ptr(text.data);
-    return 0;
-}
-
-/* kubelet replaces the token long before it expires; a failed read leaves the old one in use. */
-static int refresh_token(struct kube_transport *transport, struct err *err) {
-    struct stat st = {0};
-    char *token = NULL;
-    const char *path = transport->config.token_file;
-    if (!path)
-        return 0;
-    if (stat(path, &st) < 0)
-        return transport->token ? 0 : err_errno(err, errno, "cannot read the token file %s", path);
-    if (transport->token && same_file(&st, &transport->token_stat))
-        return 0;
-    int r = read_token(path, &token, err);
-    if (r < 0)
-        return transport->token ? 0 : r;
-    free(transport->token);
-    transport->token = token;
-    transport->token_stat = st;
-    return 0;
-}
-
 /* ---- sending ---- */
 
 static int submit(struct kube_exchange *exchange, struct h2_conn *conn, struct err *err) {
     struct kube_transport *transport = exchange->transport;
-    int r = refresh_token(transport, err);
+    int r = token_file_refresh(&transport->token, err);
+    const char *token = token_file_header(&transport->token);
     if (r < 0)
         return r;
     struct h2_field fields[9] = {
@@ -221,8 +174,8 @@ static int submit(struct kube_exchange *exchange, struct h2_conn *conn, struct e
     size_t n = 6;
     if (exchange->content_type)
         fields[n++] = (struct h2_field){"content-type", exchange->content_type};
-    if (transport->token)
-        fields[n++] = (struct h2_field){"authorization", transport->token};
+    if (token)
+        fields[n++] = (struct h2_field){"authorization", token};
     exchange->attempts++;
     r = h2_request(conn, fields, n, exchange->body.data, exchange->body.len, exchange,
                    &exchange->stream);
@@ -595,6 +548,7 @@ int kube_transport_new(uv_loop_t *loop, const struct kube_config *config,
         free(transport);
         return err_errno(err, ENOMEM, "cannot set up a client of the API server");
     }
+    transport->token.path = transport->config.token_file;
     (void) uv_timer_init(loop, &transport->kick);
     transport->kick.data = transport;
     transport->holds = 1;

@@ -5,17 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <utlist.h>
 
-#include "base/cleanup.h"
 #include "base/err.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/server_time.h"
 #include "base/text.h"
+#include "kube/api/token_file.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/http_get.h"
 #include "wire/tls.h"
@@ -23,7 +21,6 @@
 #define AGENTS_MAX 16384u
 #define AT_ONCE 64u /* questions in flight, of all agents */
 #define PAGE_MAX ((size_t) 2 << 20)
-#define TOKEN_MAX ((size_t) 16 << 10)
 #define TICK_MS 100
 #define QUESTION_MS (AGENTS_TIMEOUT_MS + 500)
 /* Ages of the earlier answer that a counter is compared with. */
@@ -73,9 +70,7 @@ struct agents {
     struct question *questions;
     unsigned in_flight;
     uv_timer_t timer;
-    struct buf token;
-    struct timespec token_time;
-    ino_t token_file;
+    struct token_file token;
 };
 
 static uint64_t now_ms(void) {
@@ -172,23 +167,10 @@ static void on_answer(int status, struct buf *body, const char *why, void *userd
     start_queued(a);
 }
 
-/* kubelet replaces the file long before the token expires; a failed read leaves the former one. */
+/* NULL: there is none. */
 static const char *token_of(struct agents *a) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    struct stat st;
-    struct err err;
-    if (!a->options.token_file || stat(a->options.token_file, &st) < 0)
-        return a->token.len > 0 ? buf_str(&a->token) : NULL;
-    if (st.st_ino == a->token_file && st.st_mtim.tv_sec == a->token_time.tv_sec &&
-        st.st_mtim.tv_nsec == a->token_time.tv_nsec)
-        return a->token.len > 0 ? buf_str(&a->token) : NULL;
-    if (file_read(a->options.token_file, TOKEN_MAX, &text, &err) == 0 && text.len > 0) {
-        buf_reset(&a->token);
-        buf_append(&a->token, text.data, strcspn(text.data, "\r\n"));
-        a->token_file = st.st_ino;
-        a->token_time = st.st_mtim;
-    }
-    return a->token.len > 0 ? buf_str(&a->token) : NULL;
+    (void) token_file_refresh(&a->token, NULL);
+    return token_file_token(&a->token);
 }
 
 static int start(struct agent *agent) {
@@ -391,7 +373,7 @@ struct agents *agents_new(const struct agents_options *options) {
     if (!a)
         return NULL;
     a->options = *options;
-    a->token = BUF_INIT(TOKEN_MAX);
+    a->token.path = options->token_file;
     (void) uv_timer_init(options->loop, &a->timer);
     a->timer.data = a;
     return a;
@@ -408,6 +390,6 @@ void agents_close(struct agents *a) {
     DL_FOREACH(a->questions, q)
         q->done = NULL;
     hash_drop_all(a, a->nodes, remove_agent);
-    buf_done(&a->token);
+    token_file_done(&a->token);
     uv_close((uv_handle_t *) &a->timer, on_closed);
 }

@@ -9,9 +9,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "kube/api/kept_verdicts.h"
 #include "wire/json_write.h"
 
 #define REVIEWS "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -21,25 +21,17 @@
 #define EXTRA_KEY_MAX 128
 #define EXTRAS_MAX 32
 
-/* One answer, by the whole text of its question. */
-struct answer {
-    UT_hash_handle hh;
-    bool allowed;
-    uint64_t until_ms;
-    char question[];
-};
-
 struct check {
     struct check *prev, *next;
     struct access *access;
     access_cb done;
     void *userdata;
-    struct buf question;
+    unsigned char key[VERDICT_KEY_SIZE]; /* of the question's text */
 };
 
 struct access {
     struct api api;
-    struct answer *answers; /* uthash, the oldest first */
+    struct kept_verdicts verdicts;
     struct check *checks;
     bool failing;
 };
@@ -156,39 +148,23 @@ static bool write_question(const struct http_exchange *exchange, const struct me
     return buf_error(out) == 0;
 }
 
-/* ---- answers ---- */
+/* ---- verdicts ---- */
 
 static uint64_t now_ms(void) {
     return uv_hrtime() / 1000000;
 }
 
-static void forget(struct access *a, struct answer *answer) {
-    HASH_DEL(a->answers, answer);
-    free(answer);
-}
-
-static void keep(struct access *a, const char *question, bool allowed) {
-    struct answer *answer, *next;
-    size_t len = strlen(question);
+static void keep(struct access *a, const unsigned char *key, enum access_verdict verdict) {
     uint64_t at = now_ms();
-    hash_drop_named(a, a->answers, question, forget);
-    HASH_ITER(hh, a->answers, answer, next)
-        if (answer->until_ms <= at || HASH_COUNT(a->answers) >= ACCESS_MAX)
-            forget(a, answer);
-    if (!(answer = malloc(sizeof(*answer) + len + 1)))
-        return;
-    answer->allowed = allowed;
-    answer->until_ms = at + (allowed ? ACCESS_ALLOWED_MS : ACCESS_REFUSED_MS);
-    memcpy(answer->question, question, len + 1);
-    HASH_ADD_STR(a->answers, question, answer);
-    (void) hash_added_or_freed(answer);
+    kept_verdicts_forget_ended(&a->verdicts, at);
+    kept_verdicts_put(&a->verdicts, key, verdict,
+                      at + (verdict == ACCESS_YES ? ACCESS_ALLOWED_MS : ACCESS_REFUSED_MS));
 }
 
 static void end_check(struct check *check, enum access_verdict verdict) {
     if (check->done)
         check->done(verdict, check->userdata);
     DL_DELETE(check->access->checks, check);
-    buf_done(&check->question);
     free(check);
 }
 
@@ -201,34 +177,37 @@ static void on_review(const struct kube_response *response, void *userdata) {
     if (!known && !a->failing)
         log_warn("metrics API: cannot ask whether a user may read a metric: %s", response->text);
     a->failing = !known;
+    enum access_verdict verdict = !known ? ACCESS_UNKNOWN : allowed ? ACCESS_YES : ACCESS_NO;
     if (known)
-        keep(a, buf_str(&check->question), allowed);
-    end_check(check, !known ? ACCESS_UNKNOWN : allowed ? ACCESS_YES : ACCESS_NO);
+        keep(a, check->key, verdict);
+    end_check(check, verdict);
 }
 
 void access_check(struct access *a, const struct http_exchange *exchange,
                   const struct metrics_request *request, access_cb done, void *userdata) {
-    struct buf question = BUF_INIT(REVIEW_MAX);
-    struct answer *answer = NULL;
+    _cleanup_buf_ struct buf question = BUF_INIT(REVIEW_MAX);
+    unsigned char key[VERDICT_KEY_SIZE];
     struct err err;
     if (!write_question(exchange, request, &question)) {
-        buf_done(&question);
         done(ACCESS_NO_USER, userdata);
         return;
     }
-    HASH_FIND_STR(a->answers, buf_str(&question), answer);
-    if (answer && answer->until_ms > now_ms()) {
-        buf_done(&question);
-        done(answer->allowed ? ACCESS_YES : ACCESS_NO, userdata);
+    if (kept_verdict_key(question.data, question.len, key) < 0) {
+        done(ACCESS_UNKNOWN, userdata);
+        return;
+    }
+    const struct kept_verdict *kept = kept_verdicts_find(&a->verdicts, key);
+    if (kept && kept->until > now_ms()) {
+        done(kept->verdict, userdata);
         return;
     }
     struct check *check = malloc(sizeof(*check));
     if (!check) {
-        buf_done(&question);
         done(ACCESS_UNKNOWN, userdata);
         return;
     }
-    *check = (struct check){.access = a, .done = done, .userdata = userdata, .question = question};
+    *check = (struct check){.access = a, .done = done, .userdata = userdata};
+    memcpy(check->key, key, sizeof(key));
     DL_APPEND(a->checks, check);
     if (a->api.request(a->api.context, "POST", REVIEWS, NULL, question.data, question.len,
                        TIMEOUT_MS, on_review, check, &err) < 0)
@@ -238,17 +217,15 @@ void access_check(struct access *a, const struct http_exchange *exchange,
 struct access *access_new(const struct api *api) {
     struct access *a = calloc(1, sizeof(*a));
     if (a)
-        a->api = *api;
+        *a = (struct access){.api = *api, .verdicts = {.max = ACCESS_MAX}};
     return a;
 }
 
 struct access *access_free(struct access *a) {
-    struct answer *answer, *next;
     struct check *check, *after;
     if (!a)
         return NULL;
-    HASH_ITER(hh, a->answers, answer, next)
-        forget(a, answer);
+    kept_verdicts_forget_ended(&a->verdicts, UINT64_MAX);
     DL_FOREACH_SAFE(a->checks, check, after) {
         check->done = NULL;
         end_check(check, ACCESS_UNKNOWN);

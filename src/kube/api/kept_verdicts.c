@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/cluster/kept_verdicts.h"
+#include "kube/api/kept_verdicts.h"
 
 #include <errno.h>
 #include <gnutls/crypto.h>
@@ -30,7 +30,7 @@ const struct kept_verdict *kept_verdicts_find(const struct kept_verdicts *kept,
 }
 
 void kept_verdicts_put(struct kept_verdicts *kept, const unsigned char key[static VERDICT_KEY_SIZE],
-                       enum access_verdict verdict, uint64_t until) {
+                       int verdict, uint64_t until) {
     struct kept_verdict *v = malloc(sizeof(*v));
 
     forget(kept, find(kept, key));

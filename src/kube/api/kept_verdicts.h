@@ -1,29 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Verdicts on tokens and accounts that are kept for a time, by a hash of what they are on: tokens
- * themselves are not kept. Times are milliseconds of a loop. */
+/* Verdicts of the API server, on tokens, accounts and requests, that are kept for a time by a hash
+ * of what they are on: tokens themselves are not kept. Times are milliseconds of any one clock. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/hash.h"
 
-enum access_verdict {
-    ACCESS_ALLOWED,
-    ACCESS_UNKNOWN,   /* the API server does not take the token, or not for these audiences */
-    ACCESS_FORBIDDEN, /* it takes the token, and its account has no such right */
-    ACCESS_BUSY,      /* the API server was not asked: too many other tokens are waiting */
-    ACCESS_NO_ANSWER, /* the API server did not say, see the text */
-    ACCESS_NO_RIGHT,  /* the agent itself may not ask, see the text */
-};
-
 #define VERDICT_KEY_SIZE 32 /* of SHA-256 */
 
 struct kept_verdict {
     UT_hash_handle hh; /* in the order in which they were kept */
     unsigned char key[VERDICT_KEY_SIZE];
-    enum access_verdict verdict;
+    int verdict; /* the caller's */
     uint64_t until;
 };
 
@@ -42,7 +33,7 @@ const struct kept_verdict *kept_verdicts_find(const struct kept_verdicts *kept,
 
 /* In place of a former one. Without memory it is not kept. */
 void kept_verdicts_put(struct kept_verdicts *kept, const unsigned char key[static VERDICT_KEY_SIZE],
-                       enum access_verdict verdict, uint64_t until);
+                       int verdict, uint64_t until);
 
 void kept_verdicts_forget(struct kept_verdicts *kept,
                           const unsigned char key[static VERDICT_KEY_SIZE]);
