@@ -84,17 +84,13 @@ static void leave(void *self, const char *gpu, const struct mig_place *place, bo
 static void note(void *self, const struct mig_pod *claim, bool warning, const char *reason,
                  const char *message) {
     struct scheduler *s = self;
-    const struct event event = {.namespace = claim->namespace,
-                                .name = claim->name,
-                                .uid = claim->uid,
-                                .api_version = "elasticgpu.io/v1alpha1",
-                                .kind = "ElasticGPUClaim",
-                                .normal = !warning,
-                                .reason = reason,
-                                .message = message};
 
-    log_info("claim %s/%s: %s: %s", claim->namespace, claim->name, reason, message);
-    event_writer_note(s->events, &event, 0, false, scheduler_now(s));
+    elastic_note_claim(&s->elastic, (struct claims_note){.namespace = claim->namespace,
+                                                         .name = claim->name,
+                                                         .uid = claim->uid,
+                                                         .warning = warning,
+                                                         .reason = reason,
+                                                         .message = message});
 }
 
 int mig_claims_start(struct scheduler *s) {

@@ -84,6 +84,9 @@ void elastic_bind(struct elastic *e, const char *body, size_t len, void *request
 /* Answers every bind that waits for a claim with that error. */
 void elastic_waits_refuse(struct elastic *e, const char *why);
 
+/* Logs it and writes an Event about a claim; kind and version of the note are set here. */
+void elastic_note_claim(struct elastic *e, struct claims_note note);
+
 /* The id of the reserved capacity behind an ElasticGPU. */
 #define ELASTIC_ID_MAX (KUBE_NAME_MAX + 16)
 void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]);

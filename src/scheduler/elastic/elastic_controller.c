@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/api/event_writer.h"
 #include "kube/api/object_write.h"
 #include "scheduler/elastic/elastic_internal.h"
 #include "scheduler/state/namespace_usage.h"
@@ -451,20 +450,6 @@ static void write_out(void *self, const struct claims_write *write) {
     }
 }
 
-static void put_event(void *self, const struct claims_note *note) {
-    struct elastic *e = self;
-    const struct event event = {.namespace = note->namespace[0] ? note->namespace : "default",
-                                .name = note->name,
-                                .uid = note->uid,
-                                .api_version = note->api_version,
-                                .kind = note->kind,
-                                .cluster_scoped = !note->namespace[0],
-                                .normal = !note->warning,
-                                .reason = note->reason,
-                                .message = note->message};
-    event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
-}
-
 /* ---- life ---- */
 
 int elastic_init(struct elastic *e) {
@@ -480,7 +465,7 @@ int elastic_init(struct elastic *e) {
                                        .hold = reserve,
                                        .drop = unreserve,
                                        .write = write_out,
-                                       .note = put_event};
+                                       .note = elastic_note};
     e->claims = claims_new(&world);
     return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
 }

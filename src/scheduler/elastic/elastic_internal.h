@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Inside the directory, each file using those before it: elastic_nodes.c (labels of nodes),
- * elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims), elastic_quota.c (what
- * claims count in quotas), elastic_mps.c (cards that are put under MPS for claims), elastic_grow.c
- * (pods whose claim has grown), elastic_controller.c (the controller's world). */
+/* Inside the directory, each file using those before it: elastic_events.c (Events), elastic_nodes.c
+ * (labels of nodes), elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims),
+ * elastic_quota.c (what claims count in quotas), elastic_mps.c (cards that are put under MPS for
+ * claims), elastic_grow.c (pods whose claim has grown), elastic_controller.c (the controller's
+ * world). */
 
 #include "scheduler/elastic/elastic.h"
 
@@ -91,6 +92,9 @@ int elastic_may_use(struct elastic *e, const char *namespace, const char *id,
  * are not all there, and it counts as before or, if it did not, as the object says. */
 void elastic_charge(struct elastic *e, const struct egpu *egpu, const char *namespace,
                     const struct quota_use *use);
+
+/* struct claims_world: note. */
+void elastic_note(void *self, const struct claims_note *note);
 
 /* struct claims_world: admit. */
 int elastic_admit(void *self, const struct egpu_claim *claim, const struct claim_amount *want,

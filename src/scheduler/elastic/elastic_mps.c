@@ -15,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "kube/api/event_writer.h"
 #include "kube/objects/gpu_object.h"
 #include "mig/order.h"
 #include "place/amounts.h"
@@ -135,19 +134,14 @@ static void review_order(struct pass *p, struct site *site) {
 
 /* ---- the claims ---- */
 
-static void note(const struct elastic *e, const struct egpu_claim *claim, bool warning,
+static void note(struct elastic *e, const struct egpu_claim *claim, bool warning,
                  const char *reason, const char *message) {
-    const struct event event = {.namespace = claim->meta.namespace,
-                                .name = claim->meta.name,
-                                .uid = claim->meta.uid,
-                                .api_version = "elasticgpu.io/v1alpha1",
-                                .kind = "ElasticGPUClaim",
-                                .normal = !warning,
-                                .reason = reason,
-                                .message = message};
-
-    log_info("claim %s/%s: %s: %s", claim->meta.namespace, claim->meta.name, reason, message);
-    event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
+    elastic_note_claim(e, (struct claims_note){.namespace = claim->meta.namespace,
+                                               .name = claim->meta.name,
+                                               .uid = claim->meta.uid,
+                                               .warning = warning,
+                                               .reason = reason,
+                                               .message = message});
 }
 
 struct pod_search {
