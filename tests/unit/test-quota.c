@@ -69,6 +69,29 @@ static void test_plain_limit(void **state) {
     ungovern(&g);
 }
 
+/* The sums of absurd requests do not wrap around to what a quota has left. */
+static void test_absurd_requests(void **state) {
+    static const uint64_t memory[] = {UINT64_C(1) << 63, UINT64_C(1) << 58, UINT64_MAX / 64 + 1};
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 1);
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
+        const struct container_request req = {
+            .phase = CONTAINER_APP, .cards = 64, .core = 1, .memory = memory[i]};
+        struct state_pod pod = {.ncontainers = GPU_CONTAINERS_MAX};
+        struct container_request all[GPU_CONTAINERS_MAX];
+        for (uint32_t c = 0; c < GPU_CONTAINERS_MAX; c++)
+            all[c] = req;
+        pod.containers = all;
+        struct quota_use use = quotas_least_use(&g.quotas, &req, w->now);
+        assert_int_equal(use.of[QUOTA_MEMORY], STATE_CHARGE_MAX);
+        use = quotas_use_of(&g.quotas, &pod, w->now);
+        assert_int_equal(use.of[QUOTA_MEMORY], GPU_CONTAINERS_MAX * STATE_CHARGE_MAX);
+    }
+    ungovern(&g);
+}
+
 /* Without memory to add up the quotas nothing is admitted. */
 static void test_quota_without_memory(void **state) {
     struct world *w = *state;
@@ -499,6 +522,7 @@ int main(void) {
         T(test_use_of_init_containers),
         T(test_use_of_a_request),
         T(test_plain_limit),
+        T(test_absurd_requests),
         T(test_quota_without_memory),
         T(test_quota_seen_without_memory),
         T(test_bind_asks_again),

@@ -307,7 +307,7 @@ static void add_request(const struct container_request *req, const struct place_
     struct place_amount amount = place_share(req, card);
     /* What no card can give is held by that, not by a quota. */
     amount.core = (amount.core < CORE_PER_CARD ? amount.core : CORE_PER_CARD) * cards;
-    amount.memory *= cards;
+    amount.memory = state_charge_bound(state_charge_bound(amount.memory) * cards);
     amount.slots = cards;
     place_sum_add(sum, req->phase, &amount);
 }

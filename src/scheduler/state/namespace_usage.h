@@ -43,7 +43,8 @@ struct quota_use quota_use_of(const struct place_sum *sum);
 
 /* ---- charges ---- */
 
-/* More than any claim can have. An object may say more, and sums are not to overflow. */
+/* More than any claim or container can have. An object may say more, and sums are not to overflow.
+ */
 #define STATE_CHARGE_MAX (UINT64_C(1) << 48)
 
 static inline uint64_t state_charge_bound(uint64_t amount) {
