@@ -2,8 +2,8 @@
 #pragma once
 
 /* Provisioners of claims. An ElasticGPUClass names one. A provisioner decides which claims it can
- * serve, and writes the source of the ElasticGPU. Placement selects the card. A new one is a file
- * here that defines `const struct provisioner provisioner_NAME`, and its name in provisioner.c. */
+ * serve, and writes the source of the ElasticGPU. Placement selects the card. A new one is a row
+ * of the table of provisioner.c. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,9 +19,11 @@ struct claims_room {
     char cards[CLAIM_CARDS_MAX][KUBE_NAME_MAX]; /* names of GPU objects */
 };
 
+#define PROVISIONER_NAMES_MAX 4
+
 struct provisioner {
-    const char *const *names; /* values of ElasticGPUClass.provisioner; up to a NULL */
-    bool under_mps;           /* of cards only whose containers are clients of MPS */
+    const char *names[PROVISIONER_NAMES_MAX]; /* values of ElasticGPUClass.provisioner */
+    bool under_mps; /* of cards only whose containers are clients of MPS */
     /* Whether it can make that for a class with these parameters; a negative errno and a sentence
      * that names the remedy otherwise. */
     int (*admit)(const struct provisioner *p, const struct egpu_class *class,
@@ -32,14 +34,6 @@ struct provisioner {
     const char *source;  /* the member's name */
     const char *refusal; /* of an amount that it does not give */
 };
-
-/* `admit` for one share of one card. */
-int provisioner_admit_share(const struct provisioner *p, const struct egpu_class *class,
-                            const struct claim_amount *want, struct err *why);
-
-/* `put_source` of one card. */
-void provisioner_put_card(const struct provisioner *p, struct json_writer *w,
-                          const struct claims_room *room);
 
 /* NULL: none of ours. */
 const struct provisioner *provisioner_find(const char *name);
