@@ -50,7 +50,7 @@ static struct scheduler *begin(struct world *w) {
     s->binder.api = (struct api){fake_request, w};
     assert_int_equal(govern_start(s), 0);
     assert_int_equal(state_charge(w->state, "claim", "a", &use), 0);
-    show(s, w, govern_quota,
+    show(s, w, govern_quotas.object,
          "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},"
          "\"spec\":{\"max\":{\"elasticgpu.io/gpu-core\":\"100\"}},"
          "\"status\":{\"used\":{\"elasticgpu.io/gpu-core\":\"50\"}}}");
@@ -89,7 +89,7 @@ static void test_a_reservation_that_is_refused(void **state) {
     struct scheduler *s = begin(w);
     unsigned quotas = 0, reservations = 0;
 
-    show(s, w, govern_reservation,
+    show(s, w, govern_reservations.object,
          "{\"metadata\":{\"name\":\"r\",\"creationTimestamp\":\"2026-01-01T00:00:00Z\"},"
          "\"spec\":{\"resources\":{\"elasticgpu.io/gpu-core\":\"50\"},"
          "\"owners\":[{\"namespace\":\"a\"}]},\"status\":{}}");

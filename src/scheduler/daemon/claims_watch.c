@@ -28,19 +28,12 @@ static void on_object(struct scheduler *s, enum claims_kind kind, enum kube_even
     watch_changed(s);
 }
 
-#define ROW(kind, one, KIND)                                                                       \
-    void elastic_##kind##_begin(struct scheduler *s) {                                             \
-        claims_sync_begin(s->elastic.claims, KIND);                                                \
-    }                                                                                              \
-    void elastic_on_##one(struct scheduler *s, enum kube_event event, struct json object) {        \
-        on_object(s, KIND, event, object);                                                         \
-    }                                                                                              \
-    void elastic_##kind##_end(struct scheduler *s) {                                               \
-        claims_sync_end(s->elastic.claims, KIND);                                                  \
-    }
-ROW(egpus, egpu, CLAIMS_EGPUS)
-ROW(claims, claim, CLAIMS_CLAIMS)
-ROW(classes, class, CLAIMS_CLASSES)
+#define HANDLERS(kind, KIND)                                                                       \
+    WATCH_HANDLERS(elastic_##kind, claims_sync_begin(s->elastic.claims, KIND),                     \
+                   on_object(s, KIND, event, object), claims_sync_end(s->elastic.claims, KIND))
+HANDLERS(egpus, CLAIMS_EGPUS)
+HANDLERS(claims, CLAIMS_CLAIMS)
+HANDLERS(classes, CLAIMS_CLASSES)
 
 /* ---- its place in the daemon ---- */
 

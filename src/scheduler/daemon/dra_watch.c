@@ -18,21 +18,14 @@ static void on_object(struct scheduler *s, enum dra_kind kind, enum kube_event e
     watch_changed(s);
 }
 
-#define ROW(kind, one, KIND)                                                                       \
-    void dra_##kind##_begin(struct scheduler *s) {                                                 \
-        dra_sync_begin(&s->dra, KIND);                                                             \
-    }                                                                                              \
-    void dra_on_##one(struct scheduler *s, enum kube_event event, struct json object) {            \
-        on_object(s, KIND, event, object);                                                         \
-    }                                                                                              \
-    void dra_##kind##_end(struct scheduler *s) {                                                   \
-        dra_sync_end(&s->dra, KIND);                                                               \
-    }
-ROW(claims, claim, DRA_CLAIMS)
-ROW(classes, class, DRA_CLASSES)
-ROW(slices, slice, DRA_SLICES)
-ROW(pods, pod, DRA_PODS)
-ROW(nodes, node, DRA_NODES)
+#define HANDLERS(kind, KIND)                                                                       \
+    WATCH_HANDLERS(dra_##kind, dra_sync_begin(&s->dra, KIND), on_object(s, KIND, event, object),   \
+                   dra_sync_end(&s->dra, KIND))
+HANDLERS(claims, DRA_CLAIMS)
+HANDLERS(classes, DRA_CLASSES)
+HANDLERS(slices, DRA_SLICES)
+HANDLERS(pods, DRA_PODS)
+HANDLERS(nodes, DRA_NODES)
 
 /* ---- its place in the daemon ---- */
 

@@ -31,37 +31,19 @@ static void see_quota(struct scheduler *s, enum quota_kind kind, enum kube_event
     watch_changed(s);
 }
 
-void govern_quota(struct scheduler *s, enum kube_event event, struct json object) {
-    see_quota(s, QUOTA_OF_OURS, event, object);
-}
-
-void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object) {
-    see_quota(s, QUOTA_OF_KUBERNETES, event, object);
-}
-
-void govern_quotas_begin(struct scheduler *s) {
-    quotas_sync_begin(&s->govern.quotas, QUOTA_OF_OURS);
-}
-
-void govern_quotas_end(struct scheduler *s) {
-    quotas_sync_end(&s->govern.quotas, QUOTA_OF_OURS);
-}
-
-void govern_resource_quotas_begin(struct scheduler *s) {
-    quotas_sync_begin(&s->govern.quotas, QUOTA_OF_KUBERNETES);
-}
-
-void govern_resource_quotas_end(struct scheduler *s) {
-    quotas_sync_end(&s->govern.quotas, QUOTA_OF_KUBERNETES);
-}
+#define HANDLERS(kind, KIND)                                                                       \
+    WATCH_HANDLERS(govern_##kind, quotas_sync_begin(&s->govern.quotas, KIND),                      \
+                   see_quota(s, KIND, event, object), quotas_sync_end(&s->govern.quotas, KIND))
+HANDLERS(quotas, QUOTA_OF_OURS)
+HANDLERS(resource_quotas, QUOTA_OF_KUBERNETES)
 
 /* ---- reservations ---- */
 
-void govern_reservations_begin(struct scheduler *s) {
+static void reservations_begin(struct scheduler *s) {
     reservations_sync_begin(&s->govern.reservations);
 }
 
-void govern_reservation(struct scheduler *s, enum kube_event event, struct json object) {
+static void on_reservation(struct scheduler *s, enum kube_event event, struct json object) {
     struct reservation_object reservation;
     struct err err;
     if (reservation_object_parse(object, &reservation, &err) < 0) {
@@ -76,9 +58,12 @@ void govern_reservation(struct scheduler *s, enum kube_event event, struct json 
     watch_changed(s);
 }
 
-void govern_reservations_end(struct scheduler *s) {
+static void reservations_end(struct scheduler *s) {
     reservations_sync_end(&s->govern.reservations);
 }
+
+const struct watch_handlers govern_reservations = {reservations_begin, on_reservation,
+                                                   reservations_end};
 
 /* ---- status ---- */
 

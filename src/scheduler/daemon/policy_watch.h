@@ -10,6 +10,7 @@
 #include "scheduler/gates/reservation.h"
 
 struct scheduler;
+struct watch_handlers;
 
 struct govern {
     struct quotas quotas;
@@ -28,13 +29,5 @@ void govern_tick(struct scheduler *s);
 /* To be called when another replica may act. */
 void govern_lost(struct scheduler *s);
 
-/* Handlers for rows of watch_kinds.c. */
-void govern_quotas_begin(struct scheduler *s);
-void govern_quota(struct scheduler *s, enum kube_event event, struct json object);
-void govern_quotas_end(struct scheduler *s);
-void govern_resource_quotas_begin(struct scheduler *s);
-void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object);
-void govern_resource_quotas_end(struct scheduler *s);
-void govern_reservations_begin(struct scheduler *s);
-void govern_reservation(struct scheduler *s, enum kube_event event, struct json object);
-void govern_reservations_end(struct scheduler *s);
+/* For rows of watch_kinds.c. */
+extern const struct watch_handlers govern_quotas, govern_resource_quotas, govern_reservations;

@@ -43,20 +43,20 @@ void watch_refuse(struct scheduler *s, const char *why) {
 
 static void on_begin(void *userdata) {
     const struct watch *w = userdata;
-    if (w->kind->begin)
-        w->kind->begin(w->scheduler);
+    if (w->kind->handlers->begin)
+        w->kind->handlers->begin(w->scheduler);
 }
 
 static void on_object(enum kube_event event, struct json object, void *userdata) {
     const struct watch *w = userdata;
-    w->kind->object(w->scheduler, event, object);
+    w->kind->handlers->object(w->scheduler, event, object);
 }
 
 static void on_end(void *userdata) {
     struct watch *w = userdata;
     struct scheduler *s = w->scheduler;
-    if (w->kind->end)
-        w->kind->end(s);
+    if (w->kind->handlers->end)
+        w->kind->handlers->end(s);
     bool was_ready = scheduler_is_ready(s);
     w->synced = true;
     w->relisting = false;

@@ -2,7 +2,7 @@
 #pragma once
 
 /* What the scheduler watches: one row of watch_kinds[] in watch_kinds.c for each kind of object. A
- * new kind is a new row, and a file of its own for its three handlers. */
+ * new kind is a new row, and a file of its own for its handlers. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,15 +12,33 @@
 struct err;
 struct scheduler;
 
+/* As in kube_reflector_handlers. begin and end may be NULL for a kind that keeps nothing. */
+struct watch_handlers {
+    void (*begin)(struct scheduler *s);
+    void (*object)(struct scheduler *s, enum kube_event event, struct json object);
+    void (*end)(struct scheduler *s);
+};
+
+/* Defines `handlers`. The calls have the parameters s, and `object` has event and object, too. */
+#define WATCH_HANDLERS(handlers, begin, on_object, end)                                            \
+    static void handlers##_begin(struct scheduler *s) {                                            \
+        begin;                                                                                     \
+    }                                                                                              \
+    static void handlers##_object(struct scheduler *s, enum kube_event event,                      \
+                                  struct json object) {                                            \
+        on_object;                                                                                 \
+    }                                                                                              \
+    static void handlers##_end(struct scheduler *s) {                                              \
+        end;                                                                                       \
+    }                                                                                              \
+    const struct watch_handlers handlers = {handlers##_begin, handlers##_object, handlers##_end};
+
 struct watch_kind {
     const char *path;  /* the collection */
     const char *query; /* as kube_reflector_options; NULL: all of it */
     bool optional;     /* its CRD may not be installed: that is a list without objects */
     bool holds;        /* its objects say what is taken of cards */
-    /* As in kube_reflector_handlers. begin and end may be NULL for a kind that keeps nothing. */
-    void (*begin)(struct scheduler *s);
-    void (*object)(struct scheduler *s, enum kube_event event, struct json object);
-    void (*end)(struct scheduler *s);
+    const struct watch_handlers *handlers;
     bool (*wanted)(const struct scheduler *s); /* whether it is watched; NULL: always */
 };
 

@@ -48,7 +48,7 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
     on_agent_pod(s, event, object, &pod);
     elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
     mig_watch_object(s, MIG_ORDERS_PODS, event, object, pod.uid);
-    dra_on_pod(s, event, object);
+    dra_pods.object(s, event, object);
     pod_done(&pod);
     watch_changed(s);
 }
@@ -79,7 +79,7 @@ static void on_node(struct scheduler *s, enum kube_event event, struct json obje
         return;
     }
     mig_watch_object(s, MIG_ORDERS_NODES, event, object, node.name);
-    dra_on_node(s, event, object);
+    dra_nodes.object(s, event, object);
     if (event == KUBE_DELETED) {
         state_node_gone(s->state, node.name);
         (void) elastic_node(&s->elastic, node.name, (struct json){0});
@@ -159,13 +159,13 @@ static void budgets_end(struct scheduler *s) {
 
 static void nodes_begin(struct scheduler *s) {
     NODES_begin(s);
-    dra_nodes_begin(s);
+    dra_nodes.begin(s);
     mig_watch_begin(s, MIG_ORDERS_NODES);
 }
 
 static void nodes_end(struct scheduler *s) {
     NODES_end(s);
-    dra_nodes_end(s);
+    dra_nodes.end(s);
     mig_watch_end(s, MIG_ORDERS_NODES);
     elastic_nodes_end(&s->elastic);
 }
@@ -184,14 +184,14 @@ static void gpus_end(struct scheduler *s) {
 
 static void pods_begin(struct scheduler *s) {
     PODS_begin(s);
-    dra_pods_begin(s);
+    dra_pods.begin(s);
     mig_watch_begin(s, MIG_ORDERS_PODS);
     claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
 }
 
 static void pods_end(struct scheduler *s) {
     PODS_end(s);
-    dra_pods_end(s);
+    dra_pods.end(s);
     mig_watch_end(s, MIG_ORDERS_PODS);
     claims_sync_end(s->elastic.claims, CLAIMS_PODS);
 }
@@ -216,29 +216,27 @@ static void on_namespace(struct scheduler *s, enum kube_event event, struct json
 
 #define OF_OUR_DRIVER "fieldSelector=spec.driver%3D" DRA_DRIVER
 
+static const struct watch_handlers pods = {pods_begin, on_pod, pods_end};
+static const struct watch_handlers nodes = {nodes_begin, on_node, nodes_end};
+static const struct watch_handlers gpus = {gpus_begin, on_gpu, gpus_end};
+static const struct watch_handlers namespaces = {NAMESPACES_begin, on_namespace, NAMESPACES_end};
+static const struct watch_handlers budgets = {budgets_begin, on_budget, budgets_end};
+
 const struct watch_kind watch_kinds[] = {
-    {"/api/v1/pods", RUNNING, false, true, pods_begin, on_pod, pods_end, NULL},
-    {"/api/v1/nodes", NULL, false, false, nodes_begin, on_node, nodes_end, NULL},
-    {GPU_OBJECTS_PATH, NULL, false, false, gpus_begin, on_gpu, gpus_end, NULL},
-    {"/api/v1/namespaces", NULL, false, false, NAMESPACES_begin, on_namespace, NAMESPACES_end,
-     NULL},
-    {EGPUS_PATH, NULL, true, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end, NULL},
-    {EGPU_CLAIMS_PATH, NULL, true, false, elastic_claims_begin, elastic_on_claim,
-     elastic_claims_end, NULL},
-    {EGPU_CLASSES_PATH, NULL, true, false, elastic_classes_begin, elastic_on_class,
-     elastic_classes_end, NULL},
-    {BUDGETS_PATH, NULL, false, false, budgets_begin, on_budget, budgets_end, NULL},
-    {QUOTAS_PATH, NULL, true, false, govern_quotas_begin, govern_quota, govern_quotas_end, NULL},
-    {RESOURCE_QUOTAS_PATH, NULL, false, false, govern_resource_quotas_begin, govern_resource_quota,
-     govern_resource_quotas_end, NULL},
-    {RESERVATIONS_PATH, NULL, true, true, govern_reservations_begin, govern_reservation,
-     govern_reservations_end, NULL},
-    {RESOURCE_CLAIMS_PATH, NULL, true, true, dra_claims_begin, dra_on_claim, dra_claims_end,
-     dra_watch_wanted},
-    {DEVICE_CLASSES_PATH, NULL, true, false, dra_classes_begin, dra_on_class, dra_classes_end,
-     dra_watch_wanted},
-    {RESOURCE_SLICES_PATH, OF_OUR_DRIVER, true, false, dra_slices_begin, dra_on_slice,
-     dra_slices_end, dra_watch_wanted},
+    {"/api/v1/pods", RUNNING, false, true, &pods, NULL},
+    {"/api/v1/nodes", NULL, false, false, &nodes, NULL},
+    {GPU_OBJECTS_PATH, NULL, false, false, &gpus, NULL},
+    {"/api/v1/namespaces", NULL, false, false, &namespaces, NULL},
+    {EGPUS_PATH, NULL, true, true, &elastic_egpus, NULL},
+    {EGPU_CLAIMS_PATH, NULL, true, false, &elastic_claims, NULL},
+    {EGPU_CLASSES_PATH, NULL, true, false, &elastic_classes, NULL},
+    {BUDGETS_PATH, NULL, false, false, &budgets, NULL},
+    {QUOTAS_PATH, NULL, true, false, &govern_quotas, NULL},
+    {RESOURCE_QUOTAS_PATH, NULL, false, false, &govern_resource_quotas, NULL},
+    {RESERVATIONS_PATH, NULL, true, true, &govern_reservations, NULL},
+    {RESOURCE_CLAIMS_PATH, NULL, true, true, &dra_claims, dra_watch_wanted},
+    {DEVICE_CLASSES_PATH, NULL, true, false, &dra_classes, dra_watch_wanted},
+    {RESOURCE_SLICES_PATH, OF_OUR_DRIVER, true, false, &dra_slices, dra_watch_wanted},
     {.path = NULL},
 };
 _Static_assert(sizeof(watch_kinds) / sizeof(watch_kinds[0]) <= WATCHES_MAX + 1,
