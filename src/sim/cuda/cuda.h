@@ -76,7 +76,20 @@ enum cuda_tag {
             (object) = malloc(sizeof(*(object)));                                                  \
     } while (0)
 
-/* The same with the contents that follow. Takes cuda_lock. */
+/* The same for objects that own a copy of their name until they are used anew: the new one has it,
+ * and its other contents are undefined. */
+#define CUDA_REUSE_NAMED(object, list, next_free, given)                                           \
+    do {                                                                                           \
+        char *copy_ = strdup(given), *former_ = copy_ && (list) ? (list)->name : NULL;             \
+        (object) = NULL;                                                                           \
+        if (copy_)                                                                                 \
+            CUDA_REUSE_OBJECT(object, list, next_free);                                            \
+        free((object) ? former_ : copy_);                                                          \
+        if (object)                                                                                \
+            (object)->name = copy_;                                                                \
+    } while (0)
+
+/* As CUDA_REUSE_OBJECT, with the contents that follow. Takes cuda_lock. */
 #define CUDA_NEW_OBJECT(object, list, next_free, ...)                                              \
     do {                                                                                           \
         (void) pthread_mutex_lock(&cuda_lock);                                                     \

@@ -184,19 +184,11 @@ CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library) {
 
 /* With the lock: one that was used before, or a new one; NULL: no memory. */
 static CUkernel kernel_new(CUlibrary l, const char *name) {
-    char *copy = strdup(name);
-    CUkernel k = copy ? free_kernels : NULL;
-    if (k) {
-        free_kernels = k->next;
-        free(k->name);
-    } else if (copy) {
-        k = malloc(sizeof(*k));
-    }
-    if (!k) {
-        free(copy);
+    CUkernel k;
+    CUDA_REUSE_NAMED(k, free_kernels, next, name);
+    if (!k)
         return NULL;
-    }
-    *k = (struct CUkern_st){.tag = TAG_KERNEL, .next = l->kernels, .library = l, .name = copy};
+    *k = (struct CUkern_st){.tag = TAG_KERNEL, .next = l->kernels, .library = l, .name = k->name};
     l->kernels = k;
     return k;
 }

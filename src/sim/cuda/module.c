@@ -216,20 +216,15 @@ static CUresult keep_image(CUmodule m, const void *image) {
 /* With the lock: one that was used before, or a new one, with a copy of the name; NULL: no memory.
  */
 static CUfunction timed_new(CUmodule m, const char *name) {
-    char *copy = strdup(name);
-    CUfunction f = copy ? free_functions : NULL;
-    if (f) {
-        free_functions = f->next;
-        free(f->name);
-    } else if (copy) {
-        f = malloc(sizeof(*f));
-    }
-    if (!f) {
-        free(copy);
+    CUfunction f;
+    CUDA_REUSE_NAMED(f, free_functions, next, name);
+    if (!f)
         return NULL;
-    }
-    *f = (struct CUfunc_st){
-        .tag = TAG_FUNCTION, .module = m, .next = m->timed, .builtin = BUILTIN_TIMED, .name = copy};
+    *f = (struct CUfunc_st){.tag = TAG_FUNCTION,
+                            .module = m,
+                            .next = m->timed,
+                            .builtin = BUILTIN_TIMED,
+                            .name = f->name};
     m->timed = f;
     return f;
 }

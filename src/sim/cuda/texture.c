@@ -85,6 +85,12 @@ static CUresult look_up(unsigned long long object, bool surface, struct object *
     return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult get_resource(unsigned long long object, bool surface, CUDA_RESOURCE_DESC *ret) {
+    struct object o;
+    CUDA_TRY(look_up(object, surface, &o));
+    CUDA_RETURN_VALUE(ret, o.resource);
+}
+
 CUresult cuTexObjectCreate(CUtexObject *tex_object, const CUDA_RESOURCE_DESC *res_desc,
                            const CUDA_TEXTURE_DESC *tex_desc,
                            const CUDA_RESOURCE_VIEW_DESC *res_view_desc) {
@@ -101,9 +107,7 @@ CUresult cuTexObjectDestroy(CUtexObject tex_object) {
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUtexObject tex_object) {
-    struct object o;
-    CUDA_TRY(look_up(tex_object, false, &o));
-    CUDA_RETURN_VALUE(res_desc, o.resource);
+    return get_resource(tex_object, false, res_desc);
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *tex_desc, CUtexObject tex_object) {
@@ -134,7 +138,5 @@ CUresult cuSurfObjectDestroy(CUsurfObject surf_object) {
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUsurfObject surf_object) {
-    struct object o;
-    CUDA_TRY(look_up(surf_object, true, &o));
-    CUDA_RETURN_VALUE(res_desc, o.resource);
+    return get_resource(surf_object, true, res_desc);
 }
