@@ -58,12 +58,24 @@ def once(cluster, *words, status=0):
     return done
 
 
+class Screen(pyte.Screen):
+    """After a character in the last column, the cursor is on it, as on xterm."""
+
+    def erase_in_line(self, how=0, private=False):
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        super().erase_in_line(how, private)
+
+    def erase_in_display(self, how=0, *args, **kwargs):
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        super().erase_in_display(how, *args, **kwargs)
+
+
 class Terminal:
     """A program on a terminal."""
 
     def __init__(self, argv, env, columns, lines, beyond=0):
         """`beyond`: columns of the emulator that the program is not told of."""
-        self.screen = pyte.Screen(columns + beyond, lines)
+        self.screen = Screen(columns + beyond, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.master, self.slave = pty.openpty()
@@ -73,6 +85,7 @@ class Terminal:
                                         start_new_session=True)
 
     def resize(self, columns, lines, process, beyond=0):
+        self.columns = columns
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.screen.resize(lines, columns + beyond)
         if process:
@@ -103,7 +116,7 @@ class Terminal:
     def chosen(self):
         """The line that is marked, without titles and views."""
         return next((self.screen.display[y] for y in range(self.screen.lines)
-                     if all(self.screen.buffer[y][x].reverse for x in range(self.screen.columns))), "")
+                     if all(self.screen.buffer[y][x].reverse for x in range(self.columns))), "")
 
     def press(self, keys):
         os.write(self.master, keys.encode())
@@ -319,6 +332,18 @@ def test_sizes(cluster, columns, lines):
         t.press("qq")
         t.until("its end", lambda: t.process.poll() is not None)
         assert t.process.returncode == 0
+
+
+def test_the_last_line_and_column(cluster):
+    """The mark of a row in the last line is as wide as the screen, and a line that fills it is whole."""
+    with top(cluster, columns=40, lines=3) as t:
+        t.until("the first row", lambda: t.chosen().startswith("b-00"))
+        t.press(DOWN)
+        t.until("the last line", lambda: t.chosen().startswith("a-00"))
+        assert t.chosen() == t.screen.display[-1]
+    with top(cluster, columns=40, lines=10) as t:
+        t.shows("q quit")
+        assert t.screen.display[-1] == "q quit  1-4 views  enter more  s sort  r"
 
 
 def test_the_end_of_a_text(cluster):

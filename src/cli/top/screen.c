@@ -35,10 +35,13 @@ void screen_begin(struct screen *s, bool is_terminal, int width, int height) {
 static void end_line(struct screen *s) {
     if (s->line == 0)
         return;
-    if (s->is_terminal)
-        buf_puts(&s->out, s->is_chosen ? "\033[K\033[0m" : "\033[0m\033[K");
-    else
+    int empty = s->width - (s->column - s->blanks);
+    if (!s->is_terminal)
         buf_putc(&s->out, '\n');
+    else if (s->is_chosen) /* not all terminals mark what they erase */
+        buf_printf(&s->out, "%*s\033[0m", empty, "");
+    else /* after the last column, it would erase that */
+        buf_puts(&s->out, empty > 0 ? "\033[0m\033[K" : "\033[0m");
 }
 
 void screen_line(struct screen *s, bool is_chosen) {
@@ -140,9 +143,9 @@ size_t screen_fit(const struct screen *s, const char *text) {
 
 void screen_end(struct screen *s) {
     end_line(s);
+    if (s->is_terminal && s->line < s->height)
+        buf_printf(&s->out, "\033[%d;1H\033[J", s->line + 1);
     s->line = 0;
-    if (s->is_terminal)
-        buf_puts(&s->out, "\033[J");
 }
 
 /* ---- a table ---- */
