@@ -18,13 +18,9 @@ static const struct {
     const char *name;
     void (*run)(struct doctor *d);
 } checks[] = {
-    {"API server", doctor_check_api_server}, {"admission", doctor_check_admission},
-    {"scheduler", doctor_check_scheduler},   {"metrics APIs", doctor_check_metrics_apis},
-    {"placing", doctor_check_placing},       {"signing key", doctor_check_key},
-    {"versions", doctor_check_versions},     {"pods", doctor_check_pods},
-    {"agents", doctor_check_agents},         {"drivers", doctor_check_drivers},
-    {"nodes", doctor_check_nodes},           {"other plugins", doctor_check_plugins},
-    {"clocks", doctor_check_clocks},
+#define CHECK(text, name) {text, doctor_check_##name},
+#include "cli/doctor/checks.def"
+#undef CHECK
 };
 
 static const char *const levels[] = {

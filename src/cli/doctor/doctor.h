@@ -93,17 +93,7 @@ bool doctor_written_at(struct json object, time_t *ret);
 /* Whether it says that the API server has no such object. */
 bool doctor_is_missing(const struct err *err);
 
-/* The checks; each finds at least one thing. */
-void doctor_check_api_server(struct doctor *d);
-void doctor_check_admission(struct doctor *d);
-void doctor_check_scheduler(struct doctor *d);
-void doctor_check_key(struct doctor *d);
-void doctor_check_versions(struct doctor *d);
-void doctor_check_metrics_apis(struct doctor *d);
-void doctor_check_placing(struct doctor *d);
-void doctor_check_pods(struct doctor *d);
-void doctor_check_agents(struct doctor *d);
-void doctor_check_drivers(struct doctor *d);
-void doctor_check_nodes(struct doctor *d);
-void doctor_check_plugins(struct doctor *d);
-void doctor_check_clocks(struct doctor *d);
+/* Each check finds at least one thing. */
+#define CHECK(text, name) void doctor_check_##name(struct doctor *d);
+#include "cli/doctor/checks.def"
+#undef CHECK
