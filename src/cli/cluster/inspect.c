@@ -95,6 +95,14 @@ enum node_column {
     N_COLUMNS
 };
 
+/* With all columns, or those before `narrow` if that is not 0. */
+static struct table view_table(const char *const *titles, size_t columns, size_t narrow) {
+    struct table t = {.columns = columns, .hidden = narrow ? columns - narrow : 0};
+
+    table_titles(&t, titles);
+    return t;
+}
+
 static void put_parts(struct table *t, size_t core_column, size_t memory_column, uint64_t core,
                       uint64_t all_core, uint64_t memory, uint64_t all_memory) {
     char part[24], all[24];
@@ -119,11 +127,9 @@ static void put_sum(struct table *t, const char *name, const char *model, const 
 static int view_cluster(const struct cards *cards, bool wide, struct err *err) {
     static const char *const titles[N_COLUMNS] = {
         "NODE", "GPUS", "HEALTHY", "PODS", "CORE", "MEMORY", "MOST FREE ON A CARD", "MODEL"};
-    _cleanup_(table_done) struct table t = {.columns = N_COLUMNS,
-                                            .hidden = wide ? 0 : N_COLUMNS - N_MODEL};
+    _cleanup_(table_done) struct table t = view_table(titles, N_COLUMNS, wide ? 0 : N_MODEL);
     const struct card *end = cards->list + cards->n;
     struct sum all = {0};
-    table_titles(&t, titles);
     for (const struct card *card = cards->list; card < end;) {
         struct sum sum = {0};
         const struct card *first = card;
@@ -165,9 +171,7 @@ static void put_card(struct table *t, const struct card *card) {
 static int view_cards(const struct cards *cards, bool wide, struct err *err) {
     static const char *const titles[C_COLUMNS] = {
         "NODE", "GPU", "NAME", "MODEL / HOLDER", "CORE", "MEMORY", "STATE", "UUID", "REASON"};
-    _cleanup_(table_done) struct table t = {.columns = C_COLUMNS,
-                                            .hidden = wide ? 0 : C_COLUMNS - C_UUID};
-    table_titles(&t, titles);
+    _cleanup_(table_done) struct table t = view_table(titles, C_COLUMNS, wide ? 0 : C_UUID);
     for (size_t i = 0; i < cards->n; i++)
         put_card(&t, &cards->list[i]);
     return table_show(&t, err);
@@ -203,9 +207,7 @@ static void put_pod(struct table *t, const struct card *card, const struct holde
 static int view_pod(const struct cards *cards, bool wide, struct err *err) {
     static const char *const titles[P_COLUMNS] = {
         "NAMESPACE", "POD", "CONTAINER", "NODE", "GPU", "CORE", "MEMORY", "UID", "GPU UUID"};
-    _cleanup_(table_done) struct table t = {.columns = P_COLUMNS,
-                                            .hidden = wide ? 0 : P_COLUMNS - P_UID};
-    table_titles(&t, titles);
+    _cleanup_(table_done) struct table t = view_table(titles, P_COLUMNS, wide ? 0 : P_UID);
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
             put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
@@ -279,15 +281,13 @@ static size_t add_spaces(const struct cards *cards, struct space *spaces) {
 static int view_namespaces(const struct cards *cards, bool wide, struct err *err) {
     static const char *const titles[S_COLUMNS] = {"NAMESPACE", "PODS",      "GPUS",       "CORE",
                                                   "MEMORY",    "KEPT CORE", "KEPT MEMORY"};
-    _cleanup_(table_done) struct table t = {.columns = S_COLUMNS,
-                                            .hidden = wide ? 0 : S_COLUMNS - S_KEPT_CORE};
+    _cleanup_(table_done) struct table t = view_table(titles, S_COLUMNS, wide ? 0 : S_KEPT_CORE);
     _cleanup_free_ struct space *spaces = calloc(most_spaces(cards) + 1, sizeof(*spaces));
     char memory[24];
     if (!spaces)
         return err_errno(err, ENOMEM, "cannot sum up");
     size_t n = add_spaces(cards, spaces);
     qsort(spaces, n, sizeof(*spaces), by_space);
-    table_titles(&t, titles);
     for (const struct space *space = spaces; space < spaces + n; space++) {
         table_row(&t);
         table_set(&t, S_NAMESPACE, "%s", space->name);

@@ -146,14 +146,19 @@ static int delete_group(const struct removal *r, enum group group, unsigned *cou
     return e;
 }
 
+/* `e`: how the step has ended, which is returned. */
+static int say_removed(const char *step, int e, unsigned count) {
+    if (e == 0)
+        removal_say(step, "objects removed: %u", count);
+    return e;
+}
+
 static int remove_group(const struct removal *r, const char *step, enum group group,
                         struct err *err) {
     unsigned count = 0;
     int e = delete_group(r, group, &count, err);
 
-    if (e == 0)
-        removal_say(step, "objects removed: %u", count);
-    return e;
+    return say_removed(step, e, count);
 }
 
 /* ---- steps ---- */
@@ -216,9 +221,7 @@ int removal_of_apis(const struct removal *r, struct err *err) {
 
     for (size_t i = 0; e == 0 && i < sizeof(names) / sizeof(names[0]); i++)
         e = remove_api(r, names[i], &count, err);
-    if (e == 0)
-        removal_say("apis", "objects removed: %u", count);
-    return e;
+    return say_removed("apis", e, count);
 }
 
 /* First: it would alert on the end of the others. */
@@ -246,9 +249,7 @@ int removal_of_workloads(const struct removal *r, struct err *err) {
         e = removal_await_pods(r, "workloads", "aliquot-scheduler", err);
     if (e == 0)
         e = removal_await_pods(r, "workloads", "aliquot-agent", err);
-    if (e == 0)
-        removal_say("workloads", "objects removed: %u", count);
-    return e;
+    return say_removed("workloads", e, count);
 }
 
 /* Before what they allow to write: a pod on a node that is not reached writes nothing any more. */
@@ -264,9 +265,7 @@ int removal_of_state(const struct removal *r, struct err *err) {
         e = removal_delete(OBJECTS(.kind = "certificatesigningrequests",
                                    .fields = "spec.signerName=" AGENT_SIGNER),
                            &count, err);
-    if (e == 0)
-        removal_say("state", "objects removed: %u", count);
-    return e;
+    return say_removed("state", e, count);
 }
 
 /* After all that is in the namespace. */
