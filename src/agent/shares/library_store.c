@@ -155,10 +155,8 @@ static int is_noexec(const char *host_root, const char *path, struct err *err) {
 static int make_executable(const char *state_dir, const char *host_root, bool may_mount,
                            struct err *err) {
     char path[384];
-    int r;
+    int r = share_dir_beside(state_dir, "lib", 0755, path, err);
 
-    (void) snprintf(path, sizeof(path), "%s/lib", state_dir);
-    r = dir_make(path, 0755, err);
     if (r < 0)
         return r;
     r = is_noexec(host_root, path, err);

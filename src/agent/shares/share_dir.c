@@ -68,12 +68,16 @@ static bool is_of_the_node(const char *host_root, const char *path) {
            here.st_ino == there.st_ino;
 }
 
+int share_dir_beside(const char *state_dir, const char *name, mode_t mode, char ret[static 384],
+                     struct err *err) {
+    (void) snprintf(ret, 384, "%s/%s", state_dir, name);
+    return dir_make(ret, mode, err);
+}
+
 int share_dir_can_bound(const char *state_dir, const char *host_root, struct err *err) {
     char path[384];
-    int r;
+    int r = share_dir_beside(state_dir, ".mount", 0700, path, err);
 
-    (void) snprintf(path, sizeof(path), "%s/.mount", state_dir);
-    r = dir_make(path, 0700, err);
     if (r < 0)
         return r;
     r = mount_bounded(path, err);

@@ -8,8 +8,13 @@
  * all files beside each other. */
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct err;
+
+/* Makes the directory `name` in `state_dir` where it is missing; `ret` is its path. */
+int share_dir_beside(const char *state_dir, const char *name, mode_t mode, char ret[static 384],
+                     struct err *err);
 
 /* Whether a mount that this process makes in `state_dir` is one of the node, too: the process may
  * mount, and its mounts propagate. `host_root` is where the node's / is in the agent's view. -EPERM
