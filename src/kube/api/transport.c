@@ -25,8 +25,6 @@
 #define CONN_WINDOW (4u << 20)
 /* A refused stream was not processed, so it can be retried a limited number of times. */
 #define ATTEMPTS_MAX 3u
-#define PING_IDLE_MS 30000u
-#define PING_TIMEOUT_MS 15000u
 #define CLOCK_OFF_S 30
 
 struct connection {
@@ -373,8 +371,6 @@ static int open_connection(struct kube_transport *transport, const struct sockad
                                   .user = connection};
     const struct h2_link_options options = {.tcp = true,
                                             .unacked_ms = KUBE_UNACKED_MS,
-                                            .ping_idle_ms = PING_IDLE_MS,
-                                            .ping_timeout_ms = PING_TIMEOUT_MS,
                                             .on_up = on_link_up,
                                             .on_lost = on_link_lost,
                                             .user = connection};
