@@ -73,11 +73,8 @@ void admission_place_by(struct admission *a, const char *scheduler) {
 static int read_review(struct admission *a, const char *body, size_t len, struct asked *ret,
                        struct err *err) {
     struct json root;
-    int r = json_parse(a->review, body, len, &root, err);
-    if (r < 0) {
-        err_wrap(err, "cannot read the AdmissionReview");
-        return r;
-    }
+    if (json_parse(a->review, body, len, &root, err) < 0)
+        return err_wrap(err, "cannot read the AdmissionReview");
     struct json request = json_get(root, "request");
     const char *version = json_string_or(json_get(root, "apiVersion"), "");
     if (strcmp(version, REVIEW_VERSION) != 0 || json_type(request) != JSON_OBJECT)

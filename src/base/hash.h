@@ -55,6 +55,16 @@
         }                                                                                          \
     } while (0)
 
+/* Defines PREFIX_sync_begin() and PREFIX_sync_end(), of a struct TYPE, for the lists of one table.
+ */
+#define HASH_SYNC(prefix, type, table, drop)                                                       \
+    void prefix##_sync_begin(struct type *owner) {                                                 \
+        hash_unlist(owner->table);                                                                 \
+    }                                                                                              \
+    void prefix##_sync_end(struct type *owner) {                                                   \
+        hash_drop_unlisted(owner, owner->table, drop);                                             \
+    }
+
 #define HASH_START 14695981039346656037u
 
 /* FNV-1a over `size` bytes, continuing from HASH_START or the hash of the bytes before them. Not

@@ -226,13 +226,7 @@ void peers_gone(struct peers *p, const char *name) {
     hash_drop_named(p, p->all, name, remove_peer);
 }
 
-void peers_sync_begin(struct peers *p) {
-    hash_unlist(p->all);
-}
-
-void peers_sync_end(struct peers *p) {
-    hash_drop_unlisted(p, p->all, remove_peer);
-}
+HASH_SYNC(peers, peers, all, remove_peer)
 
 struct peers *peers_new(const struct peers_options *options) {
     struct peers *p = calloc(1, sizeof(*p));

@@ -30,17 +30,17 @@ struct metrics_apis {
     bool authentication_listed; /* in the list that is being read */
 };
 
+#define LIST_HANDLERS(kind, owner)                                                                 \
+    static void on_##kind##_begin(void *userdata) {                                                \
+        owner##_sync_begin(((const struct metrics_apis *) userdata)->owner);                       \
+    }                                                                                              \
+    static void on_##kind##_end(void *userdata) {                                                  \
+        owner##_sync_end(((const struct metrics_apis *) userdata)->owner);                         \
+    }
+LIST_HANDLERS(pods, agents)
+LIST_HANDLERS(replicas, peers)
+
 /* ---- the agents' pods ---- */
-
-static void on_pods_begin(void *userdata) {
-    const struct metrics_apis *m = userdata;
-    agents_sync_begin(m->agents);
-}
-
-static void on_pods_end(void *userdata) {
-    const struct metrics_apis *m = userdata;
-    agents_sync_end(m->agents);
-}
 
 static void on_pod(enum kube_event event, struct json object, void *userdata) {
     const struct metrics_apis *m = userdata;
@@ -63,16 +63,6 @@ static void on_pods_trouble(const char *text, unsigned retry_ms, void *userdata)
 }
 
 /* ---- the replicas ---- */
-
-static void on_replicas_begin(void *userdata) {
-    const struct metrics_apis *m = userdata;
-    peers_sync_begin(m->peers);
-}
-
-static void on_replicas_end(void *userdata) {
-    const struct metrics_apis *m = userdata;
-    peers_sync_end(m->peers);
-}
 
 static void on_replica(enum kube_event event, struct json object, void *userdata) {
     const struct metrics_apis *m = userdata;

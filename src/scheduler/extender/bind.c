@@ -397,11 +397,8 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
 static int read_request(struct binder *b, const char *body, size_t len, struct attempt *a,
                         struct err *err) {
     struct json args;
-    int r = json_parse(b->parser, body, len, &args, err);
-    if (r < 0) {
-        err_wrap(err, "cannot read the request");
-        return r;
-    }
+    if (json_parse(b->parser, body, len, &args, err) < 0)
+        return err_wrap(err, "cannot read the request");
     if (field_copy(json_get_nocase(args, "PodName"), a->to.name, sizeof(a->to.name)) < 0 ||
         field_copy(json_get_nocase(args, "PodNamespace"), a->to.namespace,
                    sizeof(a->to.namespace)) < 0 ||

@@ -358,13 +358,7 @@ void agents_gone(struct agents *a, const char *uid) {
             remove_agent(a, agent);
 }
 
-void agents_sync_begin(struct agents *a) {
-    hash_unlist(a->nodes);
-}
-
-void agents_sync_end(struct agents *a) {
-    hash_drop_unlisted(a, a->nodes, remove_agent);
-}
+HASH_SYNC(agents, agents, nodes, remove_agent)
 
 /* ---- life ---- */
 

@@ -45,13 +45,7 @@ void reservations_done(struct reservations *r) {
     hash_drop_all(r, r->all, free_reservation);
 }
 
-void reservations_sync_begin(struct reservations *r) {
-    hash_unlist(r->all);
-}
-
-void reservations_sync_end(struct reservations *r) {
-    hash_drop_unlisted(r, r->all, free_reservation);
-}
+HASH_SYNC(reservations, reservations, all, free_reservation)
 
 void reservations_gone(struct reservations *r, const char *name) {
     char id[ID_MAX];

@@ -83,26 +83,31 @@ static int no_memory(struct err *err) {
     return err_set(err, ENOMEM, "out of memory: MIG instances are not ordered");
 }
 
-static int pod_seen(struct mig_orders *o, struct json object, struct err *err) {
-    const char *uid = json_string_or(JSON_PATH(object, "metadata", "uid"), "");
-    struct order_pod *item;
-    struct mig_pod pod;
-    int r = mig_pod_read(object, &pod);
+/* One that cannot be read is gone; -ENOENT: it does not matter here. */
+#define SEEN(one, key, trouble)                                                                    \
+    static int one##_seen(struct mig_orders *o, struct json object, struct err *err) {             \
+        const char *id = json_string_or(JSON_PATH(object, "metadata", #key), "");                  \
+        struct order_##one *item;                                                                  \
+        struct mig_##one seen;                                                                     \
+        int r = mig_##one##_read(object, &seen);                                                   \
+                                                                                                   \
+        if (r < 0) {                                                                               \
+            one##_gone(o, id);                                                                     \
+            return r == -ENOENT ? 0 : err_set(err, -r, #one " %.80s: " trouble, id);               \
+        }                                                                                          \
+        item = one##_get(o, seen.key);                                                             \
+        if (!item) {                                                                               \
+            mig_##one##_done(&seen);                                                               \
+            return no_memory(err);                                                                 \
+        }                                                                                          \
+        mig_##one##_done(&item->o);                                                                \
+        item->o = seen;                                                                            \
+        item->listed = true;                                                                       \
+        return 0;                                                                                  \
+    }
 
-    if (r < 0) {
-        pod_gone(o, uid);
-        return r == -ENOENT ? 0 : err_set(err, -r, "pod %.80s: bad request of MIG instances", uid);
-    }
-    item = pod_get(o, pod.uid);
-    if (!item) {
-        mig_pod_done(&pod);
-        return no_memory(err);
-    }
-    mig_pod_done(&item->o);
-    item->o = pod;
-    item->listed = true;
-    return 0;
-}
+SEEN(pod, uid, "bad request of MIG instances")
+SEEN(node, name, "it cannot be read")
 
 int mig_orders_want(struct mig_orders *o, const struct mig_pod *claim) {
     struct order_pod *item = order_pod_find(o, claim->uid);
@@ -128,27 +133,6 @@ void order_drop_served(struct mig_orders *o) {
     HASH_ITER(hh, o->pods, item, next)
         if (o->world.waits && !o->world.waits(o->world.self, &item->o))
             pod_drop(o, item);
-}
-
-static int node_seen(struct mig_orders *o, struct json object, struct err *err) {
-    const char *name = json_string_or(JSON_PATH(object, "metadata", "name"), "");
-    struct order_node *item;
-    struct mig_node node;
-    int r = mig_node_read(object, &node);
-
-    if (r < 0) {
-        node_gone(o, name);
-        return r == -ENOENT ? 0 : err_set(err, -r, "node %.80s cannot be read", name);
-    }
-    item = node_get(o, node.name);
-    if (!item) {
-        mig_node_done(&node);
-        return no_memory(err);
-    }
-    mig_node_done(&item->o);
-    item->o = node;
-    item->listed = true;
-    return 0;
 }
 
 /* What is written replaces what was to be written. */
