@@ -14,9 +14,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "kube-wraps.h"
+#include "fake-reflector.h"
 #include "kube/api/client.h"
-#include "kube/api/reflector.h"
 #include "kube/objects/gpu_object.h"
 #include "wire/json.h"
 
@@ -25,8 +24,6 @@ static struct {
     void *userdata;
     char method[8], path[256], body[16384];
 } api;
-static struct kube_reflector_handlers node_watch, gpu_watch;
-static void *watcher;
 
 int __wrap_kube_request(struct kube_client *client, const char *method, const char *path,
                         const char *content_type, const char *body, size_t size,
@@ -41,33 +38,6 @@ int __wrap_kube_request(struct kube_client *client, const char *method, const ch
     (void) snprintf(api.body, sizeof(api.body), "%.*s", (int) size, body);
     *ret_call = (struct kube_call *) &api;
     return 0;
-}
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *handlers, void *userdata,
-                                struct kube_reflector **ret_reflector, struct err *err) {
-    (void) client, (void) err;
-    *ret_reflector = NULL;
-    if (strcmp(options->path, "/api/v1/nodes") == 0)
-        node_watch = *handlers;
-    if (strcmp(options->path, GPU_OBJECTS_PATH) == 0)
-        gpu_watch = *handlers;
-    watcher = userdata;
-    return 0;
-}
-
-void __wrap_kube_reflector_stop(struct kube_reflector *r) {
-    (void) r;
-}
-
-void __wrap_kube_reflector_relist(struct kube_reflector *r) {
-    (void) r;
-}
-
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
-    (void) r;
-    return true;
 }
 
 static void answer(const char *text) {

@@ -21,8 +21,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "fake-reflector.h"
 #include "freed-keys.h"
-#include "kube-wraps.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/certificate.h"
 #include "wire/certificate_authority.h"
@@ -44,8 +44,6 @@ static struct {
     uv_timer_cb callback;
     int64_t at;
 } timer;
-static struct kube_reflector_handlers watch;
-static void *watcher;
 static struct {
     kube_response_cb callback; /* of the open request; NULL: none is open */
     void *userdata;
@@ -97,29 +95,6 @@ void __wrap_kube_call_cancel(struct kube_call *call) {
         api.callback = NULL;
 }
 
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *handlers, void *userdata,
-                                struct kube_reflector **ret_reflector, struct err *err) {
-    (void) client, (void) err;
-    assert_non_null(strstr(options->query, AUTHORITY_CONFIG_MAP));
-    watch = *handlers;
-    watcher = userdata;
-    *ret_reflector = NULL;
-    return 0;
-}
-
-void __wrap_kube_reflector_stop(struct kube_reflector *r) {
-    (void) r;
-}
-void __wrap_kube_reflector_relist(struct kube_reflector *r) {
-    (void) r;
-}
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
-    (void) r;
-    return true;
-}
-
 int __wrap_kube_request(struct kube_client *client, const char *method, const char *path,
                         const char *content_type, const char *body, size_t size,
                         unsigned timeout_ms, kube_response_cb on_response, void *userdata,
@@ -152,17 +127,18 @@ static void answer(int status, const char *text) {
 static void publish(const char *bundle) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
+    const struct fake_reflector *watch = reflector_of(AUTHORITY_CONFIG_MAP);
     struct json object;
-    watch.on_sync_begin(watcher);
+    reflector_list_begins(watch);
     if (bundle) {
         buf_puts(&text, "{\"data\":{\"" AUTHORITY_ENTRY "\":\"");
         for (const char *c = bundle; *c; c++)
             *c == '\n' ? buf_puts(&text, "\\n") : buf_putc(&text, *c);
         buf_puts(&text, "\"}}");
         assert_int_equal(json_open(text.data, text.len, &parser, &object, NULL), 0);
-        watch.on_object(KUBE_ADDED, object, watcher);
+        reflector_show(watch, KUBE_ADDED, object);
     }
-    watch.on_sync_end(watcher);
+    reflector_list_ends(watch);
 }
 
 static void new_authority(void) {

@@ -20,51 +20,12 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "fail-malloc.h"
-#include "kube/api/reflector.h"
+#include "fake-reflector.h"
 #include "wire/json.h"
 
 /* More than fit into the buckets that a hash table begins with, so that it has to grow. */
 #define PODS 400
 #define NEVER 1000000
-
-/* ---- the reflector is the test ---- */
-
-static struct kube_reflector_handlers reflector;
-static void *reflector_data;
-static unsigned relists;
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *handlers, void *userdata,
-                                struct kube_reflector **ret_reflector, struct err *err);
-void __wrap_kube_reflector_stop(struct kube_reflector *r);
-void __wrap_kube_reflector_relist(struct kube_reflector *r);
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r);
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *handlers, void *userdata,
-                                struct kube_reflector **ret_reflector, struct err *err) {
-    (void) client, (void) options, (void) err;
-    reflector = *handlers;
-    reflector_data = userdata;
-    *ret_reflector = NULL;
-    return 0;
-}
-
-void __wrap_kube_reflector_stop(struct kube_reflector *r) {
-    (void) r;
-}
-
-void __wrap_kube_reflector_relist(struct kube_reflector *r) {
-    (void) r;
-    relists++;
-}
-
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
-    (void) r;
-    return true;
-}
 
 /* ---- pods ---- */
 
@@ -117,14 +78,14 @@ static void show_pod(struct world *w, unsigned n) {
                     "\"spec\":{\"nodeName\":\"node-a\"},\"status\":{\"phase\":\"Running\"}}",
                     n, n);
     assert_int_equal(json_parse(w->parser, text, strlen(text), &root, &err), 0);
-    reflector.on_object(KUBE_ADDED, root, reflector_data);
+    reflector_show(reflector_of(""), KUBE_ADDED, root);
 }
 
 static void list_pods(struct world *w) {
-    reflector.on_sync_begin(reflector_data);
+    reflector_list_begins(reflector_of(""));
     for (unsigned i = 0; i < PODS; i++)
         show_pod(w, i);
-    reflector.on_sync_end(reflector_data);
+    reflector_list_ends(reflector_of(""));
 }
 
 static void assert_all_known(const struct world *w) {

@@ -16,6 +16,7 @@
 #include "agent/agent.h"
 #include "agent/mig/executor.h"
 #include "base/text.h"
+#include "fake-monitor-wraps.h"
 #include "mig/order.h"
 
 #define CARD "GPU-00000000-0000-0000-0000-000000000000"
@@ -24,31 +25,17 @@
 static struct world {
     struct agent agent;
     struct node_config config;
-    struct gpu_snapshot snapshot;
     uint64_t now;
     struct mig_job *job; /* submitted */
-    unsigned jobs, polls;
+    unsigned jobs;
 } w;
 
 uint64_t __wrap_uv_now(const uv_loop_t *loop);
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
-int __wrap_gpu_monitor_poll(struct gpu_monitor *m);
 void __wrap_mig_executor_submit(struct mig_executor *x, struct mig_job *job);
 
 uint64_t __wrap_uv_now(const uv_loop_t *loop) {
     (void) loop;
     return w.now;
-}
-
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &w.snapshot;
-}
-
-int __wrap_gpu_monitor_poll(struct gpu_monitor *m) {
-    (void) m;
-    w.polls++;
-    return 0;
 }
 
 void __wrap_mig_executor_submit(struct mig_executor *x, struct mig_job *job) {
@@ -67,15 +54,16 @@ static const struct mig_report *reported(void) {
 
 /* One card in MIG mode without instances, which is given out by order. */
 static int set_up(void **state) {
-    struct gpu_device *d = &w.snapshot.devices[0];
+    struct gpu_device *d = &snapshot.devices[0];
 
     (void) state;
     memset(&w, 0, sizeof(w));
+    memset(&snapshot, 0, sizeof(snapshot));
     w.now = 1000000;
     w.config.mig_dynamic = true;
     w.agent.node_config = &w.config;
     w.agent.whole_rows.strategy = MIG_STRATEGY_MIXED;
-    w.snapshot.ndevices = 1;
+    snapshot.ndevices = 1;
     d->kind = GPU_CARD;
     d->divided = true;
     d->healthy = true;
@@ -103,7 +91,7 @@ static struct gpu_mig_card card(void) {
 /* The job ends; the next snapshot follows. */
 static void end(const struct gpu_mig_card *c, int status, const char *error) {
     struct mig_job *job = w.job;
-    unsigned polls = w.polls;
+    unsigned before = polls;
 
     assert_non_null(job);
     w.job = NULL;
@@ -111,7 +99,7 @@ static void end(const struct gpu_mig_card *c, int status, const char *error) {
         job->on_card(job, c);
     job->submitted = false;
     job->on_done(job, status, error);
-    assert_int_equal(w.polls, polls + 1);
+    assert_int_equal(polls, before + 1);
     card_dynamic_update(&w.agent);
 }
 

@@ -18,22 +18,19 @@
 #include "agent/report/publish.h"
 #include "base/err.h"
 #include "base/units.h"
+#include "fake-monitor-wraps.h"
 #include "mig/order.h"
 
 #define FILE_OF_NODE "version: v1\naliquot: {cards: [{devices: [0], dynamic: true}]}\n"
 
 static struct world {
     struct agent agent;
-    struct gpu_snapshot snapshot;
     bool read;         /* the GPU objects */
     bool begun, ready; /* MPS of the first card */
     bool status;       /* the daemon of the first card is known */
     size_t wanted;     /* cards */
-    unsigned polls;
 } w;
 
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
-int __wrap_gpu_monitor_poll(struct gpu_monitor *m);
 bool __wrap_publisher_has_orders(const struct publisher *p);
 bool __wrap_mps_has_begun(const struct mps *m, const char *uuid);
 bool __wrap_mps_is_in_force(const struct mps *m, const char *uuid);
@@ -41,17 +38,6 @@ void __wrap_mps_set_cards(struct mps *m, const struct mps_card *cards, size_t n)
 void __wrap_mps_update(struct mps *m, const struct gpu_snapshot *s);
 const char *__wrap_mps_judge(struct mps *m, const struct gpu_device *d);
 bool __wrap_mps_card_status(const struct mps *m, const char *uuid, struct mps_card_status *ret);
-
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &w.snapshot;
-}
-
-int __wrap_gpu_monitor_poll(struct gpu_monitor *m) {
-    (void) m;
-    w.polls++;
-    return 0;
-}
 
 bool __wrap_publisher_has_orders(const struct publisher *p) {
     (void) p;
@@ -97,12 +83,14 @@ static int set_up(void **state) {
 
     (void) state;
     memset(&w, 0, sizeof(w));
+    memset(&snapshot, 0, sizeof(snapshot));
+    polls = 0;
     w.agent.shares.mps = (struct mps *) &w;
     w.agent.report.publisher = (struct publisher *) &w;
     assert_int_equal(
         node_config_parse(FILE_OF_NODE, strlen(FILE_OF_NODE), "n", &w.agent.node_config, &err), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        struct gpu_device *d = &w.snapshot.devices[w.snapshot.ndevices++];
+        struct gpu_device *d = &snapshot.devices[snapshot.ndevices++];
 
         *d = (struct gpu_device){.kind = GPU_CARD, .index = i, .memory = GIB, .healthy = true};
         (void) snprintf(d->uuid, sizeof(d->uuid), "GPU-%u", i);
@@ -138,18 +126,18 @@ static void show(const char *uuid, const char *order) {
 static void expect(size_t wanted, bool shown) {
     card_mps_update(&w.agent);
     assert_int_equal(w.wanted, wanted);
-    assert_int_equal(card_mps_has(&w.agent, &w.snapshot, &w.snapshot.devices[0]), shown);
-    assert_false(card_mps_has(&w.agent, &w.snapshot, &w.snapshot.devices[1]));
+    assert_int_equal(card_mps_has(&w.agent, &snapshot, &snapshot.devices[0]), shown);
+    assert_false(card_mps_has(&w.agent, &snapshot, &snapshot.devices[1]));
 }
 
 static void an_order_is_followed(void **state) {
-    const struct gpu_device *d = &w.snapshot.devices[0];
+    const struct gpu_device *d = &snapshot.devices[0];
 
     (void) state;
     w.read = true;
     expect(0, false);
     show("GPU-0", BEGIN);
-    assert_int_equal(w.polls, 1);
+    assert_int_equal(polls, 1);
     /* Until the daemon is told to start the card takes no pods. */
     assert_string_equal(card_mps_judge(&w.agent, d), "MPS is not started yet");
     expect(1, false);
@@ -159,13 +147,13 @@ static void an_order_is_followed(void **state) {
     expect(1, true);
     assert_null(card_mps_judge(&w.agent, d));
     show("GPU-0", BEGIN);
-    assert_int_equal(w.polls, 1);
+    assert_int_equal(polls, 1);
     /* What cannot be read changes nothing. */
     show("GPU-0", "{");
     expect(1, true);
     /* It is under MPS until MPS has ended. */
     show("GPU-0", END);
-    assert_int_equal(w.polls, 2);
+    assert_int_equal(polls, 2);
     expect(0, true);
     w.begun = false;
     expect(0, false);
@@ -183,7 +171,7 @@ static void an_order_for_another_card(void **state) {
     show("GPU-1", BEGIN);
     expect(0, false);
     show("GPU-0", BEGIN);
-    w.snapshot.devices[0].divided = true;
+    snapshot.devices[0].divided = true;
     expect(0, false);
 }
 

@@ -13,6 +13,7 @@
 #include "agent/agent.h"
 #include "agent/report/publish.h"
 #include "base/text.h"
+#include "fake-monitor-wraps.h"
 
 #define CARD "GPU-00000000-0000-0000-0000-000000000000"
 #define AWAIT_MS 3000
@@ -20,7 +21,6 @@
 static struct world {
     struct agent agent;
     struct node_config config;
-    struct gpu_snapshot snapshot;
     struct gpu_orders orders; /* of the card's object */
     struct node_orders node;
     bool read; /* the objects were */
@@ -29,7 +29,6 @@ static struct world {
 } w;
 
 uint64_t __wrap_uv_now(const uv_loop_t *loop);
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
 void __wrap_gpu_monitor_judge(struct gpu_monitor *m);
 bool __wrap_publisher_has_orders(const struct publisher *p);
 const struct node_orders *__wrap_publisher_node_orders(const struct publisher *p);
@@ -38,18 +37,13 @@ const struct gpu_orders *__wrap_publisher_orders(const struct publisher *p,
 
 /* As the monitor does with each snapshot. */
 static void judge(void) {
-    w.snapshot.devices[0].reason[0] = 0;
-    card_health_judge(&w.snapshot.devices[0], &w.agent);
+    snapshot.devices[0].reason[0] = 0;
+    card_health_judge(&snapshot.devices[0], &w.agent);
 }
 
 uint64_t __wrap_uv_now(const uv_loop_t *loop) {
     (void) loop;
     return w.now;
-}
-
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &w.snapshot;
 }
 
 void __wrap_gpu_monitor_judge(struct gpu_monitor *m) {
@@ -86,10 +80,11 @@ static void on_change(const struct health_card *card, enum health_state before, 
 
 /* A healthy card, which users have cordoned. */
 static int set_up(void **state) {
-    struct gpu_device *d = &w.snapshot.devices[0];
+    struct gpu_device *d = &snapshot.devices[0];
 
     (void) state;
     memset(&w, 0, sizeof(w));
+    memset(&snapshot, 0, sizeof(snapshot));
     w.now = 1000000;
     w.config.health = health_defaults;
     w.config.mode = -1;
@@ -101,15 +96,15 @@ static int set_up(void **state) {
                                                            .state_dir = "/nowhere",
                                                            .holders = no_holders,
                                                            .on_change = on_change};
-    w.snapshot.ndevices = 1;
+    snapshot.ndevices = 1;
     *d = (struct gpu_device){.kind = GPU_CARD, .healthy = true, .memory = 1, .uuid = CARD};
     text_copy(w.orders.maintenance, sizeof(w.orders.maintenance), "cordon");
     return 0;
 }
 
 static void expect(enum gpu_service service, const char *reason) {
-    assert_int_equal(w.snapshot.devices[0].service, service);
-    assert_string_equal(w.snapshot.devices[0].reason, reason);
+    assert_int_equal(snapshot.devices[0].service, service);
+    assert_string_equal(snapshot.devices[0].reason, reason);
 }
 
 /* It takes no pods until its orders are read, and none after that. */

@@ -19,44 +19,7 @@
 #include "agent/config/node_config.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "kube/api/reflector.h"
-
-static struct kube_reflector_handlers handlers;
-static void *handlers_userdata;
-static char watched[512];
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *h, void *userdata,
-                                struct kube_reflector **ret, struct err *err);
-void __wrap_kube_reflector_stop(struct kube_reflector *r);
-void __wrap_kube_reflector_relist(struct kube_reflector *r);
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r);
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *h, void *userdata,
-                                struct kube_reflector **ret, struct err *err) {
-    (void) client, (void) err;
-    (void) snprintf(watched, sizeof(watched), "%s?%s", options->path, options->query);
-    handlers = *h;
-    handlers_userdata = userdata;
-    *ret = NULL;
-    return 0;
-}
-
-void __wrap_kube_reflector_stop(struct kube_reflector *r) {
-    (void) r;
-}
-
-void __wrap_kube_reflector_relist(struct kube_reflector *r) {
-    (void) r;
-}
-
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
-    (void) r;
-    return true;
-}
+#include "fake-reflector.h"
 
 /* ---- the choice ---- */
 
@@ -159,14 +122,14 @@ static void show_map(struct world *w, enum kube_event event, const char *data) {
     char text[512];
 
     (void) snprintf(text, sizeof(text), "{\"data\":%s}", data);
-    handlers.on_object(event, parse(w, text), handlers_userdata);
+    reflector_show(reflector_of(""), event, parse(w, text));
 }
 
 static void list_map(struct world *w, const char *data) {
-    handlers.on_sync_begin(handlers_userdata);
+    reflector_list_begins(reflector_of(""));
     if (data)
         show_map(w, KUBE_ADDED, data);
-    handlers.on_sync_end(handlers_userdata);
+    reflector_list_ends(reflector_of(""));
 }
 
 static int setup(void **state) {
@@ -198,13 +161,13 @@ static int teardown(void **state) {
 static void nothing_is_chosen_too_early(void **state) {
     struct world *w = *state;
 
-    assert_string_equal(watched,
+    assert_string_equal(reflector_of("")->watched,
                         "/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Dm");
-    handlers.on_sync_begin(handlers_userdata);
+    reflector_list_begins(reflector_of(""));
     show_map(w, KUBE_ADDED, DATA);
     show_node(w, "big");
     assert_int_equal(w->calls, 0);
-    handlers.on_sync_end(handlers_userdata);
+    reflector_list_ends(reflector_of(""));
     assert_string_equal(w->entry, "big");
     assert_string_equal(w->text, "b");
 }

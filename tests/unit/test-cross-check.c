@@ -20,6 +20,7 @@
 #include "agent/kubelet/kubelet.h"
 #include "agent/shares/shares.h"
 #include "base/file.h"
+#include "fake-monitor-wraps.h"
 #include "podresources.pb-c.h"
 #include "wire/grpc_server.h"
 
@@ -33,7 +34,6 @@ static struct world {
     struct slot slots[2];
     struct slot_device device;
     struct slot_whole whole;
-    struct gpu_snapshot snapshot;
     struct pod_entry pod; /* of which the agent knows; without a name: none */
     bool pods_unsynced;
     struct signing_key *key; /* of the scheduler */
@@ -53,7 +53,6 @@ const struct pod_entry *__wrap_pods_find_named(const struct pods *p, const char 
                                                const char *name);
 bool __wrap_pods_synced(const struct pods *p);
 const struct signing_verifier *__wrap_keys_verifier(const struct keys *k);
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m);
 void __wrap_pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                                  const char *uid, const char *container, const char *reason,
                                  const char *message);
@@ -82,11 +81,6 @@ bool __wrap_pods_synced(const struct pods *p) {
 const struct signing_verifier *__wrap_keys_verifier(const struct keys *k) {
     (void) k;
     return w.verifier;
-}
-
-const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &w.snapshot;
 }
 
 void __wrap_pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
@@ -157,15 +151,16 @@ static void add_slot(struct slot *slot, const char *nonce, const char *container
 static int setup(void **state) {
     (void) state;
     memset(&w, 0, sizeof(w));
+    memset(&snapshot, 0, sizeof(snapshot));
     w.check.shares = &w.shares;
     w.check.cpus = w.check.others = BUF_INIT(0);
     memset(&w.check.numa, -1, sizeof(w.check.numa));
     numa_add_list(&w.check.numa, 0, "0-3,8\n");
     numa_add_list(&w.check.numa, 1, "4-7\n");
-    w.snapshot.ndevices = 2;
-    w.snapshot.devices[0] =
+    snapshot.ndevices = 2;
+    snapshot.devices[0] =
         (struct gpu_device){.uuid = "GPU-1", .index = 5, .links = {.known = 1, .numa = 1}};
-    w.snapshot.devices[1] =
+    snapshot.devices[1] =
         (struct gpu_device){.kind = GPU_MIG_INSTANCE, .uuid = "MIG-1", .parent = "GPU-1"};
     add_slot(&w.slots[0], "a", "main");
     (void) snprintf(w.device.uuid, sizeof(w.device.uuid), "GPU-1");
@@ -288,7 +283,7 @@ static void test_devices_of_other_plugins(void **state) {
     l.id = "MIG-1::3"; /* as a whole it can be that plugin's to give */
     take(&l);
     assert_int_equal(w.check.others.len, 0);
-    w.snapshot.devices[1].offer = GPU_OFFER_SHARES;
+    snapshot.devices[1].offer = GPU_OFFER_SHARES;
     take(&l);
     assert_non_null(cross_check_other(&w.check, "MIG-1"));
     assert_null(cross_check_other(&w.check, "GPU-1"));
@@ -422,7 +417,7 @@ static void test_cpus(void **state) {
                                    "(GPU-1) is: copies to it are slower");
     take(&l);
     assert_int_equal(w.events, 1);
-    w.snapshot.devices[0].links.numa = -1;
+    snapshot.devices[0].links.numa = -1;
     take(&l);
     assert_int_equal(w.check.cpus.len, 0);
 }

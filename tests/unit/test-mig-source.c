@@ -17,60 +17,21 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "kube/api/reflector.h"
+#include "fake-reflector.h"
 #include "wire/json.h"
 
 #define TEXT(name) "version: v1\\nmig-configs: {" name ": [{devices: all, mig-enabled: false}]}\\n"
 #define DATA(name) "{\"config.yaml\":\"" TEXT(name) "\"}"
 
 static struct world {
-    struct kube_reflector_handlers handlers[MIG_SOURCE_MAPS_MAX];
-    void *userdata[MIG_SOURCE_MAPS_MAX];
-    char watched[MIG_SOURCE_MAPS_MAX][512];
-    unsigned reflectors, stopped, files;
+    unsigned files;
     bool refused;
     struct json_parser *parser;
     struct mig_source *source;
     char dir[64], file[128], trouble[ERR_TEXT_MAX];
 } w;
 
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *h, void *userdata,
-                                struct kube_reflector **ret, struct err *err);
-void __wrap_kube_reflector_stop(struct kube_reflector *r);
-void __wrap_kube_reflector_relist(struct kube_reflector *r);
 bool __wrap_kube_reflector_is_refused(const struct kube_reflector *r);
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r);
-
-int __wrap_kube_reflector_start(struct kube_client *client,
-                                const struct kube_reflector_options *options,
-                                const struct kube_reflector_handlers *h, void *userdata,
-                                struct kube_reflector **ret, struct err *err) {
-    unsigned i = w.reflectors++;
-
-    (void) client, (void) err;
-    (void) snprintf(w.watched[i], sizeof(w.watched[i]), "%s?%s", options->path, options->query);
-    w.handlers[i] = *h;
-    w.userdata[i] = userdata;
-    *ret = NULL;
-    return 0;
-}
-
-void __wrap_kube_reflector_stop(struct kube_reflector *r) {
-    (void) r;
-    w.stopped++;
-}
-
-void __wrap_kube_reflector_relist(struct kube_reflector *r) {
-    (void) r;
-}
-
-bool __wrap_kube_reflector_is_synced(const struct kube_reflector *r) {
-    (void) r;
-    return true;
-}
-
 bool __wrap_kube_reflector_is_refused(const struct kube_reflector *r) {
     (void) r;
     return w.refused;
@@ -93,13 +54,14 @@ static void start(const char *maps) {
                                                .on_file = on_file,
                                                .on_trouble = on_trouble};
 
-    w.reflectors = 0;
+    nreflectors = 0;
     assert_int_equal(mig_source_start(NULL, &options, &w.source, NULL), 0);
 }
 
 static int set_up(void **state) {
     (void) state;
     memset(&w, 0, sizeof(w));
+    reflectors_stopped = 0;
     w.parser = json_parser_new();
     (void) snprintf(w.dir, sizeof(w.dir), "/tmp/aliquot-source-XXXXXX");
     if (!mkdtemp(w.dir))
@@ -123,14 +85,14 @@ static void show(unsigned i, enum kube_event event, const char *data) {
 
     (void) snprintf(text, sizeof(text), "{\"data\":%s}", data);
     assert_int_equal(json_parse(w.parser, text, strlen(text), &root, NULL), 0);
-    w.handlers[i].on_object(event, root, w.userdata[i]);
+    reflector_show(&reflectors[i], event, root);
 }
 
 static void list(unsigned i, const char *data) {
-    w.handlers[i].on_sync_begin(w.userdata[i]);
+    reflector_list_begins(&reflectors[i]);
     if (data)
         show(i, KUBE_ADDED, data);
-    w.handlers[i].on_sync_end(w.userdata[i]);
+    reflector_list_ends(&reflectors[i]);
 }
 
 /* The file has the configuration of that name. */
@@ -177,7 +139,7 @@ static void lists_of_names(void **state) {
 static void a_text_becomes_the_file(void **state) {
     (void) state;
     start("m");
-    assert_string_equal(w.watched[0],
+    assert_string_equal(reflectors[0].watched,
                         "/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%3Dm");
     assert_false(mig_source_is_known(w.source));
     list(0, DATA("first"));
@@ -228,8 +190,8 @@ static void what_cannot_be_used_changes_nothing(void **state) {
 static void the_first_that_exists_applies(void **state) {
     (void) state;
     start("operator/custom,node-mig-config");
-    assert_non_null(strstr(w.watched[0], "/namespaces/operator/configmaps"));
-    assert_non_null(strstr(w.watched[1], "/namespaces/ns/configmaps"));
+    assert_non_null(strstr(reflectors[0].watched, "/namespaces/operator/configmaps"));
+    assert_non_null(strstr(reflectors[1].watched, "/namespaces/ns/configmaps"));
     list(1, DATA("node"));
     assert_int_equal(w.files, 0);
     list(0, NULL);
@@ -248,12 +210,12 @@ static void the_first_that_exists_applies(void **state) {
 static void a_right_is_missing(void **state) {
     (void) state;
     start("operator/custom");
-    w.handlers[0].on_trouble("cannot list configmaps: 403", 1000, w.userdata[0]);
+    reflectors[0].handlers.on_trouble("cannot list configmaps: 403", 1000, reflectors[0].userdata);
     assert_string_equal(w.trouble, "cannot list configmaps: 403");
     assert_false(mig_source_is_known(w.source));
     list(0, DATA("custom"));
     expect("custom", 1);
-    w.handlers[0].on_trouble("cannot watch: 503", 1000, w.userdata[0]);
+    reflectors[0].handlers.on_trouble("cannot watch: 503", 1000, reflectors[0].userdata);
     expect("custom", 1);
 }
 
@@ -261,12 +223,12 @@ static void a_right_is_missing(void **state) {
 static void a_right_stays_missing(void **state) {
     (void) state;
     start("operator/custom,b");
-    w.handlers[0].on_trouble("cannot list configmaps: 503", 1000, w.userdata[0]);
+    reflectors[0].handlers.on_trouble("cannot list configmaps: 503", 1000, reflectors[0].userdata);
     mig_source_pass(w.source, 1000);
     mig_source_pass(w.source, 1000 + 2 * MIG_SOURCE_REFUSED_MS);
     assert_false(mig_source_is_known(w.source)); /* the API server is away */
     w.refused = true;
-    w.handlers[0].on_trouble("cannot list configmaps: 403", 1000, w.userdata[0]);
+    reflectors[0].handlers.on_trouble("cannot list configmaps: 403", 1000, reflectors[0].userdata);
     mig_source_pass(w.source, 200000);
     mig_source_pass(w.source, 200000 + MIG_SOURCE_REFUSED_MS - 1);
     assert_false(mig_source_is_known(w.source));
@@ -282,7 +244,8 @@ static void a_right_stays_missing(void **state) {
                         "the agent has no right to list and watch ConfigMap operator/custom, and "
                         "the cards take pods as they are (cannot list configmaps: 403)");
     assert_string_equal(mig_source_missing(w.source), w.trouble);
-    w.handlers[0].on_trouble("cannot list configmaps: 403 again", 1000, w.userdata[0]);
+    reflectors[0].handlers.on_trouble("cannot list configmaps: 403 again", 1000,
+                                      reflectors[0].userdata);
     assert_non_null(strstr(w.trouble, "no right"));
     list(0, DATA("custom"));
     expect("custom", 1);
@@ -311,7 +274,7 @@ static void the_file_outlives_the_agent(void **state) {
     expect("before", 1);
     list(0, DATA("after"));
     expect("after", 2);
-    assert_int_equal(w.stopped, 1);
+    assert_int_equal(reflectors_stopped, 1);
 }
 
 int main(void) {

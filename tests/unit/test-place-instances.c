@@ -9,34 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/units.h"
-#include "place/place.h"
-
-static struct place_card idle_card(uint64_t gib) {
-    return (struct place_card){.memory = gib * GIB,
-                               .free = {gib * GIB, 100, SLOTS_PER_CARD},
-                               .healthy = true,
-                               .physical = gib * GIB};
-}
-
-static struct container_request share(uint32_t core, uint64_t memory) {
-    return (struct container_request){
-        .phase = CONTAINER_APP, .cards = 1, .core = core, .memory = memory, .slot = core == 0};
-}
-
-static struct container_request whole(uint32_t cards) {
-    return (struct container_request){.phase = CONTAINER_APP, .cards = cards, .whole = true};
-}
-
-static enum place_reason run_one(const struct place_card *cards, uint32_t ncards,
-                                 struct container_request req, struct place_result *ret) {
-    static struct place_plan plan;
-    const struct gpu_request request = {.n = 1, .containers = {req}};
-    const struct place_node node = {.cards = cards, .ncards = ncards};
-
-    place_prepare(&request, &plan);
-    return place_on_node(&place_binpack, &plan, &node, ret);
-}
+#include "place-cards.h"
 
 /* 2 of 7 compute slices. */
 static struct place_card idle_instance(uint64_t gib, uint32_t core) {

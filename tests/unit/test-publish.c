@@ -54,6 +54,7 @@ static void expect_write(const char *method, const char *path, const char *part)
     answer_write();
 }
 
+#define NODES "/api/v1/nodes?"
 #define NODE "/api/v1/nodes/node-a/status"
 #define OBJECT GPU_OBJECTS_PATH "/node-a-"
 
@@ -73,8 +74,8 @@ static void find_node(const char *text) {
     nmade = 0;
     memset(&node, 0, sizeof(node));
     assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
-    node_watch.on_object(KUBE_ADDED, root, watcher);
-    gpu_watch.on_sync_end(watcher);
+    reflector_show(reflector_of(NODES), KUBE_ADDED, root);
+    reflector_list_ends(reflector_of(GPU_OBJECTS_PATH));
 }
 
 /* The node's capacity and its GPU objects, written until nothing is left to write. */
@@ -223,7 +224,7 @@ static void instances_come_and_go(void **state) {
     expect_write("POST", GPU_OBJECTS_PATH, "\"uuid\":\"MIG-new\"");
     expect_write("PATCH", OBJECT "00-gi0-ci0/status", "\"state\":\"Healthy\"");
     assert_int_equal(json_open(old, strlen(old), &parser, &root, NULL), 0);
-    gpu_watch.on_object(KUBE_DELETED, root, watcher);
+    reflector_show(reflector_of(GPU_OBJECTS_PATH), KUBE_DELETED, root);
     assert_null(api.callback);
     /* A card that cannot be read does not show which instances are left. */
     snapshot.devices[2] = snapshot.devices[3];
@@ -278,7 +279,7 @@ static void show_divided(const char *mig) {
 
     put_divided(mig, text);
     assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
-    gpu_watch.on_object(KUBE_MODIFIED, root, watcher);
+    reflector_show(reflector_of(GPU_OBJECTS_PATH), KUBE_MODIFIED, root);
 }
 
 static void expect_mig(const char *part, const char *mig) {
@@ -383,12 +384,12 @@ static void no_driver(void **state) {
     node_memory = CARD;
 }
 
-static void show(const struct kube_reflector_handlers *watch, const char *text) {
+static void show(const char *path, const char *text) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json root;
 
     assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
-    watch->on_object(KUBE_MODIFIED, root, watcher);
+    reflector_show(reflector_of(path), KUBE_MODIFIED, root);
 }
 
 /* The i-th object with this version and this status. */
@@ -415,8 +416,7 @@ static void an_answer_after_what_came_later(void **state) {
                     "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\",\"resourceVersion\":\"99\"},"
                     "\"status\":{\"nodeInfo\":{}%s%s}}",
                     node.capacity, node.conditions);
-    show(&node_watch,
-         "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\",\"resourceVersion\":\"100\"}}");
+    show(NODES, "{\"metadata\":{\"name\":\"node-a\",\"uid\":\"u\",\"resourceVersion\":\"100\"}}");
     answer(written);
     expect_write("PATCH", NODE, "\"capacity\""); /* there is none any more */
     answer_all(w);
@@ -428,7 +428,7 @@ static void an_answer_after_what_came_later(void **state) {
     assert_string_equal(api.path, OBJECT "01/status");
     versioned(i, "101", api.body, written);
     versioned(i, "102", objects_made[i].status, later);
-    show(&gpu_watch, later);
+    show(GPU_OBJECTS_PATH, later);
     answer(written);
     expect_write("PATCH", OBJECT "01/status", "\"state\":\"Unhealthy\"");
     assert_null(api.callback);
@@ -451,7 +451,7 @@ static void orders(void **state) {
                     objects_made[i].head + strlen("{\"metadata\":{"));
     text_copy(objects_made[i].head, sizeof(objects_made[i].head), text);
     assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
-    gpu_watch.on_object(KUBE_MODIFIED, root, watcher);
+    reflector_show(reflector_of(GPU_OBJECTS_PATH), KUBE_MODIFIED, root);
     expect_write("PATCH", OBJECT "00-gi2-ci0/status", ""); /* the event had none */
     assert_string_equal(orders_of(w, 1)->set_healthy, "now");
     assert_string_equal(orders_of(w, 0)->set_healthy, "");
