@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kubectl proxy --unix-socket` for a kubectl that answers from files: requests become the words of `kubectl get`."""
 
-import http.server
 import json
 import re
-import socketserver
 import sys
 import urllib.parse
+
+import unix_http
 
 # The path of a request, and what kubectl would be asked in its place.
 WORDS = [
@@ -41,21 +41,9 @@ def serve(arguments, get, patch=None):
 
     asked = {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def address_string(self):
-            return "unix"
-
-        def log_message(self, *_):
-            pass
-
+    class Handler(unix_http.Handler):
         def send(self, status, body):
-            body = body.encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            super().send(status, body.encode())
 
         def answer(self, words, found):
             if isinstance(found, list):
@@ -76,7 +64,7 @@ def serve(arguments, get, patch=None):
 
         def do_POST(self):
             """An object, in one line; or a token for agents, for which `get` knows the text."""
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked = json.loads(self.read())
             assert self.headers["Content-Type"] == "application/json"
             if asked["kind"] != "TokenRequest":
                 words = f"create {self.path} {json.dumps(asked)}"
@@ -100,7 +88,7 @@ def serve(arguments, get, patch=None):
 
         def do_PATCH(self):
             words = words_of(self.path)
-            change = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            change = self.read().decode()
             if not patch:
                 kind = self.headers["Content-Type"].removeprefix("application/").removesuffix("-patch+json")
                 words = f"patch {self.path} {kind} {change}"
@@ -110,11 +98,5 @@ def serve(arguments, get, patch=None):
             assert self.headers["Content-Type"] == "application/merge-patch+json"
             self.answer(words, patch(words, change))
 
-    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-    with Server(sockets[0], Handler) as server:
-        print(f"Starting to serve on {sockets[0]}", flush=True)
-        server.serve_forever()
+    unix_http.serve(sockets[0], Handler)
     sys.exit()

@@ -19,7 +19,7 @@ import time
 import pyte
 import pytest
 
-from test_inspect import AGENTS, GPUS, UNSCHEDULABLE, Cluster, GiB, gpu, pod, uuid
+from test_inspect import AGENTS, UNSCHEDULABLE, Cluster, GiB, gpu, pod, uuid
 
 WAITING = "get pods -A --field-selector=spec.nodeName= -o json"
 USAGE = "get --raw /api/v1/namespaces/aliquot-system/pods/agent-b:9400/proxy/usage"

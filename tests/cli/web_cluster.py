@@ -11,6 +11,8 @@ import subprocess
 import threading
 import urllib.parse
 
+from web_page import documents
+
 PATIENCE = 30
 GROUP = "/apis/elasticgpu.io/v1alpha1"
 GPUS = GROUP + "/gpus"
@@ -160,9 +162,7 @@ class InCluster:
         connection, answer = self.open(token, namespace)
         assert answer.status == 200, answer.read()
         try:
-            for line in answer:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
+            yield from documents(answer)
         finally:
             connection.close()
             answer.close()

@@ -57,6 +57,13 @@ def agent(node):
     return {"metadata": {"name": "agent-" + node}, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
 
 
+def documents(answer):
+    """Those of server-sent events, as they come."""
+    for line in answer:
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
+
+
 class Web:
     """The command, and what its kubectl answers."""
 
@@ -133,9 +140,7 @@ class Web:
         answer = connection.getresponse()
         assert answer.status == 200
         try:
-            for line in answer:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
+            yield from documents(answer)
         finally:
             connection.close()
             answer.close()

@@ -13,7 +13,7 @@ import time
 
 import kit
 from cluster import api as kube
-from kit import CARD, assignment_of
+from kit import CARD, assignment_of, is_ended, quantity
 
 GROUP = "/apis/elasticgpu.io/v1alpha1/"
 EGPUS, CLASSES, RESERVATIONS = GROUP + "elasticgpus", GROUP + "elasticgpuclasses", GROUP + "elasticgpureservations"
@@ -21,16 +21,6 @@ CLAIM = "egpuc.elasticgpu.io/main"          # annotation: the container's claim
 TEMPLATE = "egpuct.elasticgpu.io/main"      # annotation: the spec of one
 QUEUE = "elasticgpu.io/queue"
 GIVEN, GANG, SIZE = "chaos/given", "chaos/gang", "chaos/members"    # annotations of the load, for the audit
-UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
-
-
-def quantity(value):
-    text = str(value)
-    return int(text[:-2]) * UNITS[text[-2:]] if text[-2:] in UNITS else int(text)
-
-
-def is_over(pod):
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 class Moment:
@@ -39,7 +29,7 @@ class Moment:
     def __init__(self, api):
         listed = api.get(kube.core("pods"))
         at = {"resourceVersion": listed["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
-        self.pods = [p for p in listed["items"] if not is_over(p)]
+        self.pods = [p for p in listed["items"] if not is_ended(p)]
         self.egpus = {e["metadata"]["name"]: e for e in api.get(EGPUS, **at)["items"]}
         self.claims = {key(c): c for c in api.get(GROUP + "elasticgpuclaims", **at)["items"]}
         self.reservations = {r["metadata"]["name"]: r for r in api.get(RESERVATIONS, **at)["items"]}

@@ -53,6 +53,13 @@ def space(world, request):
         yield made
 
 
+@pytest.fixture
+def room(machine):
+    """The same where a module has a cluster of its own, `machine`."""
+    with kit.temporary_space(machine) as made:
+        yield made
+
+
 SPACE = pytest.StashKey()
 
 

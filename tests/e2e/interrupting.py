@@ -4,14 +4,17 @@ are still let through, or with the method and the first part of the path of thos
 (INTERRUPTIONS of whole_cluster.py); and those of `kubectl proxy`."""
 
 import http.client
-import http.server
 import os
+import pathlib
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import threading
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+
+import unix_http    # noqa: E402  (the path comes first)
 
 LEFT, HOW, *WORDS = sys.argv[1:]
 (OWN,) = [word.removeprefix("--unix-socket=") for word in WORDS if word.startswith("--unix-socket=")]
@@ -25,15 +28,7 @@ class Behind(http.client.HTTPConnection):
         self.sock.connect(BEHIND)
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def address_string(self):
-        return "unix"
-
-    def log_message(self, *_):
-        pass
-
+class Handler(unix_http.Handler):
     def is_the_one(self):
         with lock:
             with open(LEFT) as f:
@@ -45,43 +40,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 f.write(str(left - 1))
         return left == 0
 
-    def answer(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def handle_any(self):
         interrupts = self.is_the_one()
         if interrupts and HOW == "refused":
-            self.answer(500, b'{"message": "refused"}')
+            self.send(500, b'{"message": "refused"}')
             return
         if interrupts and HOW == "ctrl-c":
             os.kill(0, signal.SIGINT)
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.read()
         there = Behind("localhost")
         there.request(self.command, self.path, body, dict(self.headers))
         answer = there.getresponse()
         found = answer.read()
         if interrupts and HOW == "killed":
             os.kill(os.getppid(), signal.SIGKILL)
-        self.answer(answer.status, found)
+        self.send(answer.status, found)
 
     do_GET = do_POST = do_PATCH = do_DELETE = handle_any
-
-
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 64
 
 
 real = subprocess.Popen(["kubectl", *(word.replace(OWN, BEHIND) for word in WORDS)], stdout=subprocess.PIPE, text=True)
 real.stdout.readline()      # it serves
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 try:
-    with Server(OWN, Handler) as server:
-        print(f"Starting to serve on {OWN}", flush=True)
-        server.serve_forever()
+    unix_http.serve(OWN, Handler)
 finally:
     real.kill()
     os.unlink(BEHIND)

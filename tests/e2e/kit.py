@@ -68,6 +68,17 @@ def pod(name, *containers, init=(), annotations=None, **spec):
             "metadata": {"name": name, "annotations": annotations or {}}, "spec": full}
 
 
+def half(name, **spec):
+    """A pod that has half of a card."""
+    return pod(name, container(core=50, memory=40 * GiB), **spec)
+
+
+def quantity(text):
+    """A whole number that Kubernetes writes."""
+    match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
+    return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
+
+
 def is_running(seen):
     statuses = (seen or {}).get("status", {}).get("containerStatuses", [])
     return bool(statuses) and all("running" in s["state"] for s in statuses)
@@ -264,6 +275,14 @@ def check_view(space, seen, container_name="main", port=PORT):
         for index, device in enumerate(devices):
             assert tenant.info(index)["total"] == device["memory"]
     return devices
+
+
+def check_limited(space, seen, limit):
+    """The share of a running pod is what its Binding says, and its limit holds."""
+    check_view(space, seen)
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(limit - GiB) == 0
+        assert tenant.alloc(GiB) == OUT_OF_MEMORY
 
 
 def check_report(devices, driver, nvml):

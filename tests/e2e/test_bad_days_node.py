@@ -8,12 +8,8 @@ import time
 import kit
 from cluster import api as kube
 from kit import (CARD, CORE, OUT_OF_MEMORY, GiB, assignment_of, check_no_share_twice, check_report, check_view,
-                 container, is_running, pod)
+                 container, half, is_running, pod)
 from whole_cluster import CHECKPOINT
-
-
-def half(name, **spec):
-    return pod(name, container(core=50, memory=40 * GiB), **spec)
 
 
 def still_limited(space, seen):

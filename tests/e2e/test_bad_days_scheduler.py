@@ -4,17 +4,13 @@
 import pytest
 
 import proxy
-from kit import GiB, assignment_of, check_no_share_twice, check_view, container, pod
+from kit import GiB, assignment_of, check_no_share_twice, check_view, container, half, pod
 
 
 @pytest.fixture
 def between(world):
     with proxy.between(world) as found:
         yield found
-
-
-def half(name):
-    return pod(name, container(core=50, memory=40 * GiB))
 
 
 def fill_up(space, have):

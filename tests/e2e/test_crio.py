@@ -8,7 +8,7 @@ import kit
 import pytest
 from cluster import aliquot
 from cluster.cluster import Cluster
-from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
+from kit import OUT_OF_MEMORY, GiB, check_limited, container, pod
 
 pytestmark = [pytest.mark.foreign, pytest.mark.long]
 
@@ -24,13 +24,6 @@ def world(build, request):
         installed.wait_cleared()
 
 
-def limited(space, seen, limit):
-    check_view(space, seen)
-    with space.tenant(seen) as tenant:
-        assert tenant.alloc(limit - GiB) == 0
-        assert tenant.alloc(GiB) == OUT_OF_MEMORY
-
-
 def test_the_runtime_is_cri_o(world):
     assert "cri-o://" in world.cluster.kubectl("get", "nodes", "-o", "wide")
     status = world.agent.status(world.agent.acting())
@@ -40,18 +33,18 @@ def test_the_runtime_is_cri_o(world):
 
 def test_a_share_is_limited_and_kept_when_its_container_restarts(world, space):
     seen = space.start(pod("share", container(core=30, memory=2 * GiB)))
-    limited(space, seen, 2 * GiB)
+    check_limited(space, seen, 2 * GiB)
     world.kill_container(*seen["status"]["containerStatuses"])
     again = space.wait("share", lambda s: kit.is_running(s) and s["status"]["containerStatuses"][0]["restartCount"] == 1)
-    limited(space, again, 2 * GiB)
+    check_limited(space, again, 2 * GiB)
     assert kit.assignment_of(again) == kit.assignment_of(seen)
 
 
 def test_kubelet_restarts(world, space):
     before = space.start(pod("before", container(core=10, memory=2 * GiB)))
     world.cluster.restart("kubelet")
-    limited(space, space.start(pod("after", container(core=10, memory=3 * GiB))), 3 * GiB)
-    limited(space, before, 2 * GiB)
+    check_limited(space, space.start(pod("after", container(core=10, memory=3 * GiB))), 3 * GiB)
+    check_limited(space, before, 2 * GiB)
 
 
 def test_the_agent_is_killed(world, space):
@@ -62,5 +55,5 @@ def test_the_agent_is_killed(world, space):
         world.agent.wait_restarted(world.agent.kill())
         assert tenant.alloc(GiB) == OUT_OF_MEMORY
         world.until(lambda: kit.holders(world.usage())["before", "main"][0]["processes"] == 1, 30, "the share is known again")
-    limited(space, space.start(pod("after", container(core=10, memory=3 * GiB))), 3 * GiB)
-    limited(space, before, 2 * GiB)
+    check_limited(space, space.start(pod("after", container(core=10, memory=3 * GiB))), 3 * GiB)
+    check_limited(space, before, 2 * GiB)

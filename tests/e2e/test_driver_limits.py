@@ -10,7 +10,6 @@ import secrets
 import kit
 import pytest
 from cluster import aliquot
-from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import CARD, GiB, container, pod
 from test_oversee import agent_options
@@ -31,12 +30,6 @@ def machine(build):
         installed.wait_tokens(60)
         yield installed
         installed.wait_cleared()
-
-
-@pytest.fixture
-def room(machine):
-    with kit.temporary_space(machine) as made:
-        yield made
 
 
 def past_the_library(name, size, memory=4 * GiB, **spec):

@@ -71,12 +71,6 @@ def machine(build, tmp_path_factory):
         installed.wait_cleared()
 
 
-@pytest.fixture
-def room(machine):
-    with kit.temporary_space(machine) as made:
-        yield made
-
-
 def published(machine, told=lambda cpus: cpus):
     """{NUMA node: (free, all)}, as soon as `told` is true of it."""
     def read(node):

@@ -7,7 +7,7 @@ import re
 import kit
 import pytest
 from kit import (CARD, CORE, MEMORY, OUT_OF_MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_view,
-                 container, pod)
+                 container, pod, quantity)
 from cluster import api as kube
 
 
@@ -169,11 +169,6 @@ def check_usage(world, seen, device, used):
     world.until(figures, 5, f"/usage with {used} bytes of the pod")
     world.until(lambda: [k for k, v in world.metrics().items() if v == used and ("pod", "holder") in k[1]], 5,
                 f"/metrics with {used} bytes of the pod")
-
-
-def quantity(text):
-    match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
-    return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
 
 
 @pytest.mark.foreign

@@ -15,7 +15,7 @@ from arrivals import Load, all_succeed
 from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
-from kit import OUT_OF_MEMORY, SLOT, SYSTEM, GiB, check_no_share_twice, check_view, container, pod
+from kit import SLOT, SYSTEM, GiB, check_limited, check_no_share_twice, check_view, container, half, pod
 from test_upgrade import BOUND, EXTRA, PAUSE
 from whole_cluster import AGENT_IMAGE
 from worlds import placed_by
@@ -77,14 +77,6 @@ def helm(world):
     return Helm(world.cluster)
 
 
-def limited(space, seen, limit):
-    """The share of a running pod is what its Binding says, and its limit holds."""
-    check_view(space, seen)
-    with space.tenant(seen) as tenant:
-        assert tenant.alloc(limit - GiB) == 0
-        assert tenant.alloc(GiB) == OUT_OF_MEMORY
-
-
 def unharmed(space, before):
     """The pod is the same one, with the same container, and so is its share."""
     now = space.get(before["metadata"]["name"])
@@ -92,7 +84,7 @@ def unharmed(space, before):
     (old,), (new,) = (seen["status"]["containerStatuses"] for seen in (before, now))
     assert (new["containerID"], new["restartCount"]) == (old["containerID"], 0) and new["ready"]
     assert kit.assignment_of(now) == kit.assignment_of(before)
-    limited(space, now, 2 * GiB)
+    check_limited(space, now, 2 * GiB)
 
 
 def apply_template(world, helm):
@@ -123,7 +115,7 @@ def start_other_dialect(space, name):
         return SLOT in tried["spec"]["containers"][0]["resources"]["limits"]
     space.world.until(judged, kit.START, f"admission of pod {name}")
     seen = space.start(body)
-    limited(space, seen, 3 * GiB)
+    check_limited(space, seen, 3 * GiB)
     space.delete(name, grace=0)
 
 
@@ -159,7 +151,7 @@ def test_install_upgrade_rollback_uninstall(world, helm):
         first = space.start(pod("first", container(core=30, memory=2 * GiB)))
         assert (first["spec"]["schedulerName"] == "default-scheduler") == (helm.mode == "extender")
         print(f"{helm.mode}: helm install --wait {installed - begun:.1f} s, to the first shared pod running {time.monotonic() - begun:.1f} s")
-        limited(space, first, 2 * GiB)
+        check_limited(space, first, 2 * GiB)
         assert judged_by(world) == {"mutatingadmissionpolicies"}
         assert "first" in world.aliquot("gpus", "--system", NAMESPACE)
         doctor_finds_what_is_wrong(world)
@@ -212,7 +204,7 @@ def test_install_over_what_was_kept_and_take_it_away(world, helm):
     aliquot.wait_gpus(world.cluster, 2)
     with kit.temporary_space(world) as space:
         taken = space.start(pod("taken-over", container(core=30, memory=2 * GiB), schedulerName="hami-scheduler"))
-        limited(space, taken, 2 * GiB)
+        check_limited(space, taken, 2 * GiB)
         assert placed_by(space, "taken-over") == "hami-scheduler"
         shares, elsewhere = (has_shares(world.node_path(path)) for path in ("/etc/cdi", "/run/cdi"))
         assert shares and not elsewhere and os.listdir(world.node_path("/opt/aliquot"))
@@ -251,10 +243,6 @@ def test_objects_of_kubectl_become_the_releases(world, helm):
     world.aliquot("uninstall", "--agent-image=" + AGENT_IMAGE)
     assert not os.path.exists(world.node_path("/run/aliquot"))
     world.api.wait(kube.core("namespaces"), SYSTEM, lambda seen: seen is None, BOUND, "the namespace is gone")
-
-
-def half(name, **spec):
-    return pod(name, container(core=50, memory=40 * GiB), **spec)
 
 
 def is_noted(lease):

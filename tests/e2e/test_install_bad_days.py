@@ -15,12 +15,12 @@ from cluster import aliquot, binaries, images, release_before
 from cluster import api as kube
 from cluster.cluster import Cluster
 from cluster.config import with_short_backoff
-from kit import SLOT, SYSTEM, GiB, assignment_of, container, pod
+from kit import SLOT, SYSTEM, GiB, assignment_of, check_limited, container, pod
 from proxy import configured
 from test_beside_others import HAMI, PROJECTS, daemonset, hami_webhook, named  # noqa: F401 (a fixture)
 from test_claims import CLASSES, claim, claims_in, phase
 from test_gates import QUOTAS
-from test_helm import CHART, OWN_DIRECTORY, RELEASE, judged_by, limited, start_other_dialect, unharmed
+from test_helm import CHART, OWN_DIRECTORY, RELEASE, judged_by, start_other_dialect, unharmed
 from test_topology import THEIRS, served_by_another
 from whole_cluster import uninstall_interrupted_at
 
@@ -178,7 +178,7 @@ def test_into_a_cluster_with_another_project(world, theirs, space, project):
                 "the card of their pod is not Aliquot's")
     ours = space.start(share("ours"))
     assert [d["uuid"] for d in assignment_of(ours)["main"]] != [card]
-    limited(space, ours, 2 * GiB)
+    check_limited(space, ours, 2 * GiB)
     space.create(pod("waits", container(core=80)))
     assert "no GPU has enough free compute" in space.unschedulable("waits")
     assert SLOT in place(space, "later")["spec"]["containers"][0]["resources"]["limits"]
@@ -213,7 +213,7 @@ def test_beside_another_project_and_in_its_place(world, theirs, space, project):
         space.end("theirs")
         end()
         world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": None}}})
-        limited(space, space.running("ours"), 2 * GiB)
+        check_limited(space, space.running("ours"), 2 * GiB)
         assert not is_named(world, project)
 
 
@@ -243,7 +243,7 @@ def test_older_crds_with_objects_and_an_image_that_is_missing(world, space):
     space.create(share("early"))
 
     upgrade(world, f"{registry}={place}")
-    limited(space, space.running("early"), 2 * GiB)
+    check_limited(space, space.running("early"), 2 * GiB)
     phase(space, "claim", "Bound")
     space.create(pod("over", container(core=41)))
     assert "asks 41" in space.unschedulable("over")
@@ -258,11 +258,11 @@ def test_a_tenant_names_the_scheduler(world, installed, space):
     bodies = [share("named", schedulerName="aliquot-scheduler"), pod("plain", schedulerName="aliquot-scheduler")]
     if mode(world) == "extender":
         waiting = space.create(*bodies)
-        limited(space, space.start(share("other")), 2 * GiB)
+        check_limited(space, space.start(share("other")), 2 * GiB)
         assert not any(space.get(name)["spec"].get("nodeName") for name in waiting)
         return
     by_name, plain = space.start_all(bodies)
-    limited(space, by_name, 2 * GiB)
+    check_limited(space, by_name, 2 * GiB)
     assert not kit.assignment_of(plain)
     with space.tenant(plain) as tenant:
         assert tenant.driver() == tenant.nvml() == {"result": -1, "devices": []}
@@ -285,11 +285,11 @@ def test_run_is_full(world, installed, space):
         container_id = waits["status"]["initContainerStatuses"][0]["containerID"].partition("://")[2]
         world.ctr("tasks", "kill", "-s", "SIGTERM", container_id)
         space.refused("waits", "PreStartContainer.*make room on the node.*No space left on device")
-        limited(space, space.get("runs"), 2 * GiB)
+        check_limited(space, space.get("runs"), 2 * GiB)
     finally:
         world.cluster.stop("fill")
         world.cluster.on_node(["mount", "-o", f"remount,nr_blocks={size}", "/run"])
-    limited(space, space.running("waits", 90), 2 * GiB)
+    check_limited(space, space.running("waits", 90), 2 * GiB)
     unharmed(space, runs)
     assert world.agent.restarts() == restarts
 
@@ -313,14 +313,14 @@ def test_webhook_that_is_not_reached(world, installed, space):
     assert all(seen["spec"]["hostNetwork"] for seen in world.scheduler.pods())
     world.until(lambda: not tried(space), kit.START, "the webhook answers")     # a replica may be missing while helm waits
     before = space.start(share("before"))
-    limited(space, before, 2 * GiB)
+    check_limited(space, before, 2 * GiB)
     world.cluster.on_node(["nft", "-f", "-"], input=FIREWALL)
     try:
         world.until(lambda: "failed calling webhook" in tried(space), kit.START, "the webhook is not reached")
         (text, remedy), = world.doctor()["admission", "wrong"].items()
         assert "the webhook, port 9412 of aliquot-scheduler, cannot be reached" in text and "let the API server reach" in remedy
         space.start(pod("plain"))
-        limited(space, space.get("before"), 2 * GiB)
+        check_limited(space, space.get("before"), 2 * GiB)
     finally:
         world.cluster.on_node(["nft", "delete", "table", "inet", "firewall"])
     world.until(lambda: not tried(space), kit.START, "the webhook answers again")
@@ -348,7 +348,7 @@ def test_api_server_away_in_the_middle_of_an_upgrade(world, installed, space):
     helm(world, "rollback", *WAIT)
     upgrade(world, "agent.podAnnotations.example=changed")
     unharmed(space, runs)
-    limited(space, space.start(share("after")), 2 * GiB)
+    check_limited(space, space.start(share("after")), 2 * GiB)
 
 
 def test_over_a_half_removed_install(world, installed, space):
@@ -357,4 +357,4 @@ def test_over_a_half_removed_install(world, installed, space):
     assert done.returncode == 1 and not world.agent.pods() and world.api.exists(CLUSTER_ROLE), done
     install(world, "install", *WAIT)
     aliquot.wait_gpus(world.cluster, 2)
-    limited(space, space.start(share("after")), 2 * GiB)
+    check_limited(space, space.start(share("after")), 2 * GiB)

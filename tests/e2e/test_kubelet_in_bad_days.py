@@ -11,7 +11,7 @@ from cluster import api as kube
 from kit import CORE, GiB, assignment_of, check_view, container, pod
 from test_card_orders import (by_simulator, card, configured, index, inject, order, start_with_budget,  # noqa: F401
                               wait_state)
-from test_mig import (MAKE, OFFERED, being_made, machine, made, nvml, on_demand, one, reached, room,     # noqa: F401
+from test_mig import (MAKE, OFFERED, being_made, machine, made, nvml, on_demand, one, reached,     # noqa: F401
                       wait_offered)
 from test_mps import daemons, mps_programs, ready, spec_of                                               # noqa: F401
 

@@ -53,12 +53,6 @@ def machine(build, tmp_path_factory):
         installed.wait_cleared()
 
 
-@pytest.fixture
-def room(machine):
-    with kit.temporary_space(machine) as made:
-        yield made
-
-
 def offered(node, what="allocatable"):
     """{profile: number} of the node."""
     amounts = (node or {}).get("status", {}).get(what, {})

@@ -9,7 +9,7 @@ import time
 
 import kit
 import pytest
-from kit import CARD, OUT_OF_MEMORY, GiB, assignment_of, check_view, container, pod
+from kit import CARD, OUT_OF_MEMORY, GiB, assignment_of, check_view, container, pod, quantity
 from cluster import api as kube
 
 MiB = 1 << 20
@@ -244,8 +244,8 @@ def test_memory_that_several_can_hold_is_held_back(world, space):
 
     def status():
         return next(g["status"] for g in world.gpus() if g["spec"]["uuid"] == uuid)
-    world.until(lambda: kube_quantity(status().get("unattributed", "0")) >= found - 64 * MiB, 15, "the GPU object has it")
-    world.until(lambda: kube_quantity(status()["allocatable"][kit.MEMORY]) <= CARD - 8 * GiB - found + 64 * MiB, 10,
+    world.until(lambda: quantity(status().get("unattributed", "0")) >= found - 64 * MiB, 15, "the GPU object has it")
+    world.until(lambda: quantity(status()["allocatable"][kit.MEMORY]) <= CARD - 8 * GiB - found + 64 * MiB, 10,
                 "the scheduler has taken it off")
     space.create(pod("much", container(core=10, memory=CARD - 10 * GiB), annotations=there))
     space.unschedulable("much")
@@ -386,12 +386,7 @@ def _rolled_out(daemons):
 
 
 def capacity(world):
-    return [kube_quantity(g["status"]["capacity"][kit.MEMORY]) for g in world.gpus()]
-
-
-def kube_quantity(text):
-    match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
-    return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
+    return [quantity(g["status"]["capacity"][kit.MEMORY]) for g in world.gpus()]
 
 
 def physical_of(seen):
@@ -423,7 +418,7 @@ def test_more_memory_than_the_card_has(world, space):
             # 120 and twice 20 of 160 are allocated.
             card = next(g for g in world.gpus() if g["spec"]["uuid"] == assignment_of(resident)["main"][0]["uuid"])
             if assignment_of(resident)["main"][0]["uuid"] == assignment_of(pods[0])["main"][0]["uuid"]:
-                world.until(lambda: kube_quantity(world.gpus()[card["spec"]["index"]]["status"]["allocatable"]
+                world.until(lambda: quantity(world.gpus()[card["spec"]["index"]]["status"]["allocatable"]
                                                   [kit.MEMORY]) == 0, 5, "the card is full")
         space.end("one", "two", "resident", grace=1)
     world.until(lambda: capacity(world) == [CARD, CARD], 10, "capacity as it was")

@@ -4,14 +4,13 @@ days, forgery, the end of the leader, who may do what, and what users and operat
 
 import base64
 import json
-import re
 import secrets
 
 import kit
 import pytest
 import worlds
 from cluster import api as kube
-from kit import SYSTEM, GiB, check_no_share_twice, check_view, container, pod
+from kit import SYSTEM, GiB, check_no_share_twice, check_view, container, half, pod
 from test_forgery import (by_binding, forger, mallory, no_policies, refused,  # noqa: F401 (fixtures, and run here)
                           test_admission_closes, test_bound_by_somebody_else, whole_card)
 from test_good_days import *  # noqa: F401, F403 (all of them, here too)
@@ -28,10 +27,6 @@ def world(build, programs, nvidia_smi):
     with worlds.installed("own-" + secrets.token_hex(2), build, programs, [nvidia_smi], own=True) as installed:
         yield installed
         installed.wait_cleared()
-
-
-def half(name):
-    return pod(name, container(core=50, memory=40 * GiB))
 
 
 def pairs(world):

@@ -54,12 +54,6 @@ def machine(build, manifests):
             installed.wait_cleared()
 
 
-@pytest.fixture
-def room(machine):
-    with kit.temporary_space(machine) as made:
-        yield made
-
-
 def in_shares(machine):
     """GPU objects of the cards of which shares are given out."""
     return [g for g in machine.gpus() if g.get("status", {}).get("capacity", {}).get(CORE, "0") != "0"]

@@ -14,12 +14,12 @@ import pytest
 
 import kit
 from cluster import api as kube
-from kit import CORE, SYSTEM, ApiError, container, pod
+from kit import SYSTEM, ApiError, container, pod
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(TOP / "tests/cli"))
 
-from web_page import browser, cells_of, cells_said    # noqa: E402  (the path comes first)
+from web_page import browser, cells_of, cells_said, documents    # noqa: E402  (the path comes first)
 
 PORT = 8080
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
@@ -67,18 +67,12 @@ def ask(world, address, path, token=None, namespace=None, **headers):
     return connection.getresponse()
 
 
-def lines(answer):
-    for line in answer:
-        if line.startswith(b"data: "):
-            yield json.loads(line[6:])
-
-
 def reading(world, address, token, namespace=None):
     """The lines of a whole reading, by their keys."""
     found = {}
     with contextlib.closing(ask(world, address, "/api/events", token, namespace)) as answer:
         assert answer.status == 200, answer.read()
-        for line in lines(answer):
+        for line in documents(answer):
             found[line["k"]] = line
             if line["k"] == "state":
                 return found
@@ -176,9 +170,9 @@ def test_a_token_that_is_revoked(page, space):
     token = account(space)
     (address, *_) = replicas(page)
     answer = ask(page, address, "/api/events", token, space.name)
-    assert answer.status == 200 and next(lines(answer))
+    assert answer.status == 200 and next(documents(answer))
     space.api.delete(kube.core("serviceaccounts", space.name, "viewer"))
-    for _ in lines(answer):
+    for _ in documents(answer):
         pass        # until its end
     refused = ask(page, address, "/api/events", token, space.name)
     assert refused.status == 401 and b"expired" in refused.read()
@@ -285,7 +279,7 @@ def test_a_replica_that_ends_tells_its_pages(page, space):
     token = account(space)
     address, one = next(iter(replicas(page).items()))
     answer = ask(page, address, "/api/events", token, space.name)
-    assert answer.status == 200 and next(lines(answer))
+    assert answer.status == 200 and next(documents(answer))
     page.api.delete(kube.pods(SYSTEM, one["metadata"]["name"]))
     answer.read()       # raises IncompleteRead without the last chunk
     page.api.wait(DEPLOYMENTS, "aliquot-web", is_ready, 60, "two replicas again")

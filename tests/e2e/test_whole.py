@@ -43,12 +43,6 @@ def machine(build, tmp_path_factory):
         installed.wait_cleared()
 
 
-@pytest.fixture
-def room(machine):
-    with kit.temporary_space(machine) as made:
-        yield made
-
-
 def wait_offered(machine, wanted):
     def offered(node):
         amounts = (node or {}).get("status", {}).get("allocatable", {})

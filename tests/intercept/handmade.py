@@ -2,6 +2,7 @@
 """The files of a share, made by hand: what the agent would never write, and what it changes while programs run."""
 
 import struct
+import subprocess
 
 MAGIC, VERSION = 0x31736c746c71615f, 1
 LEDGER_MAGIC = 0x3172676c716c615f
@@ -12,6 +13,13 @@ SIZE = OLD_SIZE + 2 * DEVICES * MORE
 LEDGER_SLOTS_AT = 128 + 64 * 128
 LEDGER_SLOT = 64 + 64 * 32
 LEDGER_SIZE = LEDGER_SLOTS_AT + 1024 * LEDGER_SLOT
+
+
+def first_card(aliquot):
+    """The UUID of the simulated machine's first card."""
+    copied = subprocess.run([aliquot, "sim", "--", aliquot, "run", "--memory", "1Gi", "--", "sh", "-c",
+                             "cat $ALIQUOT_SHARE_DIR/limits"], stdout=subprocess.PIPE, check=True).stdout
+    return copied[64 + NAMES:][:48].rstrip(b"\0").decode()
 
 
 def card(uuid, memory=0, context=0, core=0, overhead=0, physical=0):

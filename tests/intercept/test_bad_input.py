@@ -18,9 +18,7 @@ NOTHING = ["2", "0 0"]
 @pytest.fixture(scope="module")
 def uuid(aliquot):
     """Of the simulated machine's first card."""
-    copied = subprocess.run([aliquot, "sim", "--", aliquot, "run", "--memory", "1Gi", "--", "sh", "-c",
-                             "cat $ALIQUOT_SHARE_DIR/limits"], stdout=subprocess.PIPE, check=True).stdout
-    return copied[64 + handmade.NAMES:][:48].rstrip(b"\0").decode()
+    return handmade.first_card(aliquot)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def container(aliquot, build, programs, tmp_path):
         (tmp_path / name).mkdir()
     for name in ("limits", "ledger"):
         (tmp_path / "library" / name).touch()
-    handmade.make(tmp_path / "share", handmade.card(card_of(aliquot), 2 * GIB))
+    handmade.make(tmp_path / "share", handmade.card(handmade.first_card(aliquot), 2 * GIB))
     (tmp_path / "share" / "ledger").chmod(0o666)
     node = str(build / "src/intercept/node/libaliquot.so")
 
@@ -50,13 +50,6 @@ def container(aliquot, build, programs, tmp_path):
         assert done.returncode == 0, (done.stdout, done.stderr)
         return done.stdout.splitlines()
     return run
-
-
-def card_of(aliquot):
-    """The UUID of the simulated machine's card."""
-    copied = subprocess.run([aliquot, "sim", "--", aliquot, "run", "--memory", "1Gi", "--", "sh", "-c",
-                             "cat $ALIQUOT_SHARE_DIR/limits"], stdout=subprocess.PIPE, check=True).stdout
-    return copied[64 + handmade.NAMES:][:48].rstrip(b"\0").decode()
 
 
 def refused(answers):

@@ -69,6 +69,15 @@ def machine_of(node_of, nvml_of, tmp_path):
 
 
 @pytest.fixture
+def on(node_of, nvml_of):
+    """A node with these options, and NVIDIA's binding on it."""
+    def start(*options):
+        node = node_of(*options)
+        return node, nvml_of(node)
+    return start
+
+
+@pytest.fixture
 def world_of(node_of, tmp_path):
     """The machine of a machine file's text, and all that its agent needs."""
     with tempfile.TemporaryDirectory() as name:     # a short name, for sockets

@@ -14,14 +14,6 @@ from test_sim_inject import NVML_CLIENT
 from test_sim_mig import parts
 
 
-@pytest.fixture
-def on(node_of, nvml_of):
-    def start(*options):
-        node = node_of(*options)
-        return node, nvml_of(node)
-    return start
-
-
 def mig(node, *words, text=None, **variables):
     """This process lets go of the cards meanwhile: a client of NVML is in the way of a mode change. `variables`: of
     MIG_PARTED_, in the environment."""

@@ -21,14 +21,6 @@ MIG_ATTACH = 2
 UNIT = 64  # the first part of a card
 
 
-@pytest.fixture
-def on(node_of, nvml_of):
-    def start(*options):
-        node = node_of(*options)
-        return node, nvml_of(node)
-    return start
-
-
 def test_a_machine_file_divides(on):
     node, nvml = on("--machine", "mig")
     gpu, seven, whole = (nvml.nvmlDeviceGetHandleByIndex(i) for i in range(3))
