@@ -306,17 +306,15 @@ static const char *configs_file(const struct agent *a) {
 }
 
 static int start_manager(struct agent *a) {
+    static const struct mig_manager_handlers handlers = {no_file, left_out, reset, is_resetting,
+                                                         on_status};
     static char record[512];
     const struct mig_manager_options options = {
         .executor = a->mig,
         .file = a->config.mig_config_map ? configs_file(a) : a->config.mig_config_file,
         .hooks = a->config.mig_hooks_file,
         .record = record,
-        .no_file = no_file,
-        .left_out = left_out,
-        .reset = reset,
-        .is_resetting = is_resetting,
-        .on_status = on_status,
+        .handlers = &handlers,
         .userdata = a};
 
     (void) snprintf(record, sizeof(record), "%s/" RECORD_FILE, a->shares.options.state_dir);
@@ -338,17 +336,14 @@ int card_mig_follow(struct agent *a, struct err *err) {
 }
 
 int card_mig_start(struct agent *a, struct err *err) {
+    static const struct mig_executor_handlers handlers = {library,     held,       may_start,
+                                                          on_withdraw, close_card, open_card};
     static char lock[512], kubelet_dir[512], pod_logs[512];
-    const struct mig_executor_options options = {.library = library,
-                                                 .lock = lock,
+    const struct mig_executor_options options = {.lock = lock,
                                                  .kubelet_dir = kubelet_dir,
                                                  .pod_logs = pod_logs,
                                                  .hook_root = a->shares.options.host_root,
-                                                 .held = held,
-                                                 .may_start = may_start,
-                                                 .on_withdraw = on_withdraw,
-                                                 .close_card = close_card,
-                                                 .open_card = open_card,
+                                                 .handlers = &handlers,
                                                  .userdata = a};
 
     (void) snprintf(lock, sizeof(lock), "%s/" GPU_MIG_LOCK_NAME, a->shares.options.state_dir);

@@ -185,17 +185,14 @@ static void on_closed(void *userdata) {
 }
 
 static int set_up(void **state) {
+    static const struct mig_executor_handlers handlers = {library,     held,       may_start,
+                                                          on_withdraw, close_card, open_card};
     const struct mig_executor_options options = {.program = "/proc/self/exe",
-                                                 .library = library,
                                                  .lock = "/lock",
                                                  .kubelet_dir = "/kubelet",
                                                  .pod_logs = "/logs",
                                                  .hook_root = "/host",
-                                                 .held = held,
-                                                 .may_start = may_start,
-                                                 .on_withdraw = on_withdraw,
-                                                 .close_card = close_card,
-                                                 .open_card = open_card};
+                                                 .handlers = &handlers};
 
     (void) state;
     w = (struct world){.has_driver = true};

@@ -99,14 +99,10 @@ static void on_status(const struct mig_status *status, void *userdata) {
 }
 
 static int start(void) {
-    const struct mig_manager_options options = {.file = w.file,
-                                                .hooks = w.hooks,
-                                                .record = w.record,
-                                                .no_file = no_file,
-                                                .left_out = left_out,
-                                                .reset = reset,
-                                                .is_resetting = is_resetting,
-                                                .on_status = on_status};
+    static const struct mig_manager_handlers handlers = {no_file, left_out, reset, is_resetting,
+                                                         on_status};
+    const struct mig_manager_options options = {
+        .file = w.file, .hooks = w.hooks, .record = w.record, .handlers = &handlers};
 
     return mig_manager_new(&w.loop, &options, &w.manager);
 }

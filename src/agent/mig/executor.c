@@ -105,7 +105,7 @@ static void list_held(struct mig_executor *x, struct gpu_mig_held *ret) {
     forget_allocated(x);
     for (size_t i = 0; i < x->nallocated; i++)
         mig_executor_add_held(ret, x->allocated[i].uuid, "a container that starts");
-    x->options.held(ret, x->options.userdata);
+    x->options.handlers->held(ret, x->options.userdata);
 }
 
 /* ---- what is withdrawn ---- */
@@ -131,7 +131,7 @@ static void give_back(struct mig_executor *x) {
     if (x->nwithdrawn == 0)
         return;
     x->nwithdrawn = 0;
-    x->options.on_withdraw(x->options.userdata);
+    x->options.handlers->on_withdraw(x->options.userdata);
 }
 
 void mig_executor_update(struct mig_executor *x, uint64_t polls) {
@@ -159,7 +159,7 @@ static void open_again(struct mig_executor *x) {
     text_copy(uuid, sizeof(uuid), x->closed);
     x->closed[0] = 0;
     if (uuid[0])
-        x->options.open_card(uuid, x->options.userdata);
+        x->options.handlers->open_card(uuid, x->options.userdata);
 }
 
 /* ---- messages ---- */
@@ -188,7 +188,7 @@ static void answer(struct mig_executor *x) {
     else if (x->full)
         held.stop = GPU_MIG_STOP_FULL;
     if (keep_held(x, &held))
-        x->options.on_withdraw(x->options.userdata);
+        x->options.handlers->on_withdraw(x->options.userdata);
     /* A child that does not take it has not waited for it: it ends without its answer. */
     if (gpu_child_send(x->child, &held, sizeof(held)) < 0)
         log_warn("the process that divides GPUs takes no answer");
@@ -196,7 +196,7 @@ static void answer(struct mig_executor *x) {
 
 static void close_card(struct mig_executor *x) {
     if (uv_now(x->loop) - x->closing_since < CLOSE_MS &&
-        !x->options.close_card(x->closed, x->options.userdata))
+        !x->options.handlers->close_card(x->closed, x->options.userdata))
         return;
     (void) uv_timer_stop(&x->closing);
     answer(x);
@@ -210,8 +210,8 @@ static void on_begin(struct mig_executor *x, const struct gpu_mig_begin *b) {
     x->returns = false;
     for (uint32_t i = 0; i < b->n && !x->jobs->canceled && !x->full; i++)
         x->full = !withdraw(x, b->ended[i]); /* more than a node can have */
-    x->options.on_withdraw(x->options.userdata);
-    if (!b->mode || !x->options.close_card || x->jobs->canceled || x->full) {
+    x->options.handlers->on_withdraw(x->options.userdata);
+    if (!b->mode || !x->options.handlers->close_card || x->jobs->canceled || x->full) {
         answer(x);
         return;
     }
@@ -323,12 +323,13 @@ static int send_order(struct mig_executor *x, const struct mig_job *job) {
 }
 
 static int check_start(const struct mig_executor *x, struct err *err) {
-    return x->options.may_start ? x->options.may_start(&x->jobs->order, x->options.userdata, err)
-                                : 0;
+    return x->options.handlers->may_start
+               ? x->options.handlers->may_start(&x->jobs->order, x->options.userdata, err)
+               : 0;
 }
 
 static void start_job(struct mig_executor *x) {
-    const char *library = x->options.library(x->options.userdata);
+    const char *library = x->options.handlers->library(x->options.userdata);
     char text[160];
     struct err err;
     int r;

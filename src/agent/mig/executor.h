@@ -19,11 +19,9 @@ struct mig_executor;
 
 #define MIG_JOB_DEADLINE_MS 60000 /* of one call of the driver */
 
-struct mig_executor_options {
-    const char *program; /* NULL: this one */
+struct mig_executor_handlers {
     /* Path of the NVML library; NULL: there is no driver now. */
     const char *(*library)(void *userdata);
-    const char *lock, *kubelet_dir, *pod_logs, *hook_root; /* see struct gpu_mig_order */
     /* What is in use beside what the driver and kubelet's checkpoint say: adds to `ret`, with
      * mig_executor_add_held(). */
     void (*held)(struct gpu_mig_held *ret, void *userdata);
@@ -37,6 +35,12 @@ struct mig_executor_options {
      * agent, and returns whether that is done. Called again until then. NULL: it has none open. */
     bool (*close_card)(const char *uuid, void *userdata);
     void (*open_card)(const char *uuid, void *userdata); /* it may be opened again */
+};
+
+struct mig_executor_options {
+    const char *program;                                   /* NULL: this one */
+    const char *lock, *kubelet_dir, *pod_logs, *hook_root; /* see struct gpu_mig_order */
+    const struct mig_executor_handlers *handlers;
     void *userdata;
 };
 

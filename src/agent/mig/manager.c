@@ -127,7 +127,7 @@ static void set_status(struct mig_manager *m, enum mig_state state, const char *
     s->in_use = reason == m->pending ? m->in_use : 0;
     text_copy(s->config, sizeof(s->config), m->wanted);
     text_copy(s->reason, sizeof(s->reason), reason);
-    m->options.on_status(s, m->options.userdata);
+    m->options.handlers->on_status(s, m->options.userdata);
 }
 
 /* ---- a job ---- */
@@ -163,7 +163,7 @@ static int reset_card(struct mig_manager *m, const struct gpu_mig_card *card, st
 
     if (m->reset & bit)
         return err_set(err, EBUSY, "its reset failed or had no effect");
-    r = m->options.reset(card->uuid, m->options.userdata, err);
+    r = m->options.handlers->reset(card->uuid, m->options.userdata, err);
     if (r >= 0)
         m->reset |= bit;
     return r;
@@ -243,7 +243,7 @@ static void on_done(struct mig_job *job, int status, const char *error) {
 
 /* The cards stay as they are. */
 static bool is_without_file(struct mig_manager *m) {
-    const char *why = m->options.no_file(m->options.userdata);
+    const char *why = m->options.handlers->no_file(m->options.userdata);
 
     if (!why)
         return false;
@@ -260,14 +260,14 @@ static void start_job(struct mig_manager *m) {
     (void) uv_timer_stop(&m->timer);
     if (is_without_file(m))
         return;
-    if (m->options.is_resetting(m->options.userdata)) {
+    if (m->options.handlers->is_resetting(m->options.userdata)) {
         start_in(m, RESETTING_MS);
         return;
     }
     *o = (struct gpu_mig_order){
         .kind = GPU_MIG_CONFIG,
         .mode_only = m->dynamic && strcmp(m->applied, m->wanted) == 0,
-        .left_out = m->left_out = m->options.left_out(m->options.userdata),
+        .left_out = m->left_out = m->options.handlers->left_out(m->options.userdata),
     };
     text_copy(o->file, sizeof(o->file), m->options.file);
     text_copy(o->hooks, sizeof(o->hooks), m->options.hooks);
@@ -338,14 +338,14 @@ void mig_manager_want(struct mig_manager *m, const char *config, bool dynamic) {
 }
 
 void mig_manager_see_file(struct mig_manager *m) {
-    if (!follow_files(m) && m->wish > 0 && m->options.no_file(m->options.userdata))
+    if (!follow_files(m) && m->wish > 0 && m->options.handlers->no_file(m->options.userdata))
         start_job(m);
 }
 
 /* A failed division is tried again only where something else is wanted, or a card answers again:
  * what it changes and undoes would go on for ever. */
 void mig_manager_update(struct mig_manager *m, uint64_t division) {
-    uint64_t left_out = m->options.left_out(m->options.userdata);
+    uint64_t left_out = m->options.handlers->left_out(m->options.userdata);
     bool other = division != m->division;
 
     m->division = division;

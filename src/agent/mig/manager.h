@@ -40,12 +40,7 @@ struct mig_status {
 /* What is wrong, "" where nothing is; for every client: it names no pod. */
 void mig_status_problem(const struct mig_status *status, char ret[static MIG_PROBLEM_MAX]);
 
-struct mig_manager_options {
-    struct mig_executor *executor;
-    const char *file;   /* mig-parted's file; "": what the cards can have */
-    const char *hooks;  /* mig-parted's hooks file; "": none */
-    const char *record; /* file that has what was applied last, and of which files; gone after a
-                         * boot */
+struct mig_manager_handlers {
     /* Why there is no file now; NULL: there is one, or none is named. */
     const char *(*no_file)(void *userdata);
     /* Cards (bits, by index) that do not answer. */
@@ -56,6 +51,15 @@ struct mig_manager_options {
     /* Whether a card is being reset, or waits for it: no job runs meanwhile. */
     bool (*is_resetting)(void *userdata);
     void (*on_status)(const struct mig_status *status, void *userdata); /* it has changed */
+};
+
+struct mig_manager_options {
+    struct mig_executor *executor;
+    const char *file;   /* mig-parted's file; "": what the cards can have */
+    const char *hooks;  /* mig-parted's hooks file; "": none */
+    const char *record; /* file that has what was applied last, and of which files; gone after a
+                         * boot */
+    const struct mig_manager_handlers *handlers;
     void *userdata;
 };
 
