@@ -9,19 +9,7 @@
 #include "base/text.h"
 #include "draplugin.pb-c.h"
 #include "model/dra.h"
-
-/* protobuf-c writes through char *, and changes nothing. */
-#define PB_TEXT(s) ((char *) (uintptr_t) (s))
-
-static void pack(const ProtobufCMessage *message, struct buf *out) {
-    size_t size = protobuf_c_message_get_packed_size(message);
-    void *room = buf_reserve(out, size ? size : 1);
-
-    if (!room)
-        return;
-    (void) protobuf_c_message_pack(message, room);
-    buf_commit(out, size);
-}
+#include "wire/proto/pack.h"
 
 int dra_message_claims(const uint8_t *request, size_t size, struct dra_claim_ids *ret) {
     Draplugin__NodePrepareResourcesRequest *m =
@@ -71,7 +59,7 @@ static void put_prepared(const char *uid, Draplugin__NodePrepareResourceResponse
     entry.value = value;
     m.n_claims = 1;
     m.claims = &entries;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 /* One device and the pointers to it, and its texts. */
@@ -116,7 +104,7 @@ void dra_message_unprepared(const char *uid, const char *error, struct buf *out)
     entry.value = &value;
     m.n_claims = 1;
     m.claims = &entries;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 void dra_message_info(const char *endpoint, struct buf *out) {
@@ -128,7 +116,7 @@ void dra_message_info(const char *endpoint, struct buf *out) {
     m.endpoint = PB_TEXT(endpoint);
     m.n_supported_versions = sizeof(versions) / sizeof(versions[0]);
     m.supported_versions = versions;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 int dra_message_status(const uint8_t *request, size_t size, bool *ret_registered,
@@ -157,5 +145,5 @@ void dra_message_health(const struct dra_health *h, struct buf *out) {
     d.message = PB_TEXT(h->message);
     m.n_devices = 1;
     m.devices = &list;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }

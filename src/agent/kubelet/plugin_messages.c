@@ -13,26 +13,14 @@
 #include "base/text.h"
 #include "deviceplugin.pb-c.h"
 #include "gpu/device.h"
-
-/* protobuf-c writes through char *, and changes nothing. */
-#define PB_TEXT(s) ((char *) (uintptr_t) (s))
-
-static void pack(const ProtobufCMessage *message, struct buf *out) {
-    size_t size = protobuf_c_message_get_packed_size(message);
-    void *room = buf_reserve(out, size ? size : 1);
-
-    if (!room)
-        return;
-    (void) protobuf_c_message_pack(message, room);
-    buf_commit(out, size);
-}
+#include "wire/proto/pack.h"
 
 void message_options(struct buf *out) {
     Deviceplugin__DevicePluginOptions m = DEVICEPLUGIN__DEVICE_PLUGIN_OPTIONS__INIT;
 
     m.pre_start_required = true;
     m.get_preferred_allocation_available = true;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 void message_register(const struct resource *r, const char *endpoint, struct buf *out) {
@@ -45,7 +33,7 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
     m.endpoint = PB_TEXT(endpoint);
     m.resource_name = PB_TEXT(r->name);
     m.options = &options;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 static void put_device(const char *id, const char *health, int64_t numa, struct buf *out) {
@@ -63,7 +51,7 @@ static void put_device(const char *id, const char *health, int64_t numa, struct 
         d.topology = &topology;
     m.n_devices = 1;
     m.devices = &one;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
 }
 
 /* Thousands of devices need no thousands of allocations: the message is the devices one after the
@@ -119,7 +107,7 @@ static int put_container(const struct backend_ids *ids, const char *guard, struc
     c.mounts = &mounts;
     m.n_container_responses = 1;
     m.container_responses = &containers;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
     return 0;
 }
 
@@ -173,7 +161,7 @@ static int put_preferred(const struct resource *r, const struct gpu_snapshot *de
     c.deviceids = ids;
     m.n_container_responses = 1;
     m.container_responses = &containers;
-    pack(&m.base, out);
+    pb_pack(&m.base, out);
     return 0;
 }
 
