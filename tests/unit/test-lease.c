@@ -251,6 +251,8 @@ static void on_lost(void *userdata) {
     ((struct replica *) userdata)->lost++;
 }
 
+static const struct lease_handlers lease_handlers = {is_able, open_requests, on_acquired, on_lost};
+
 static void start_process(struct replica *r) {
     r->dead = r->released = false;
     r->able = true;
@@ -260,10 +262,7 @@ static void start_process(struct replica *r) {
                               .identity = r->identity,
                               .own = r->own,
                               .now = clock_now,
-                              .able = is_able,
-                              .open_requests = open_requests,
-                              .on_acquired = on_acquired,
-                              .on_lost = on_lost,
+                              .handlers = &lease_handlers,
                               .userdata = r};
     lease_init(&r->lease);
 }

@@ -281,7 +281,7 @@ static void test_all_that_holds_shares_is_read_before_anything_is_begun(void **s
     begin_with_a_key(s);
     hold(s);
     assert_true(scheduler_leads(s));
-    s->lease.on_acquired(s->lease.userdata);
+    s->lease.handlers->on_acquired(s->lease.userdata);
     answer_keys(&pairs[0], buf_str(&pairs[0].public));
     for (size_t i = 0; i < nreflectors; i++) {
         assert_int_equal(reflectors[i].relists, holds_shares(&reflectors[i]));
@@ -306,12 +306,12 @@ static void test_a_lease_that_comes_back_is_another_one(void **state) {
     struct scheduler *s = *state;
     begin_with_a_key(s);
     hold(s);
-    s->lease.on_acquired(s->lease.userdata);
+    s->lease.handlers->on_acquired(s->lease.userdata);
     answer_keys(&pairs[0], buf_str(&pairs[0].public));
     s->lease.held = false;
-    s->lease.on_lost(s->lease.userdata);
+    s->lease.handlers->on_lost(s->lease.userdata);
     hold(s);
-    s->lease.on_acquired(s->lease.userdata);
+    s->lease.handlers->on_acquired(s->lease.userdata);
     answer_keys(&pairs[0], buf_str(&pairs[0].public));
     for (size_t i = 0; i < nreflectors; i++)
         assert_int_equal(reflectors[i].relists, holds_shares(&reflectors[i]) ? 2 : 0);
@@ -328,7 +328,7 @@ static void test_the_signing_key_is_read_before_anything_is_begun(void **state) 
     struct scheduler *s = *state;
     begin_with_a_key(s);
     hold(s);
-    s->lease.on_acquired(s->lease.userdata);
+    s->lease.handlers->on_acquired(s->lease.userdata);
     for (size_t i = 0; i < nreflectors; i++)
         list(&reflectors[i], true);
     assert_false(scheduler_leads(s));
@@ -346,7 +346,7 @@ static void test_a_key_that_was_asked_for_before_may_be_an_older_one(void **stat
     begin_with_a_key(s);
     let_keys_be_read(s, 60000);
     hold(s);
-    s->lease.on_acquired(s->lease.userdata);
+    s->lease.handlers->on_acquired(s->lease.userdata);
     for (size_t i = 0; i < nreflectors; i++)
         list(&reflectors[i], true);
     answer_keys(&pairs[0], buf_str(&pairs[0].public));
@@ -466,7 +466,7 @@ static void test_no_key_ends_by_a_replica_that_does_not_act(void **state) {
     assert_int_equal(s->key_ages.n, 1);
     make_older(s, KEY_IDLE_MS);
     s->lease.held = false;
-    s->lease.on_lost(s->lease.userdata);
+    s->lease.handlers->on_lost(s->lease.userdata);
     read_both(s);
     assert_null(keys.on_response);
     assert_int_equal(s->key_ages.n, 0);
@@ -516,7 +516,7 @@ static int write_as(const struct api *api, const char *method, const char *path,
 }
 
 static unsigned open_requests(struct scheduler *s) {
-    return s->lease.open_requests(s->lease.userdata);
+    return s->lease.handlers->open_requests(s->lease.userdata);
 }
 
 static void test_a_write_is_carried_out_soon_or_never(void **state) {

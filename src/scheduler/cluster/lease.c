@@ -68,7 +68,7 @@ static void lose_lease(struct lease *l) {
     l->lost++;
     log_info("this replica acts no more%s%s", l->holder[0] ? "; the Lease is held by " : "",
              l->holder);
-    l->on_lost(l->userdata);
+    l->handlers->on_lost(l->userdata);
 }
 
 static void end_release(struct lease *l) {
@@ -197,7 +197,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
     if (!renewal) {
         l->acquired++;
         log_info("%s acts from now on", l->identity);
-        l->on_acquired(l->userdata);
+        l->handlers->on_acquired(l->userdata);
     }
 }
 
@@ -266,7 +266,7 @@ static bool is_allocated(const struct lease *l) {
 /* It is not ours. */
 static void decide(struct lease *l) {
     uint64_t at = now(l);
-    bool able = l->able(l->userdata) && !l->on_released && !lease_stands_back(l);
+    bool able = l->handlers->able(l->userdata) && !l->on_released && !lease_stands_back(l);
     l->next_ms = at + LEASE_POLL_MS;
     if (l->holder[0])
         l->free_ms = 0;
@@ -303,7 +303,8 @@ static void yield_if_wanted(struct lease *l) {
 
 /* Whether all requests in flight are decided, or must be by now. */
 static bool is_quiet(const struct lease *l) {
-    return l->open_requests(l->userdata) == 0 || now(l) - l->yielding_ms >= LEASE_SETTLE_MS;
+    return l->handlers->open_requests(l->userdata) == 0 ||
+           now(l) - l->yielding_ms >= LEASE_SETTLE_MS;
 }
 
 static void keep_or_yield(struct lease *l) {

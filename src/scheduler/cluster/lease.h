@@ -60,12 +60,7 @@ _Static_assert(LEASE_SETTLE_MS + 2 * LEASE_RENEW_MS <= LEASE_DURATION_MS,
 
 #define LEASE_TEXT_MAX 256
 
-struct lease {
-    struct api api;
-    const char *name_space;
-    const char *identity; /* this replica; stays the same when its container is started again */
-    bool own;             /* it has a kube-scheduler of its own, and only that one asks it */
-    uint64_t (*now)(void *userdata);
+struct lease_handlers {
     /* Whether this replica could lead: it is synced and serves requests. */
     bool (*able)(void *userdata);
     /* Requests in flight. */
@@ -74,6 +69,15 @@ struct lease {
      * read again before any write. */
     void (*on_acquired)(void *userdata);
     void (*on_lost)(void *userdata);
+};
+
+struct lease {
+    struct api api;
+    const char *name_space;
+    const char *identity; /* this replica; stays the same when its container is started again */
+    bool own;             /* it has a kube-scheduler of its own, and only that one asks it */
+    uint64_t (*now)(void *userdata);
+    const struct lease_handlers *handlers;
     void *userdata;
 
     uint64_t started_ms;         /* of this process */

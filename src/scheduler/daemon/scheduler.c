@@ -298,6 +298,8 @@ static void on_lost(void *userdata) {
     govern_lost(s);
 }
 
+static const struct lease_handlers lease_handlers = {is_able, open_requests, on_acquired, on_lost};
+
 /* Another replica on this node may have the port until it ends. */
 static int serve_if_free(struct scheduler *s, const struct http_options *http,
                          struct http_server **server, bool *taken, struct err *err) {
@@ -504,10 +506,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .identity = s->options.identity,
                               .own = s->options.kube_scheduler_config != NULL,
                               .now = now,
-                              .able = is_able,
-                              .open_requests = open_requests,
-                              .on_acquired = on_acquired,
-                              .on_lost = on_lost,
+                              .handlers = &lease_handlers,
                               .userdata = s};
     lease_init(&s->lease);
     r = elastic_start(s);
