@@ -76,7 +76,7 @@ def test_a_token_that_is_not_taken(page, start):     # noqa: F811
     shown.until("The token has expired, was revoked, or is not of this cluster.")
     assert shown.run("sessionStorage.getItem('aliquot-token')") is None
     shown.sign_in(ADMIN)
-    until("the cluster is shown", lambda: shown.hidden())
+    shown.until_read()
 
 
 def test_a_token_in_the_address_is_not_taken(page, start):     # noqa: F811
