@@ -25,3 +25,19 @@ bool taint_is_tolerated(struct json taint, struct json tolerations) {
             return true;
     return false;
 }
+
+bool taints_are_tolerated(const char *taints, const char *tolerations) {
+    _cleanup_json_ struct json_parser *of_pod = NULL, *of_node = NULL;
+    struct json list = {0}, all, taint;
+
+    if (!taints)
+        return true;
+    if ((tolerations && json_open(tolerations, strlen(tolerations), &of_pod, &list, NULL) < 0) ||
+        json_open(taints, strlen(taints), &of_node, &all, NULL) < 0)
+        return false;
+    struct json_iter it = json_iter(all);
+    while (json_next(&it, NULL, &taint))
+        if (!taint_is_tolerated(taint, list))
+            return false;
+    return true;
+}

@@ -276,20 +276,6 @@ static void count_reason(struct tally *tally, const char *text) {
     tally->of[i].nodes++;
 }
 
-static bool tolerates_all(const struct pod_devices *pod, const char *taints) {
-    _cleanup_json_ struct json_parser *theirs = NULL, *ours = NULL;
-    struct json tolerations = {0}, list, taint;
-    if (json_open(taints, strlen(taints), &theirs, &list, NULL) < 0 ||
-        (pod->tolerations &&
-         json_open(pod->tolerations, strlen(pod->tolerations), &ours, &tolerations, NULL) < 0))
-        return false;
-    struct json_iter it = json_iter(list);
-    while (json_next(&it, NULL, &taint))
-        if (!taint_is_tolerated(taint, tolerations))
-            return false;
-    return true;
-}
-
 static bool has_room(const struct state_node *node, const struct cpu_memory *more) {
     const struct cpu_memory *all = &node->room, *used = &node->used;
     return (all->cpu == 0 || used->cpu + more->cpu <= all->cpu) &&
@@ -311,7 +297,7 @@ static const char *why_not(const struct search *s, const struct state_node *node
         return "the pod's node selector or affinity excludes them";
     if (known->unschedulable)
         return "they are cordoned";
-    if (known->taints && !tolerates_all(pod, known->taints))
+    if (!taints_are_tolerated(known->taints, pod->tolerations))
         return "they have a taint that the pod does not tolerate";
     if (!has_room(node, &pod->room))
         return "too little CPU or memory for the pod";

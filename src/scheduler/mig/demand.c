@@ -232,25 +232,8 @@ void mig_node_done(struct mig_node *node) {
 
 /* ---- the two together ---- */
 
-/* What cannot be read keeps the pod off. */
-static bool tolerates_all(const char *tolerations, const char *taints) {
-    _cleanup_json_ struct json_parser *of_pod = NULL, *of_node = NULL;
-    struct json list = {0}, all, taint;
-
-    if (!taints)
-        return true;
-    if ((tolerations && json_open(tolerations, strlen(tolerations), &of_pod, &list, NULL) < 0) ||
-        json_open(taints, strlen(taints), &of_node, &all, NULL) < 0)
-        return false;
-    struct json_iter it = json_iter(all);
-    while (json_next(&it, NULL, &taint))
-        if (!taint_is_tolerated(taint, list))
-            return false;
-    return true;
-}
-
 bool mig_pod_may_be_on(const struct mig_pod *pod, const struct mig_node *node) {
     return label_terms_hold(&pod->labels, node->labels, node->name) &&
            node_selector_holds(&pod->affinity, node->labels, node->name) &&
-           tolerates_all(pod->tolerations, node->taints);
+           taints_are_tolerated(node->taints, pod->tolerations);
 }
