@@ -313,19 +313,7 @@ static void put_claim_ref(struct json_writer *w, const struct egpu_claim *claim)
 static void put_node(struct json_writer *w, const char *node) {
     json_object_begin(w, "nodeAffinity");
     json_object_begin(w, "required");
-    json_array_begin(w, "nodeSelectorTerms");
-    json_object_begin(w, NULL);
-    json_array_begin(w, "matchFields");
-    json_object_begin(w, NULL);
-    json_put_string(w, "key", "metadata.name");
-    json_put_string(w, "operator", "In");
-    json_array_begin(w, "values");
-    json_put_string(w, NULL, node);
-    json_array_end(w);
-    json_object_end(w);
-    json_array_end(w);
-    json_object_end(w);
-    json_array_end(w);
+    object_put_node_terms(w, node);
     json_object_end(w);
     json_object_end(w);
 }

@@ -44,6 +44,22 @@ void object_put_owner(struct json_writer *w, const char *kind, const char *name,
     json_array_end(w);
 }
 
+void object_put_node_terms(struct json_writer *w, const char *node) {
+    json_array_begin(w, "nodeSelectorTerms");
+    json_object_begin(w, NULL);
+    json_array_begin(w, "matchFields");
+    json_object_begin(w, NULL);
+    json_put_string(w, "key", "metadata.name");
+    json_put_string(w, "operator", "In");
+    json_array_begin(w, "values");
+    json_put_string(w, NULL, node);
+    json_array_end(w);
+    json_object_end(w);
+    json_array_end(w);
+    json_object_end(w);
+    json_array_end(w);
+}
+
 void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,
                           const char *message, const char *since, const char *heartbeat) {
     json_object_begin(w, NULL);

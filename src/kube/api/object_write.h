@@ -21,6 +21,9 @@ void eviction_write(struct json_writer *w, const char *pod, const char *namespac
 void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
                       bool controller);
 
+/* Puts the terms of a node selector that one node matches. */
+void object_put_node_terms(struct json_writer *w, const char *node);
+
 /* Puts a condition into the array of them. `since`: the time at which its status became what it is;
  * `heartbeat`: that of the last report, for conditions of nodes; else NULL. */
 void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/units.h"
+#include "kube/api/object_write.h"
 #include "model/dra.h"
 #include "model/quantity.h"
 #include "scheduler/dra/dra_internal.h"
@@ -122,23 +123,6 @@ static void put_configs(struct json_writer *w, const struct dra *d, const struct
     json_array_end(w);
 }
 
-static void put_node(struct json_writer *w, const char *node) {
-    json_object_begin(w, "nodeSelector");
-    json_array_begin(w, "nodeSelectorTerms");
-    json_object_begin(w, NULL);
-    json_array_begin(w, "matchFields");
-    json_object_begin(w, NULL);
-    json_put(w, "key", "metadata.name", "operator", "In");
-    json_array_begin(w, "values");
-    json_put_string(w, NULL, node);
-    json_array_end(w);
-    json_object_end(w);
-    json_array_end(w);
-    json_object_end(w);
-    json_array_end(w);
-    json_object_end(w);
-}
-
 void dra_encode_allocation(const struct dra *d, const struct dra_claim *claim, const char *now,
                            struct buf *out) {
     struct json_writer w = {.out = out};
@@ -153,7 +137,9 @@ void dra_encode_allocation(const struct dra *d, const struct dra_claim *claim, c
     put_results(&w, claim);
     put_configs(&w, d, claim);
     json_object_end(&w);
-    put_node(&w, plan->node);
+    json_object_begin(&w, "nodeSelector");
+    object_put_node_terms(&w, plan->node);
+    json_object_end(&w);
     json_object_end(&w);
     json_array_begin(&w, "reservedFor");
     json_object_begin(&w, NULL);
