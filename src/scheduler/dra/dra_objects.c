@@ -198,57 +198,42 @@ static int see_pod(struct dra *d, struct json object, bool gone, struct err *err
 
 /* ---- all ---- */
 
+#define KIND(table, drop)                                                                          \
+    static void table##_begin(struct dra *d) {                                                     \
+        hash_unlist(d->table);                                                                     \
+    }                                                                                              \
+    static void table##_end(struct dra *d) {                                                       \
+        hash_drop_unlisted(d, d->table, drop);                                                     \
+    }
+KIND(claims, free_claim)
+KIND(classes, dra_class_free)
+KIND(slices, dra_slice_free)
+KIND(pods, free_pod)
+KIND(nodes, dra_node_free)
+
+static const struct {
+    int (*see)(struct dra *, struct json, bool, struct err *);
+    void (*begin)(struct dra *), (*end)(struct dra *);
+} kinds[DRA_KINDS] = {
+    [DRA_CLAIMS] = {see_claim, claims_begin, claims_end},
+    [DRA_CLASSES] = {dra_see_class, classes_begin, classes_end},
+    [DRA_SLICES] = {dra_see_slice, slices_begin, slices_end},
+    [DRA_PODS] = {see_pod, pods_begin, pods_end},
+    [DRA_NODES] = {dra_see_node, nodes_begin, nodes_end},
+};
+
 int dra_see(struct dra *d, enum dra_kind kind, struct json object, bool gone, struct err *err) {
-    static int (*const see[DRA_KINDS])(struct dra *, struct json, bool, struct err *) = {
-        [DRA_CLAIMS] = see_claim, [DRA_CLASSES] = dra_see_class, [DRA_SLICES] = dra_see_slice,
-        [DRA_PODS] = see_pod,     [DRA_NODES] = dra_see_node,
-    };
-    return see[kind](d, object, gone, err);
+    return kinds[kind].see(d, object, gone, err);
 }
 
 void dra_sync_begin(struct dra *d, enum dra_kind kind) {
-    switch (kind) {
-    case DRA_CLAIMS:
-        hash_unlist(d->claims);
-        break;
-    case DRA_CLASSES:
-        hash_unlist(d->classes);
-        break;
-    case DRA_SLICES:
-        hash_unlist(d->slices);
-        break;
-    case DRA_PODS:
-        hash_unlist(d->pods);
-        break;
-    case DRA_NODES:
-        hash_unlist(d->nodes);
-        break;
-    case DRA_KINDS:
-        break;
-    }
+    kinds[kind].begin(d);
 }
 
 void dra_sync_end(struct dra *d, enum dra_kind kind) {
-    switch (kind) {
-    case DRA_CLAIMS:
-        hash_drop_unlisted(d, d->claims, free_claim);
-        break;
-    case DRA_CLASSES:
-        hash_drop_unlisted(d, d->classes, dra_class_free);
-        break;
-    case DRA_SLICES:
-        hash_drop_unlisted(d, d->slices, dra_slice_free);
+    kinds[kind].end(d);
+    if (kind == DRA_SLICES)
         d->devices_version++;
-        break;
-    case DRA_PODS:
-        hash_drop_unlisted(d, d->pods, free_pod);
-        break;
-    case DRA_NODES:
-        hash_drop_unlisted(d, d->nodes, dra_node_free);
-        break;
-    case DRA_KINDS:
-        break;
-    }
 }
 
 void dra_done(struct dra *d) {
