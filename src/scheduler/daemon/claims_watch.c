@@ -37,14 +37,6 @@ HANDLERS(classes, CLAIMS_CLASSES)
 
 /* ---- its place in the daemon ---- */
 
-static uint64_t now(void *userdata) {
-    return scheduler_now(userdata);
-}
-
-static void changed(void *userdata) {
-    watch_changed(userdata);
-}
-
 static void want_instance(void *userdata, const struct egpu_claim *claim, const char *profile) {
     mig_claims_want(userdata, claim, profile);
 }
@@ -56,8 +48,8 @@ int elastic_start(struct scheduler *s) {
                                   .binder = &s->binder,
                                   .events = s->events,
                                   .quotas = &s->govern.quotas,
-                                  .now = now,
-                                  .changed = changed,
+                                  .now = scheduler_clock,
+                                  .changed = watch_has_changed,
                                   .want_instance = want_instance,
                                   .userdata = s};
     int r = elastic_init(&s->elastic);

@@ -29,16 +29,8 @@ HANDLERS(nodes, DRA_NODES)
 
 /* ---- its place in the daemon ---- */
 
-static uint64_t now(void *userdata) {
-    return scheduler_now(userdata);
-}
-
 static bool leads(void *userdata) {
     return scheduler_leads(userdata);
-}
-
-static void changed(void *userdata) {
-    watch_changed(userdata);
 }
 
 int dra_start(struct scheduler *s) {
@@ -46,9 +38,9 @@ int dra_start(struct scheduler *s) {
                           .api = s->binder.api,
                           .events = s->events,
                           .quotas = &s->govern.quotas,
-                          .now = now,
+                          .now = scheduler_clock,
                           .leads = leads,
-                          .changed = changed,
+                          .changed = watch_has_changed,
                           .userdata = s};
     return s->options.dra ? dra_init(&s->dra) : 0;
 }

@@ -9,6 +9,10 @@ uint64_t scheduler_now(const struct scheduler *s) {
     return uv_hrtime() / 1000000;
 }
 
+uint64_t scheduler_clock(void *userdata) {
+    return scheduler_now(userdata);
+}
+
 static bool are_watches_listed(const struct scheduler *s) {
     bool listed = s->nwatches > 0;
     for (size_t i = 0; i < s->nwatches; i++)

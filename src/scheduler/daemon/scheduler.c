@@ -59,10 +59,6 @@ static bool is_ready(void *userdata) {
     return scheduler_is_ready(s) && scheduler_leads(s);
 }
 
-static uint64_t now(void *userdata) {
-    return scheduler_now(userdata);
-}
-
 static int request(void *context, const char *method, const char *path, const char *content_type,
                    const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
                    void *userdata, struct err *err) {
@@ -165,10 +161,6 @@ static bool is_caught_up(void *userdata) {
         return false;
     evictor_catch_up(&s->evictor, scheduler_now(s));
     return true;
-}
-
-static void changed(void *userdata) {
-    watch_changed(userdata);
 }
 
 static void ask_again(void *userdata) {
@@ -461,12 +453,15 @@ static void make_evictors(struct scheduler *s, struct api deciding) {
                                   .api = deciding,
                                   .events = s->events,
                                   .leads = leads,
-                                  .changed = changed,
+                                  .changed = watch_has_changed,
                                   .ask_again = ask_again,
-                                  .now = now,
+                                  .now = scheduler_clock,
                                   .userdata = s};
-    s->drainer = (struct drainer){
-        .api = deciding, .events = s->events, .leads = leads, .now = now, .userdata = s};
+    s->drainer = (struct drainer){.api = deciding,
+                                  .events = s->events,
+                                  .leads = leads,
+                                  .now = scheduler_clock,
+                                  .userdata = s};
 }
 
 static int make_parts(struct scheduler *s, struct err *err) {
@@ -487,7 +482,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                     .gates = &s->gates};
     s->binder = (struct binder){.state = s->state,
                                 .api = deciding,
-                                .now = now,
+                                .now = scheduler_clock,
                                 .ready = is_ready,
                                 .userdata = s,
                                 .gates = &s->gates};
@@ -497,7 +492,8 @@ static int make_parts(struct scheduler *s, struct err *err) {
     make_evictors(s, deciding);
     s->requeue = (struct requeue){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
-    s->gpu_status = (struct gpu_status){.state = s->state, .api = api, .now = now, .userdata = s};
+    s->gpu_status =
+        (struct gpu_status){.state = s->state, .api = api, .now = scheduler_clock, .userdata = s};
     s->state->policy = s->options.policy ? s->options.policy : PLACE_DEFAULT_POLICY;
     s->workload =
         (struct workload_store){.state = s->state, .api = api, .name_space = s->options.name_space};
@@ -505,7 +501,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .name_space = s->options.name_space,
                               .identity = s->options.identity,
                               .own = s->options.kube_scheduler_config != NULL,
-                              .now = now,
+                              .now = scheduler_clock,
                               .handlers = &lease_handlers,
                               .userdata = s};
     lease_init(&s->lease);

@@ -147,3 +147,4 @@ bool scheduler_leads(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */
 uint64_t scheduler_now(const struct scheduler *s);
+uint64_t scheduler_clock(void *userdata); /* the same, for parts of the scheduler */

@@ -35,6 +35,10 @@ void watch_changed(struct scheduler *s) {
         uv_timer_start(&s->project, on_project, PROJECT_DELAY_MS, 0);
 }
 
+void watch_has_changed(void *userdata) {
+    watch_changed(userdata);
+}
+
 /* An object that cannot be read leaves the state as it was; the API server does not send such. */
 void watch_refuse(struct scheduler *s, const char *why) {
     s->objects_refused++;

@@ -73,6 +73,7 @@ void watch_check(struct scheduler *s);
 
 /* For handlers: a change that is to be published soon. */
 void watch_changed(struct scheduler *s);
+void watch_has_changed(void *userdata); /* the same, for parts of the scheduler */
 
 /* For handlers: the object could not be read, or there was no memory for it. */
 void watch_refuse(struct scheduler *s, const char *why);
