@@ -14,11 +14,11 @@
 #include "base/on_closed.h"
 #include "model/dra.h"
 #include "wire/grpc_server.h"
+#include "wire/grpc_streams.h"
 
 #define CHECK_MS 1000 /* for changes that inotify does not report */
 #define REQUEST_MAX ((size_t) 1 << 20)
 #define HEALTH_MAX ((size_t) 1 << 20)
-#define STREAMS_MAX 8
 #define DIR_MAX 60 /* leaves room for the sockets' names in the 107 bytes of a socket's path */
 #define PATH_SIZE 128
 
@@ -42,8 +42,7 @@ struct dra_plugin {
     bool watching;
     ino_t watched; /* inode of the registration directory that is watched */
     uv_timer_t timer, repeat;
-    struct grpc_call *streams[STREAMS_MAX]; /* open NodeWatchResources calls */
-    size_t nstreams;
+    struct grpc_streams streams; /* open NodeWatchResources calls */
     bool registered, closed, failing;
     unsigned closing; /* handles and servers */
     struct on_closed on_closed;
@@ -128,13 +127,7 @@ static void on_unprepare(struct grpc_call *call, const uint8_t *request, size_t 
 static void on_stream_gone(struct grpc_call *call, void *userdata) {
     struct dra_plugin *p = userdata;
 
-    for (size_t i = 0; i < p->nstreams; i++) {
-        if (p->streams[i] != call)
-            continue;
-        p->streams[i] = p->streams[--p->nstreams];
-        break;
-    }
-    grpc_call_finish(call, GRPC_OK, NULL);
+    (void) grpc_streams_end(&p->streams, call);
 }
 
 /* What a stream has no room for it gets at the next repetition. */
@@ -152,23 +145,18 @@ static void on_watch_health(struct grpc_call *call, const uint8_t *request, size
 
     (void) request;
     (void) size;
-    if (p->nstreams == STREAMS_MAX) {
-        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "too many watchers");
-        return;
-    }
-    p->streams[p->nstreams++] = call;
-    grpc_call_on_cancel(call, on_stream_gone, p);
-    send_health(p, &call, 1);
+    if (grpc_streams_add(&p->streams, call, on_stream_gone, p))
+        send_health(p, &call, 1);
 }
 
 static void on_repeat(uv_timer_t *timer) {
     struct dra_plugin *p = timer->data;
 
-    send_health(p, p->streams, p->nstreams);
+    send_health(p, p->streams.list, p->streams.n);
 }
 
 void dra_plugin_health_changed(struct dra_plugin *p) {
-    if (p->nstreams > 0)
+    if (p->streams.n > 0)
         on_repeat(&p->repeat);
 }
 

@@ -14,12 +14,12 @@
 #include "gpu/device.h"
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"
+#include "wire/grpc_streams.h"
 
 #define REGISTER_TIMEOUT_MS 10000
 #define RETRY_MIN_MS 5
 #define RETRY_MAX_MS 1000
 #define STREAM_PATIENCE_MS 2000 /* from Register to ListAndWatch, at most */
-#define STREAMS_MAX 8
 
 struct plugin {
     uv_loop_t *loop;
@@ -27,9 +27,8 @@ struct plugin {
     char dir[80];
     char endpoint[48]; /* name of the socket, new for each incarnation */
     struct grpc_server *server;
-    struct grpc_request *request;           /* Register under way */
-    struct grpc_call *streams[STREAMS_MAX]; /* open ListAndWatch calls */
-    size_t nstreams;
+    struct grpc_request *request; /* Register under way */
+    struct grpc_streams streams;  /* open ListAndWatch calls */
     uint32_t incarnation;
     bool closing_old; /* the former server still holds a live stream: wait for its end */
     bool stream_was_lost;
@@ -138,15 +137,9 @@ static void on_prestart(struct grpc_call *call, const uint8_t *request, size_t s
 static void on_stream_gone(struct grpc_call *call, void *userdata) {
     struct plugin *p = userdata;
 
-    for (size_t i = 0; i < p->nstreams; i++) {
-        if (p->streams[i] != call)
-            continue;
-        p->streams[i] = p->streams[--p->nstreams];
+    if (grpc_streams_end(&p->streams, call))
         p->stream_was_lost = true;
-        break;
-    }
-    grpc_call_finish(call, GRPC_OK, NULL);
-    if (p->nstreams == 0 && !p->closed) {
+    if (p->streams.n == 0 && !p->closed) {
         p->stats.lost_streams++;
         p->stream_ended = true;
         p->options.on_due(p, p->options.userdata);
@@ -163,13 +156,7 @@ static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, si
 
     (void) request;
     (void) size;
-    if (p->nstreams == STREAMS_MAX) {
-        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "too many watchers");
-        return;
-    }
-    p->streams[p->nstreams++] = call;
-    grpc_call_on_cancel(call, on_stream_gone, p);
-    if (send_list(p, call) == -ENOMEM)
+    if (grpc_streams_add(&p->streams, call, on_stream_gone, p) && send_list(p, call) == -ENOMEM)
         p->unsent = true;
 }
 
@@ -188,8 +175,8 @@ int plugin_set_list(struct plugin *p, uint32_t count, const struct buf *list) {
     p->list_size = list->len;
     p->stats.ids = count;
     p->unsent = false;
-    for (size_t i = 0; i < p->nstreams; i++)
-        if (send_list(p, p->streams[i]) == -ENOMEM)
+    for (size_t i = 0; i < p->streams.n; i++)
+        if (send_list(p, p->streams.list[i]) == -ENOMEM)
             p->unsent = true;
     return p->unsent ? -ENOMEM : 0;
 }
@@ -234,7 +221,7 @@ static void stop_server(struct plugin *p, const char *why) {
     p->retry_ms = RETRY_MIN_MS;
     if (!server)
         return;
-    p->closing_old = p->nstreams > 0;
+    p->closing_old = p->streams.n > 0;
     p->servers_closing++;
     set_registered(p, false, why);
     grpc_server_close(server, on_server_closed, p);
@@ -306,14 +293,14 @@ static const char *server_fault(const struct plugin *p) {
         return "there are no devices for it";
     if (p->registered_with == 0 || p->registered_with != p->kubelet)
         return NULL;
-    if (p->nstreams == 0 &&
+    if (p->streams.n == 0 &&
         (p->stream_was_lost || uv_now(p->loop) - p->registered_at >= STREAM_PATIENCE_MS))
         return "kubelet does not listen to the stream";
     return NULL;
 }
 
 void plugin_note_stream(struct plugin *p) {
-    if (p->stream_ended && p->nstreams == 0)
+    if (p->stream_ended && p->streams.n == 0)
         set_registered(p, false, "kubelet ended its stream");
     p->stream_ended = false;
 }
@@ -374,7 +361,7 @@ void plugin_serve(struct plugin *p) {
 }
 
 bool plugin_is_served(const struct plugin *p) {
-    return p->stats.registered && p->nstreams > 0;
+    return p->stats.registered && p->streams.n > 0;
 }
 
 void plugin_stats(const struct plugin *p, struct plugin_stats *ret) {
