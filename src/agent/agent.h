@@ -150,10 +150,10 @@ void card_dynamic_done(struct agent *a);
 void card_health_start(struct agent *a);
 void card_health_judge(struct gpu_device *d, void *userdata);
 void card_health_xid(const struct gpu_xid *x, void *userdata);
-/* As kubelet_options.unhealthy_percent. */
+/* As kubelet_handlers.unhealthy_percent. */
 uint32_t card_health_unhealthy_percent(const struct checkpoint_entry *entry, void *userdata);
 
-/* As kubelet_options.has_ended: the pod has ended or is gone, and so is its share. */
+/* As kubelet_handlers.has_ended: the pod has ended or is gone, and so is its share. */
 bool card_health_has_ended(const struct checkpoint_entry *entry, void *userdata);
 /* The monitor's option `on_probe`. */
 void card_health_probed(const char *uuid, const char *error, void *userdata);

@@ -514,17 +514,19 @@ static int start_files(struct agent *a, struct err *err) {
     return r;
 }
 
+static const struct kubelet_handlers kubelet_handlers = {devices,
+                                                         on_prestart,
+                                                         card_health_unhealthy_percent,
+                                                         card_health_has_ended,
+                                                         card_mig_allocated,
+                                                         on_checkpoint,
+                                                         on_kubelet,
+                                                         on_detached};
+
 static int start_parts(struct agent *a, struct err *err) {
     const struct kubelet_options kubelet = {.dir = a->config.kubelet_dir,
                                             .guard = a->shares.guard.file,
-                                            .devices = devices,
-                                            .on_prestart = on_prestart,
-                                            .unhealthy_percent = card_health_unhealthy_percent,
-                                            .has_ended = card_health_has_ended,
-                                            .on_allocated = card_mig_allocated,
-                                            .on_checkpoint = on_checkpoint,
-                                            .on_state = on_kubelet,
-                                            .on_detached = on_detached,
+                                            .handlers = &kubelet_handlers,
                                             .userdata = a};
     const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
                                                 .library = find_driver,

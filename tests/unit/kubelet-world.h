@@ -166,14 +166,10 @@ static void on_detached(void *userdata) {
 
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct kubelet_options options = {.devices = devices,
-                                      .on_prestart = on_prestart,
-                                      .unhealthy_percent = unhealthy_percent,
-                                      .has_ended = has_ended,
-                                      .on_checkpoint = on_checkpoint,
-                                      .on_state = on_state,
-                                      .on_detached = on_detached,
-                                      .userdata = f};
+    static const struct kubelet_handlers handlers = {devices,   on_prestart, unhealthy_percent,
+                                                     has_ended, NULL,        on_checkpoint,
+                                                     on_state,  on_detached};
+    struct kubelet_options options = {.handlers = &handlers, .userdata = f};
 
     assert_non_null(f);
     (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-kubelet-XXXXXX");

@@ -130,11 +130,9 @@ static void on_trouble(const char *text, void *userdata) {
 
 static int setup(void **state) {
     static const struct pods_handlers pods = {on_pod, on_pod, on_something, on_trouble, NULL};
-    struct kubelet_options kubelet = {.devices = devices,
-                                      .on_prestart = on_prestart,
-                                      .on_checkpoint = on_something,
-                                      .on_state = on_state,
-                                      .on_detached = on_something};
+    static const struct kubelet_handlers handlers = {devices, on_prestart,  NULL,     NULL,
+                                                     NULL,    on_something, on_state, on_something};
+    struct kubelet_options kubelet = {.handlers = &handlers};
     struct world *w = calloc(1, sizeof(*w));
     struct kubelet *k;
 

@@ -71,11 +71,12 @@ static bool held_wanted(const char *resource, void *userdata) {
 static void held_mark(const struct checkpoint_entry *e, void *userdata) {
     struct held *h = userdata;
     const struct kubelet_options *options = &h->kubelet->options;
-    uint32_t percent =
-        options->unhealthy_percent ? options->unhealthy_percent(e, options->userdata) : 0;
+    uint32_t percent = options->handlers->unhealthy_percent
+                           ? options->handlers->unhealthy_percent(e, options->userdata)
+                           : 0;
     size_t unhealthy = (e->nids * percent + 99) / 100;
 
-    if (options->has_ended && options->has_ended(e, options->userdata))
+    if (options->handlers->has_ended && options->handlers->has_ended(e, options->userdata))
         return;
     /* An init container's IDs are those of its pod's containers, too: each counts once. */
     for (size_t i = 0; i < e->nids; i++) {
@@ -193,7 +194,7 @@ static void on_event(uv_fs_event_t *watch, const char *name, int events, int sta
     (void) status;
     if (name && strcmp(name, CHECKPOINT_FILE) == 0) {
         k->held_anew = true;
-        k->options.on_checkpoint(k->options.userdata);
+        k->options.handlers->on_checkpoint(k->options.userdata);
     } else {
         check_plugins(k);
     }
@@ -238,7 +239,7 @@ static bool ensure_watch(struct kubelet *k) {
     }
     if (st.st_nlink == 0) {
         unwatch(k);
-        k->options.on_detached(k->options.userdata);
+        k->options.handlers->on_detached(k->options.userdata);
         return false;
     }
     if (k->watching && st.st_ino == k->watched)
@@ -319,7 +320,7 @@ static void on_plugin_due(struct plugin *p, void *userdata) {
 static void on_plugin_state(struct plugin *p, bool registered, const char *why, void *userdata) {
     struct kubelet *k = userdata;
 
-    k->options.on_state(plugin_resource(p), registered, why, k->options.userdata);
+    k->options.handlers->on_state(plugin_resource(p), registered, why, k->options.userdata);
     /* A stream that ended wants a new registration; not from inside the server's callback. */
     if (!registered)
         on_plugin_due(p, k);
@@ -328,19 +329,19 @@ static void on_plugin_state(struct plugin *p, bool registered, const char *why, 
 static void on_allocated(const char *const *ids, size_t nids, void *userdata) {
     const struct kubelet *k = userdata;
 
-    if (k->options.on_allocated)
-        k->options.on_allocated(ids, nids, k->options.userdata);
+    if (k->options.handlers->on_allocated)
+        k->options.handlers->on_allocated(ids, nids, k->options.userdata);
 }
 
 static void on_prestart(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata) {
     struct kubelet *k = userdata;
 
-    k->options.on_prestart(call, resource, ids, nids, k->options.userdata);
+    k->options.handlers->on_prestart(call, resource, ids, nids, k->options.userdata);
 }
 
 const struct gpu_snapshot *kubelet_devices(const struct kubelet *k) {
-    return k->options.devices(k->options.userdata);
+    return k->options.handlers->devices(k->options.userdata);
 }
 
 static const struct gpu_snapshot *devices(void *userdata) {

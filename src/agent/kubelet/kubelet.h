@@ -15,9 +15,7 @@ struct kubelet;
 
 #define KUBELET_PLUGINS_MAX 64 /* MIG has some ten profiles for each model of card */
 
-struct kubelet_options {
-    const char *dir;   /* "/var/lib/kubelet" */
-    const char *guard; /* the file of cdi_guard.h; NULL or "": none */
+struct kubelet_handlers {
     /* The devices of the node now. Never NULL; valid until the next turn of the loop. */
     const struct gpu_snapshot *(*devices)(void *userdata);
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
@@ -34,6 +32,12 @@ struct kubelet_options {
     /* The directory was deleted behind a mount: what is at its path now cannot be seen from here
      * any more. */
     void (*on_detached)(void *userdata);
+};
+
+struct kubelet_options {
+    const char *dir;   /* "/var/lib/kubelet" */
+    const char *guard; /* the file of cdi_guard.h; NULL or "": none */
+    const struct kubelet_handlers *handlers;
     void *userdata;
 };
 
