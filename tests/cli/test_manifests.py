@@ -53,6 +53,7 @@ def changed(text, old, new):
 
 
 MADE = ("deploy/base", "charts/aliquot/templates")
+CLAIM_POLICIES = {"deploy/dra/policy-dra.yaml", "charts/aliquot/templates/policy-dra.yaml"}
 
 
 def copy_sources(directory):
@@ -72,8 +73,8 @@ def copy_sources(directory):
       "deploy/own-scheduler/policy-scheduler-name.yaml", "deploy/own-scheduler/pair/kube-scheduler.yaml",
       "charts/aliquot/dialects.json", "docs/dialects.md"}),
     ("src/model/placement_policies.h", '"spread"', '"scatter"',
-     {f"{made}/{name}.yaml" for made in MADE for name in ("policy-terms", "crd-elasticgpuclasses")}),
-    ("src/share/compute_policies.h", '"weak"', '"feeble"', {f"{made}/policy-terms.yaml" for made in MADE}),
+     {f"{made}/{name}.yaml" for made in MADE for name in ("policy-terms", "crd-elasticgpuclasses")} | CLAIM_POLICIES),
+    ("src/share/compute_policies.h", '"weak"', '"feeble"', {f"{made}/policy-terms.yaml" for made in MADE} | CLAIM_POLICIES),
 ])
 def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
     copy_sources(tmp_path)
