@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/server_time.h"
 
 #define BUFFER_MAX ((size_t) 4 << 20)
 
@@ -159,6 +160,8 @@ static int verify_fail(const struct tls_client *tls, int r, struct err *err) {
     if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) < 0)
         return gnutls_fail(err, r, "TLS handshake failed");
     bool timed = status & (GNUTLS_CERT_NOT_ACTIVATED | GNUTLS_CERT_EXPIRED);
+    if (timed)
+        server_time_forget();
     r = err_set(err, EACCES, "the certificate of %s is not accepted: %s%s", tls->host,
                 (const char *) text.data, timed ? "Is the clock of this machine right?" : "");
     gnutls_free(text.data);

@@ -8,12 +8,14 @@
 #include <stdint.h>
 /* cmocka needs the four above first */
 #include <cmocka.h>
+#include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/err.h"
+#include "base/server_time.h"
 #include "kube/objects/agent_certificate.h"
 #include "scheduler/figures/agents.h"
 #include "wire/certificate.h"
@@ -231,6 +233,17 @@ static void test_expired_agent(void **state) {
     assert_int_equal(w->asked, 0);
 }
 
+/* A time from another server by which no certificate is valid holds for one handshake only. */
+static void test_a_time_before_all_certificates(void **state) {
+    struct world *w = *state;
+    give_agent(w, &w->authority, "n0");
+    (void) server_time_heard("Sun, 06 Nov 1994 08:49:37 GMT");
+    gnutls_global_set_time_function(server_time_as_time);
+    assert_false(answers(w));
+    assert_true(answers(w));
+    gnutls_global_set_time_function(time);
+}
+
 /* The agent does not know them. */
 static void test_wrong_clients(void **state) {
     struct world *w = *state;
@@ -309,6 +322,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_agents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_expired_agent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_time_before_all_certificates, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_clients, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rotation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_revocation, setup, teardown),

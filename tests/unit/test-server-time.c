@@ -18,6 +18,33 @@ static void assert_about(int64_t is, int64_t begin) {
     assert_in_range(is - begin + 1, 0, 2); /* of two clocks one may be in the next second */
 }
 
+/* In place of waiting. */
+static time_t later;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret) {
+    int r = __real_clock_gettime(clock, ret);
+    if (clock == CLOCK_BOOTTIME)
+        ret->tv_sec += later;
+    return r;
+}
+
+static void hear(int64_t told) {
+    char date[64];
+    time_t t = (time_t) told;
+    struct tm tm;
+    assert_non_null(gmtime_r(&t, &tm));
+    assert_true(strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0);
+    (void) server_time_heard(date);
+}
+
+static int forget(void **state) {
+    (void) state;
+    server_time_forget();
+    return 0;
+}
+
 static void test_as_it_is_heard(void **state) {
     (void) state;
     static const char *const none[] = {"", "yesterday", "Sun, 06 Nov 1994 08:49:37 CET", FIRST "!",
@@ -40,12 +67,62 @@ static void test_as_it_is_heard(void **state) {
     assert_about(server_time(), FIRST_S);
     (void) server_time_heard("Sun, 06 Nov 1994 08:49:39 GMT");
     assert_about(server_time(), FIRST_S + 2);
-    /* The server's clock was set. */
-    (void) server_time_heard("Sun, 06 Nov 1994 07:49:37 GMT");
-    assert_about(server_time(), FIRST_S - 3600);
+}
+
+/* The clock of the server was set. */
+static void test_another_time_counts_when_it_is_confirmed(void **state) {
+    (void) state;
+    hear(FIRST_S);
+    hear(FIRST_S - 3600);
+    assert_about(server_time(), FIRST_S);
+    later += SERVER_TIME_AGREED_S - 2;
+    hear(FIRST_S - 3600 + SERVER_TIME_AGREED_S - 2);
+    assert_about(server_time(), FIRST_S + SERVER_TIME_AGREED_S - 2);
+    later += 3;
+    hear(FIRST_S - 3600 + SERVER_TIME_AGREED_S + 1);
+    assert_about(server_time(), FIRST_S - 3600 + SERVER_TIME_AGREED_S + 1);
+}
+
+/* Of two servers one has a wrong clock. */
+static void test_one_of_several_servers_is_wrong(void **state) {
+    (void) state;
+    hear(FIRST_S);
+    for (int64_t s = 0; s < 60; s += 4) {
+        hear(FIRST_S + s - 86400);
+        hear(FIRST_S + s);
+        assert_about(server_time(), FIRST_S + s);
+        later += 4;
+    }
+}
+
+/* Each tells another time: none is confirmed. */
+static void test_times_that_contradict_each_other(void **state) {
+    (void) state;
+    hear(FIRST_S);
+    for (int64_t s = 0; s < 60; s += 4) {
+        hear(FIRST_S + s + 3600 * (1 + s));
+        assert_about(server_time(), FIRST_S + s);
+        later += 4;
+    }
+}
+
+static void test_forgotten(void **state) {
+    (void) state;
+    hear(FIRST_S);
+    hear(FIRST_S + 3600);
+    server_time_forget();
+    assert_about(server_time(), (int64_t) time(NULL));
+    hear(FIRST_S + 7200);
+    assert_about(server_time(), FIRST_S + 7200);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_it_is_heard)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_as_it_is_heard, forget),
+        cmocka_unit_test_teardown(test_another_time_counts_when_it_is_confirmed, forget),
+        cmocka_unit_test_teardown(test_one_of_several_servers_is_wrong, forget),
+        cmocka_unit_test_teardown(test_times_that_contradict_each_other, forget),
+        cmocka_unit_test_teardown(test_forgotten, forget),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
