@@ -261,9 +261,10 @@ static bool is_worth_a_retry(const struct carrier *c) {
            !c->job->request.body;
 }
 
-/* The date of a page that the API server has of a pod is the pod's. */
+/* The date of a page that the API server has of a pod is the pod's; so is that of a metrics API,
+ * which a pod serves. */
 static void hear_time(const struct job *job, const struct http_answer *answer) {
-    if (!strstr(job->request.path, "/proxy/"))
+    if (!strstr(job->request.path, "/proxy/") && !strstr(job->request.path, ".metrics.k8s.io/"))
         (void) server_time_heard(answer->date);
 }
 
