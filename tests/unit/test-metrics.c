@@ -335,6 +335,7 @@ static bool has_holder(struct buf *out) {
 /* A card is labelled with the container that has it whole, and with none of several. */
 static void test_who_has_a_card_whole(void **state) {
     static struct slot_whole whole = {.uuid = "GPU-fake-0"};
+    static struct slot_claim claim;
     struct slot_device part = {.uuid = "GPU-fake-0", .core = 50};
     struct slot second = {.nonce = "m", .grant = {.devices = &part, .ndevices = 1}};
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
@@ -344,6 +345,9 @@ static void test_who_has_a_card_whole(void **state) {
     fill_container();
     assert_false(has_holder(&out));
     device.core = 100;
+    slot.grant.claim = &claim;
+    assert_false(has_holder(&out));
+    slot.grant.claim = NULL;
     assert_true(has_holder(&out));
     slot.grant.ndevices = 0;
     slot.grant.whole = &whole;

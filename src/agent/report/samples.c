@@ -141,7 +141,8 @@ static bool has_whole(const struct slot *slot, const struct gpu_device *d) {
     return slot_has_whole(slot, d->uuid);
 }
 
-/* The container that has the device whole, and alone: replicas of a card are given to several. */
+/* The container that has the device whole, and alone: replicas of a card are given to several, and
+ * so can a ResourceClaim be. */
 static void put_holder(const struct report *report, const struct gpu_device *d,
                        struct dcgm_sample *ret) {
     const struct slot *holder = NULL;
@@ -153,7 +154,7 @@ static void put_holder(const struct report *report, const struct gpu_device *d,
             return;
         holder = slot;
     }
-    if (!holder || !has_whole(holder, d))
+    if (!holder || holder->grant.claim || !has_whole(holder, d))
         return;
     ret->namespace = holder->grant.namespace;
     ret->pod = holder->grant.pod;
