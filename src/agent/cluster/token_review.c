@@ -199,7 +199,7 @@ static void on_account(const struct kube_response *response, void *userdata) {
 
 /* Without audiences the API server takes its own: that of tokens which pods have by default. */
 static int ask_account(struct token_review *review, enum audience audience) {
-    _cleanup_buf_ struct buf body = BUF_INIT(REQUEST_MAX);
+    _cleanup_wipe_ struct buf body = BUF_INIT(REQUEST_MAX);
     struct json_writer w = {.out = &body};
 
     review->audience = audience;

@@ -95,7 +95,7 @@ static void exchange_free(struct kube_exchange *exchange) {
     free(exchange->path);
     free(exchange->accept);
     free(exchange->content_type);
-    buf_done(&exchange->body);
+    buf_wipe(&exchange->body); /* it can have a token */
     free(exchange);
 }
 
