@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/health.h"
 #include "base/log.h"
+#include "model/dra.h"
 
 #define MOUNTS_MAX ((size_t) 16 << 20)
 #define AGAIN_S 1
@@ -74,6 +75,23 @@ static bool has_suffix(const char *text, const char *suffix) {
     size_t n = strlen(text), m = strlen(suffix);
 
     return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+/* Of the DRA driver; the directory is made with the agent's pod, also where the driver is off. */
+static int remove_driver(const char *kubelet_dir, struct err *err) {
+    static const char *const files[] = {"plugins_registry/" DRA_DRIVER "-reg.sock",
+                                        "plugins/" DRA_DRIVER "/dra.sock"};
+    char path[512];
+    struct err why;
+    int r = 0;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", kubelet_dir, files[i]);
+        r = keep_first(r, remove_file(path, &why), &why, err);
+    }
+    (void) snprintf(path, sizeof(path), "%s/plugins/" DRA_DRIVER, kubelet_dir);
+    (void) rmdir(path);
+    return r;
 }
 
 /* Of agents that were killed. */
@@ -149,6 +167,7 @@ static int remove_files(const struct config *c, struct err *err) {
     (void) rmdir(c->shares.cdi_dir);
     (void) rmdir(c->sim_dir);
     r = keep_first(r, remove_sockets(c->kubelet_dir, &why), &why, err);
+    r = keep_first(r, remove_driver(c->kubelet_dir, &why), &why, err);
     if (c->labels.place[0] == '/')
         r = keep_first(r, remove_file(c->labels.place, &why), &why, err);
     r = keep_first(r, clean_find_users(&used, &why), &why, err);

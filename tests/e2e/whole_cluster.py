@@ -23,7 +23,8 @@ TIMES = ("lastHeartbeatTime", "lastTransitionTime")
 # Directories of the node of which only what is directly in them is compared, and those that are compared whole, with what
 # files contain: also the ones that the values cdi.dir and agent.hookDir may name.
 TOP = ("/run", "/var/lib", "/dev", "/opt", "/etc")
-WHOLE = ("/run/cdi", "/etc/cdi", "/run/aliquot", "/var/lib/aliquot", "/var/lib/kubelet/device-plugins")
+WHOLE = ("/run/cdi", "/etc/cdi", "/run/aliquot", "/var/lib/aliquot", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/plugins",
+         "/var/lib/kubelet/plugins_registry")
 # Of the cluster's init, of the first pod's network, and kubelet's record of plugins.
 NOISE = ("/run/notify-", "/run/netns", "/var/lib/cni", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
 AGENT_IMAGE = re.search(r"image: (aliquot-agent:\S+)", pathlib.Path(REPOSITORY, "deploy/base/agent.yaml").read_text())[1]

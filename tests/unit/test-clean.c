@@ -179,6 +179,9 @@ static void fill(void) {
     put("cdi/elasticgpu.io-share-mine.json", "{}");
     put("kubelet/device-plugins/aliquot-slot-1-2.sock", "");
     put("kubelet/device-plugins/aliquot-slot.socket", "");
+    put("kubelet/plugins_registry/gpu.elasticgpu.io-reg.sock", "");
+    put("kubelet/plugins_registry/other.example-reg.sock", "");
+    put("kubelet/plugins/gpu.elasticgpu.io/dra.sock", "");
     put("labels", "a=b");
     put("run/state/shares/x/limits", "1");
     put("hook/aliquot-hook", "");
@@ -235,6 +238,10 @@ static void all_of_agents_goes(void **state) {
     assert_false(is_there("cdi/elasticgpu.io-guard.json"));
     assert_false(is_there("cdi/elasticgpu.io-guard.json.a1B2c3"));
     assert_false(is_there("kubelet/device-plugins/aliquot-slot-1-2.sock"));
+    assert_false(is_there("kubelet/plugins_registry/gpu.elasticgpu.io-reg.sock"));
+    assert_false(is_there("kubelet/plugins/gpu.elasticgpu.io"));
+    assert_true(is_there("kubelet/plugins_registry/other.example-reg.sock"));
+    assert_true(is_there("kubelet/plugins"));
     assert_false(is_there("labels") || is_there("run/state") || is_there("hook"));
     assert_false(is_there("dev/aliquot"));
     assert_true(is_there("cdi/elasticgpu.io-share-mine.json"));

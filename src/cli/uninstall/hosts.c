@@ -177,8 +177,9 @@ static int name_missing(const struct removal *r, const struct pass *p, struct er
     if (e == 0)
         removal_say("hosts",
                     "not cleaned within %u s (--timeout):%s; a later call with --agent-image "
-                    "cleans them, or remove /run/aliquot, /var/lib/aliquot and "
-                    "/var/run/cdi/elasticgpu.io-share-*.json there by hand",
+                    "cleans them, or remove /run/aliquot, /var/lib/aliquot, "
+                    "/var/run/cdi/elasticgpu.io-share-*.json, and gpu.elasticgpu.io* in plugins "
+                    "and plugins_registry of kubelet's directory there by hand",
                     r->limit_s, buf_str(&nodes));
     return e < 0 ? e : 1;
 }
