@@ -27,6 +27,9 @@ PUBLIC_KEY = OWN + "configmaps/aliquot-signing"
 WEBHOOK = OWN + "services/aliquot-webhook"
 NODES = "get nodes -o json"
 APIS = "get --raw /apis/apiregistration.k8s.io/v1/apiservices"
+DEVICES = "get --raw /apis/resource.k8s.io/v1/"
+DEVICE_CLASSES, DEVICE_CLAIMS = DEVICES + "deviceclasses", DEVICES + "resourceclaims"
+SLICES = DEVICES + "resourceslices?fieldSelector=spec.driver%3Dgpu.elasticgpu.io"
 FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s :9401"
 STATUS = "--kubeconfig=/dev/null --context= --server=http://127.0.0.1:40404 --request-timeout=15s get --raw /status"
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -130,6 +133,7 @@ def well(aliquot, tmp_path):
         OWN_LEASES: {"items": [own_lease()]},
         EVENTS: {"items": []},
         APIS: {"items": []},
+        DEVICE_CLASSES: {"items": []}, DEVICE_CLAIMS: {"items": []}, SLICES: {"items": []},
         LEASES: {"items": [{"metadata": {"name": n}, "spec": {"renewTime": stamp(NOW - 7)}} for n in "ab"]},
         SHARE: pod(**{"elasticgpu.io/slot": "1"}),
         SCHEDULERS: {"items": [{"metadata": {"name": "s"}, "status": READY}]},
@@ -147,7 +151,7 @@ def findings(cluster, status):
 
 def test_nothing_is_wrong(well):
     found = findings(well, 0)
-    assert {level for _, level in found} == {"ok"} and len(found) == 13, found
+    assert {level for _, level in found} == {"ok"} and len(found) == 14, found
     text = well.run("doctor").stdout
     assert "ok       agents         agents that are ready: 2\n" in text
 
@@ -283,6 +287,148 @@ BROKEN = [
 ]
 
 
+# ---- shares by ResourceClaims ----
+
+DRIVER, GATE = "gpu.elasticgpu.io", "gpu.elasticgpu.io/placement"
+NOT_REGISTERED = f"Failed to prepare dynamic resources: NodePrepareResources failed: DRA driver {DRIVER} is not registered"
+
+
+def with_argument(made, argument):
+    made["spec"]["containers"][0]["args"] = ["--x", argument]
+    return made
+
+
+def device_class(name=DRIVER, allocator="aliquot"):
+    return {"metadata": {"name": name, "labels": {"gpu.elasticgpu.io/allocator": allocator}}}
+
+
+def device_slice(node, shared=True):
+    device = {"name": "gpu-0", **({"allowMultipleAllocations": True} if shared else {})}
+    return {"metadata": {"name": "s-" + node}, "spec": {"nodeName": node, "driver": DRIVER, "devices": [device]}}
+
+
+def device_claim(name, allocated=False, cls=DRIVER):
+    return {"metadata": {"namespace": "n", "name": name}, "spec": {"devices": {"requests": [{"exactly": {"deviceClassName": cls}}]}},
+            "status": {"allocation": {}} if allocated else {}}
+
+
+def gated(age, *claims, gates=(GATE,), **meta):
+    """A pod with claims by name, and with one of a template that is made as `t`."""
+    uses = [{"name": name, "resourceClaimTemplateName": "x"} if name == "t" else {"name": name, "resourceClaimName": name} for name in claims]
+    return {"metadata": {"namespace": "n", "name": "g", "creationTimestamp": stamp(NOW - age), **meta},
+            "spec": {"schedulingGates": [{"name": gate} for gate in gates], "resourceClaims": uses},
+            "status": {"resourceClaimStatuses": [{"name": "t", "resourceClaimName": "t"}]}}
+
+
+def prepared(message=NOT_REGISTERED, offset=-60):
+    return {"reason": "FailedPrepareDynamicResources", "message": message, "metadata": written(offset),
+            "involvedObject": {"kind": "Pod", "namespace": "n", "name": "p"}}
+
+
+@pytest.fixture
+def claims(well):
+    """A cluster where claims are served."""
+    by_aliquot = "--resource-claims=aliquot"
+    well.answers[PODS] = {"items": [with_argument(agent("a"), by_aliquot), with_argument(agent("b"), by_aliquot),
+                                    with_argument(scheduler(), "--dra")]}
+    well.answers |= {DEVICE_CLASSES: {"items": [device_class(), device_class("first-fit." + DRIVER, "kube-scheduler")]},
+                     SLICES: {"items": [device_slice("a"), device_slice("b")]}}
+    return well
+
+
+def of_claims(cluster, status=1):
+    """Text and remedy of the one finding."""
+    found = {level: both for (check, level), both in findings(cluster, status).items() if check == "ResourceClaims"}
+    (text, remedy), = found.values()
+    assert list(found) == ["wrong" if status else "ok"] and bool(remedy) == bool(status), found
+    return text
+
+
+OLD = {VERSION: {"gitVersion": "v1.35.2"}}
+NO_SLICES = {SLICES: {"items": []}}
+CLAIMS_BROKEN = [
+    ({DEVICE_CLASSES: MISSING, DEVICE_CLAIMS: MISSING, SLICES: MISSING}, "the API server has no resource.k8s.io/v1"),
+    (OLD | NO_SLICES, "Kubernetes v1.35.2 has no shares of devices unless its feature gate DRAConsumableCapacity is on"),
+    ({SLICES: {"items": [device_slice("a", shared=False), device_slice("b")]}}, "drops shares of devices: 1 cards"),
+    (NO_SLICES | {SLICES: {"items": [device_slice("a")]}}, "the cards of node b are in no ResourceSlice"),
+    ({DEVICE_CLASSES: {"items": []}}, f"there is no DeviceClass {DRIVER}"),
+    ({EVENTS: {"items": [prepared()]}}, "kubelet has not registered the driver for pod n/p: " + NOT_REGISTERED),
+    ({PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t", True)]}},
+     f"n/g has the gate {GATE} although its claims are allocated: 1 pods"),
+    ({PENDING: {"items": [gated(61)]}}, f"n/g has the gate {GATE} although"),
+]
+
+
+@pytest.mark.parametrize("change, words", CLAIMS_BROKEN, ids=[words for _, words in CLAIMS_BROKEN])
+def test_what_is_wrong_with_claims(claims, change, words):
+    claims.answers |= change
+    assert words in of_claims(claims)
+
+
+@pytest.mark.parametrize("change", [
+    OLD,    # with the gate
+    {EVENTS: {"items": [prepared(offset=-121), prepared("DRA driver other.example is not registered"), prepared(f"{DRIVER}: too late")]}},
+    {PENDING: {"items": [gated(59, "c")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True)]}},
+    {PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t")]}},    # it waits for room
+    {PENDING: {"items": [gated(61, gates=(GATE, "example.com/quota")), gated(61, deletionTimestamp=stamp(NOW))]}}])
+def test_claims_that_are_served(claims, change):
+    claims.answers |= change
+    assert of_claims(claims, 0) == "cards in ResourceSlices: 2"
+
+
+@pytest.mark.parametrize("spec", [{"wholeOnly": True}, {"replicas": {"count": 2}}, {"mig": {"mode": "Enabled"}}, {"mig": {"profile": "1g.10gb"}}])
+def test_a_card_that_is_in_no_slice(claims, spec):
+    """It is given out in other ways."""
+    claims.answers[SLICES]["items"].pop()
+    claims.answers[GPUS]["items"][1]["spec"].update(spec)
+    assert of_claims(claims, 0) == "cards in ResourceSlices: 1"
+
+
+def test_claims_that_no_scheduler_allocates(claims):
+    """Also those of a class of an administrator. Pods keep the gate."""
+    del claims.answers[PODS]["items"][2]["spec"]["containers"][0]["args"]
+    claims.answers[DEVICE_CLASSES]["items"].append(device_class("fast"))
+    either = device_claim("f")
+    either["spec"]["devices"]["requests"] = [{"firstAvailable": [{"deviceClassName": "other.example"}, {"deviceClassName": "fast"}]}]
+    claims.answers |= {DEVICE_CLAIMS: {"items": [device_claim("c"), device_claim("d", True), device_claim("e", cls="other.example"), either]},
+                       PENDING: {"items": [gated(1, "c"), gated(1, "e", gates=("example.com/quota",))]}}
+    text = claims.run("doctor").stdout
+    assert f"DeviceClass {DRIVER} is allocated by aliquot-scheduler, and no replica has --dra: claims that wait: 1\n" in text
+    assert "DeviceClass fast is allocated by aliquot-scheduler, and no replica has --dra: claims that wait: 1\n" in text
+    assert "first-fit" not in text
+    assert f"n/g has the gate {GATE}, which nothing takes off: 1 pods\n" in text
+
+
+def test_a_scheduler_of_claims_without_agents(claims):
+    for one in claims.answers[PODS]["items"][:2]:
+        one["spec"]["containers"][0]["args"] = ["--resource-claims=off"]
+    assert "aliquot-scheduler allocates claims, and no agent has --resource-claims=aliquot" in of_claims(claims)
+
+
+def test_claims_that_kube_scheduler_allocates(claims):
+    """The agents alone."""
+    for one, argument in zip(claims.answers[PODS]["items"], ["--resource-claims=kube-scheduler"] * 2 + ["--x"]):
+        with_argument(one, argument)
+    claims.answers[DEVICE_CLASSES]["items"].pop(0)
+    assert of_claims(claims, 0) == "cards in ResourceSlices: 2"
+    claims.answers[DEVICE_CLASSES]["items"].pop()
+    assert of_claims(claims) == f"there is no DeviceClass first-fit.{DRIVER}"
+
+
+def test_claims_are_not_served(well):
+    """Also by an API server that has none."""
+    assert of_claims(well, 0) == "not served: shares are requested by resource names only"
+    for asked in (DEVICE_CLASSES, DEVICE_CLAIMS, SLICES):
+        well.answers[asked] = MISSING
+    assert of_claims(well, 0) == "not served: shares are requested by resource names only"
+
+
+def test_claims_that_may_not_be_read(claims):
+    for asked in (DEVICE_CLASSES, DEVICE_CLAIMS, SLICES):
+        claims.refuse(asked)
+        assert ("ResourceClaims", "unsure") in findings(claims, 0)
+
+
 @pytest.mark.parametrize("change, finding, words", BROKEN, ids=[f"{f[0]}: {words}" for _, f, words in BROKEN])
 def test_each_line(well, change, finding, words):
     for asked, answer in change.items():
@@ -343,7 +489,7 @@ def test_what_may_not_be_read(well):
         well.refuse(asked)
     found = findings(well, 0)
     assert {check for check, level in found if level == "unsure"} == {
-        "admission", "scheduler", "placing", "signing key", "versions", "pods", "agents", "drivers", "nodes", "other plugins",
+        "admission", "scheduler", "placing", "ResourceClaims", "signing key", "versions", "pods", "agents", "drivers", "nodes", "other plugins",
         "clocks"}, found
 
 

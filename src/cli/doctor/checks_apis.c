@@ -17,16 +17,11 @@ static const char remedy[] =
 /* Whether a pod of aliquot-scheduler serves them. */
 static bool is_served(const struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
-    struct json pod, argument;
+    struct json pod;
 
-    while (json_next(&it, NULL, &pod)) {
-        struct json own = json_find(JSON_PATH(pod, "spec", "containers"), "name", "scheduler");
-        struct json_iter arguments = json_iter(json_get(own, "args"));
-
-        while (json_next(&arguments, NULL, &argument))
-            if (strncmp(json_string_or(argument, ""), OPTION, strlen(OPTION)) == 0)
-                return true;
-    }
+    while (json_next(&it, NULL, &pod))
+        if (doctor_argument(pod, "scheduler", OPTION))
+            return true;
     return false;
 }
 

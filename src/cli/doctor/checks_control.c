@@ -10,15 +10,22 @@
 #define OLDEST_MINOR 30
 #define POLICIES_MINOR 36 /* MutatingAdmissionPolicy is GA */
 
+static const char *version_text(const struct doctor *d) {
+    return json_string_or(json_get(d->evidence.version.root, "gitVersion"), "");
+}
+
+bool doctor_server_version(const struct doctor *d, unsigned *ret_major, unsigned *ret_minor) {
+    return sscanf(version_text(d), "v%5u.%5u", ret_major, ret_minor) == 2;
+}
+
 void doctor_check_api_server(struct doctor *d) {
-    struct json server = d->evidence.version.root;
-    const char *text = json_string_or(json_get(server, "gitVersion"), "");
+    const char *text = version_text(d);
     unsigned major = 0, minor = 0;
 
     if (!json_valid(d->evidence.version.root))
         doctor_find(d, DOCTOR_WRONG, "choose the cluster by --context or --kubeconfig",
                     "the cluster does not answer: %s", d->evidence.version.err.text);
-    else if (sscanf(text, "v%5u.%5u", &major, &minor) != 2)
+    else if (!doctor_server_version(d, &major, &minor))
         doctor_find(d, DOCTOR_UNSURE, NULL, "the API server names no version");
     else if (major == 1 && minor < OLDEST_MINOR)
         doctor_find(d, DOCTOR_WRONG, "upgrade the cluster", "Kubernetes %s is older than 1.%d",

@@ -143,7 +143,7 @@ static bool is_assigned(struct json pod) {
         json_get(JSON_PATH(pod, "metadata", "annotations"), "elasticgpu.io/assignment"));
 }
 
-static bool is_old(const struct doctor *d, struct json pod) {
+bool doctor_is_old(const struct doctor *d, struct json pod) {
     time_t server, made;
 
     return doctor_server_time(d, &server) &&
@@ -193,7 +193,7 @@ void doctor_check_placing(struct doctor *d) {
             continue;
         if (is_placed_unasked(pod))
             placed = pod;
-        else if (is_old(d, pod))
+        else if (doctor_is_old(d, pod))
             waiting = pod;
     }
     if (json_valid(placed))

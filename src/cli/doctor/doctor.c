@@ -91,9 +91,9 @@ static const struct opt options[] = {
 static const struct opt_usage usage = {
     .synopsis = "aliquot doctor [options]",
     .purpose =
-        "Checks an installation of Aliquot: versions, admission, scheduler, metrics APIs, signing\n"
-        "key, its pods, agents, drivers, what agents report of their nodes, other device plugins, "
-        "clocks.\n"
+        "Checks an installation of Aliquot: versions, admission, scheduler, metrics APIs,\n"
+        "ResourceClaims, signing key, its pods, agents, drivers, what agents report of their\n"
+        "nodes, other device plugins, clocks.\n"
         "Prints a line for each finding, with what to do. Nothing is changed: pods are tried\n"
         "by a dry run in namespace default.",
     .epilog = "Uses kubectl (or $KUBECTL) with your context. What its user may not read is\n"

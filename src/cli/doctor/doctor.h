@@ -31,6 +31,7 @@ struct doctor_evidence {
     struct doctor_doc webhook; /* its Service, where API servers do not reach it */
     struct doctor_doc apis;    /* APIServices */
     struct doctor_doc issued;  /* Events of agents that have got a certificate */
+    struct doctor_doc classes, slices, claims; /* of resource.k8s.io; slices of our driver */
 };
 
 enum doctor_level { DOCTOR_OK, DOCTOR_UNSURE, DOCTOR_WRONG };
@@ -74,6 +75,10 @@ const char *doctor_name(struct json object);
 /* The image in the spec of the pod's container of that name; "": there is none. */
 const char *doctor_image(struct json pod, const char *container);
 
+/* What follows `begin` in the last argument of the pod's container that begins so; NULL: none does.
+ */
+const char *doctor_argument(struct json pod, const char *container, const char *begin);
+
 /* Whether the label app.kubernetes.io/name is that. */
 bool doctor_is_of(struct json pod, const char *name);
 
@@ -82,6 +87,12 @@ struct json doctor_own_lease(const struct doctor *d);
 
 /* Whether a pod of aliquot-scheduler has a kube-scheduler of its own. */
 bool doctor_has_pair(const struct doctor *d);
+
+/* The API server's version; false: it names none. */
+bool doctor_server_version(const struct doctor *d, unsigned *ret_major, unsigned *ret_minor);
+
+/* Whether a pod that waits has waited for so long that there is a reason to worry. */
+bool doctor_is_old(const struct doctor *d, struct json pod);
 
 /* The API server's clock, by what it would have made. */
 bool doctor_server_time(const struct doctor *d, time_t *ret);

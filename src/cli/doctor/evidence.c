@@ -8,6 +8,9 @@
 #include "base/cleanup.h"
 #include "cli/cluster/api.h"
 #include "cli/doctor/doctor.h"
+#include "kube/objects/resource_claim.h"
+#include "kube/objects/resource_slice.h"
+#include "model/dra.h"
 
 #define ANSWERS_MS 60000 /* lists of a large cluster */
 
@@ -38,6 +41,9 @@ static const struct reading {
     {MEMBER(gpus), API_GPUS, NULL, NULL},
     {MEMBER(pending), "/api/v1/pods?fieldSelector=status.phase%3DPending", NULL, NULL},
     {MEMBER(apis), "/apis/apiregistration.k8s.io/v1/apiservices", NULL, NULL},
+    {MEMBER(classes), DEVICE_CLASSES_PATH, NULL, NULL},
+    {MEMBER(claims), RESOURCE_CLAIMS_PATH, NULL, NULL},
+    {MEMBER(slices), RESOURCE_SLICES_PATH "?fieldSelector=spec.driver%3D" DRA_DRIVER, NULL, NULL},
     /* Without what is secret. */
     {MEMBER(secret), "/api/v1/namespaces/", "/secrets/aliquot-signing",
      "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"},

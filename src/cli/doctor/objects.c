@@ -22,6 +22,21 @@ const char *doctor_image(struct json pod, const char *container) {
     return json_string_or(json_get(of, "image"), "");
 }
 
+const char *doctor_argument(struct json pod, const char *container, const char *begin) {
+    struct json of = json_find(JSON_PATH(pod, "spec", "containers"), "name", container);
+    struct json_iter it = json_iter(json_get(of, "args"));
+    const char *found = NULL;
+    struct json argument;
+
+    while (json_next(&it, NULL, &argument)) {
+        const char *text = json_string_or(argument, "");
+
+        if (strncmp(text, begin, strlen(begin)) == 0)
+            found = text + strlen(begin);
+    }
+    return found;
+}
+
 bool doctor_read_time(struct json v, time_t *ret) {
     const char *text = json_string_or(v, "");
     struct tm tm = {0};
