@@ -245,7 +245,8 @@ def test_the_check_before_uninstalling_has_an_end_and_few_rights(render):
     job = made["Job", "default", "aliquot-check-uninstall"]["spec"]
     assert job["activeDeadlineSeconds"] == 120
     assert job["template"]["spec"]["serviceAccountName"] == "aliquot-check-uninstall"
-    assert made["ClusterRole", "", "aliquot-check-uninstall"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    assert made["ClusterRole", "", "aliquot-check-uninstall"]["rules"] == [
+        {"apiGroups": [group], "resources": [kind], "verbs": ["list"]} for group, kind in (("", "pods"), ("resource.k8s.io", "resourceclaims"))]
     binding = made["ClusterRoleBinding", "", "aliquot-check-uninstall"]
     for one in (made["ServiceAccount", "default", "aliquot-check-uninstall"], made["ClusterRole", "", "aliquot-check-uninstall"], binding):
         notes = one["metadata"]["annotations"]
@@ -259,7 +260,11 @@ BROAD = {("", "pods", "list"), ("", "nodes", "list"), ("", "nodes/status", "patc
          *(("batch", kind, "list") for kind in ("jobs", "cronjobs")),
          *(("elasticgpu.io", kind, verb) for kind in ("elasticgpuclaims", "elasticgpus") for verb in ("list", "patch")),
          *(("elasticgpu.io", "gpus", verb) for verb in ("list", "deletecollection")),
-         *(("certificates.k8s.io", "certificatesigningrequests", verb) for verb in ("list", "delete"))}
+         *(("certificates.k8s.io", "certificatesigningrequests", verb) for verb in ("list", "delete")),
+         *(("resource.k8s.io", *right) for right in (
+             ("resourceslices", "list"), ("resourceslices", "delete"), ("resourceclaims", "list"), ("resourceclaims", "patch"),
+             ("resourceclaims/status", "patch"), ("resourceclaims/binding", "patch"), ("resourceclaims/binding", "update"),
+             ("deviceclasses", "list")))}
 
 
 def broad_rights(role):

@@ -15,17 +15,18 @@ from test_inspect import Cluster
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 USERS = {"Pod": "/api/v1/pods", "Deployment": "/apis/apps/v1/deployments", "StatefulSet": "/apis/apps/v1/statefulsets",
          "DaemonSet": "/apis/apps/v1/daemonsets", "ReplicaSet": "/apis/apps/v1/replicasets", "Job": "/apis/batch/v1/jobs",
-         "CronJob": "/apis/batch/v1/cronjobs"}
+         "CronJob": "/apis/batch/v1/cronjobs", "ResourceClaim": "/apis/resource.k8s.io/v1/resourceclaims"}
 NODES = "get nodes -o json"
 ADMISSION, RIGHTS = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
-OWN, MONITORING = "/apis/elasticgpu.io/v1alpha1", "/apis/monitoring.coreos.com/v1"
+OWN, MONITORING, DEVICES = "/apis/elasticgpu.io/v1alpha1", "/apis/monitoring.coreos.com/v1", "/apis/resource.k8s.io/v1"
 # Of the kinds that the tests name; the others are of the core.
 GROUPS = {"apiservices": "/apis/apiregistration.k8s.io/v1", "daemonsets": "/apis/apps/v1", "deployments": "/apis/apps/v1",
-          "jobs": "/apis/batch/v1", "certificatesigningrequests": "/apis/certificates.k8s.io/v1", "clusterroles": RIGHTS, "clusterrolebindings": RIGHTS}
+          "jobs": "/apis/batch/v1", "certificatesigningrequests": "/apis/certificates.k8s.io/v1", "clusterroles": RIGHTS, "clusterrolebindings": RIGHTS,
+          **dict.fromkeys(("deviceclasses", "resourceclaims", "resourceslices"), DEVICES)}
 # The path of an object, or of a list.
 PLACE = re.compile(r"/api(?:s/([^/]+))?/v[^/]+(?:/namespaces/([^/]+))?/([^/?]+)(?:/([^/?]+))?(/status)?(?:\?(.*))?")
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-           "PodMonitor": "podmonitors.monitoring.coreos.com", "PrometheusRule": "prometheusrules.monitoring.coreos.com"}
+           "DeviceClass": "deviceclasses", "PodMonitor": "podmonitors.monitoring.coreos.com", "PrometheusRule": "prometheusrules.monitoring.coreos.com"}
 OWN_KINDS = ("elasticgpuclaims", "elasticgpuclasses", "elasticgpuquotas", "elasticgpureservations", "elasticgpus", "gpus")
 BY_LABEL = ("DaemonSet", "Deployment", "Job")
 DISCOVERY = " as application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -216,7 +217,7 @@ def release(cluster):
 
 def request(call):
     """(verb, namespace, resource, name) of what the API server is asked for; name None: a list, all of it, or one that is new."""
-    words = re.fullmatch(r"get (\S+)(?: -n (\S+))?(?: -l \S+)? -o json", call)
+    words = re.fullmatch(r"get (\S+)(?: -A)?(?: -n (\S+))?(?: -l \S+| --field-selector=\S+)? -o json", call)
     if words:
         return "list", words[2], words[1], None
     verb, place = call.removeprefix("get --raw ").split(" ")[0], re.search(r"/api\S*", call)[0]
@@ -240,7 +241,9 @@ def used(release):
     found, ordered = agents(), agents("--clean")
     found["metadata"]["name"] = "aliquot-agent"
     kept = {"metadata": {"name": "x", "namespace": "team", "finalizers": ["elasticgpu.io/x"]}}
+    taken = dra_claim("taken", allocated=["gpu.elasticgpu.io"])
     release.answers |= {
+        DRA_SLICES: {"items": [{"metadata": {"name": "s"}}]}, of("resourceclaims"): [{"items": [taken]}, {"items": [dra_claim("left")]}],
         agents_in("gpus"): {"items": [found]}, of("daemonsets", "aliquot-agent", "gpus"): ordered,
         NODES: {"items": [node(capacity={"elasticgpu.io/slot": "0"})]},
         **{f"get --raw {OWN}/{kind}": {"items": [kept]} for kind in OWN_KINDS}}
@@ -272,7 +275,9 @@ def test_the_hook_may_do_what_it_does(used, render, keep):      # noqa: F811
     assert {("patch", None, "nodes/status", "n"), ("patch", "gpus", "daemonsets", "aliquot-agent"), ("create", "gpus", "jobs", None),
             ("get", "gpus", "jobs", "aliquot-uninstall"), ("get", "gpus", "jobs", LATER),
             ("delete", "gpus", "deployments", "aliquot-scheduler"), ("patch", None, "elasticgpus.elasticgpu.io", "x"),
-            ("patch", "team", "elasticgpuclaims.elasticgpu.io", "x")} <= done
+            ("patch", "team", "elasticgpuclaims.elasticgpu.io", "x"), ("delete", None, "resourceslices", "s"),
+            ("patch", "team", "resourceclaims/status", "taken"), ("patch", "team", "resourceclaims", "left"),
+            ("delete", None, "deviceclasses", "gpu.elasticgpu.io")} <= done
     assert [one for one in done if not allows(rules.get(one[1], everywhere), one[0], *one[2:])] == []
     gone = {one[1:] for one in done if one[0] == "delete"}
     assert len(gone) > 60
@@ -515,6 +520,109 @@ def test_what_waits_for_the_own_scheduler(cluster):
     assert told == [f"{what}: Pending without it" for what in (
         "Pod team/waits names scheduler aliquot-scheduler", "Pod team/taken names scheduler volcano",
         "Deployment team/d names scheduler aliquot-scheduler")]
+
+
+# ---- Dynamic Resource Allocation ----
+
+DRA_SLICES = of("resourceslices", fields="spec.driver=gpu.elasticgpu.io")
+DRA_CLASSES = of("deviceclasses", labels="gpu.elasticgpu.io/allocator")
+PROTECTED = "resource.kubernetes.io/delete-protection"
+GATED = "get pods -A --field-selector=status.phase=Pending -o json"
+GATE = "gpu.elasticgpu.io/placement"
+
+
+def dra_claim(name, cls="gpu.elasticgpu.io", allocated=(), users=(), finalizers=(PROTECTED,), **request):
+    """A ResourceClaim, with a device of each of these drivers."""
+    made = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "team", "resourceVersion": "7", "finalizers": list(finalizers)},
+            "spec": {"devices": {"requests": [request or {"exactly": {"deviceClassName": cls}}]}}}
+    if allocated:
+        made["status"] = {"allocation": {"devices": {"results": [{"driver": driver, "pool": "n" if driver == "gpu.elasticgpu.io" else ""} for driver in allocated]}},
+                          "reservedFor": [{"resource": "pods", "name": user} for user in users]}
+    return made
+
+
+def take_back(name):
+    return (f'patch {path("resourceclaims", name, "team")}/status merge {{"metadata":{{"resourceVersion":"7"}},'
+            '"status":{"allocation":null,"devices":null}}')
+
+
+def unprotect(name, kept=()):
+    return (f'patch {path("resourceclaims", name, "team")} merge {{"metadata":{{"resourceVersion":"7",'
+            f'"finalizers":{json.dumps(list(kept))}}}}}')
+
+
+def changed(cluster, kind):
+    return [call for call in asked(cluster) if call.startswith("patch ") and f"/{kind}" in call]
+
+
+def test_slices_and_classes(cluster):
+    """After the agents, which would write the slices again. A class of an administrator stays."""
+    cluster.answers |= {DRA_SLICES: {"items": [{"metadata": {"name": name}} for name in "ab"]},
+                        DRA_CLASSES: {"items": [{"metadata": {"name": "fast"}}]},
+                        **{delete("resourceslices", name): {} for name in "ab"},
+                        **{delete("deviceclasses", name): {} for name in ("gpu.elasticgpu.io", "first-fit.gpu.elasticgpu.io")}}
+    assert "devices      4 slices and classes removed, 0 claims released\n" in uninstall(cluster)
+    gone = list(deleted(asked(cluster)))
+    devices = [one for one in gone if one[1] in ("resourceslices", "deviceclasses")]
+    assert devices == [("", "resourceslices", "a"), ("", "resourceslices", "b"),
+                       ("", "deviceclasses", "gpu.elasticgpu.io"), ("", "deviceclasses", "first-fit.gpu.elasticgpu.io")]
+    assert gone.index(("", "clusterroles", "aliquot-agent-dra")) < gone.index(devices[0])
+
+
+def test_allocations_that_no_pod_uses(cluster):
+    """First the allocation goes, then the finalizer, which may be there alone; not of claims that have, or could get, other devices."""
+    fast = {"exactly": {"deviceClassName": "fast"}}
+    either = {"firstAvailable": [{"deviceClassName": "first-fit.gpu.elasticgpu.io"}, {"deviceClassName": "other.example"}]}
+    mixed = dra_claim("mixed", allocated=["gpu.elasticgpu.io", "other.example"])
+    others = [dra_claim("other", "other.example"), dra_claim("either", **either), mixed,
+              dra_claim("theirs", "other.example", allocated=["other.example"]), dra_claim("bare", finalizers=["example.com/mine"])]
+    before = [dra_claim("taken", allocated=["gpu.elasticgpu.io"]), dra_claim("used", allocated=["gpu.elasticgpu.io"], users=["p"]), *others]
+    after = [dra_claim("taken"), before[1], *others, dra_claim("fast", finalizers=[PROTECTED, "example.com/mine"], **fast)]
+    released = [take_back("taken"), unprotect("taken"), unprotect("fast", ["example.com/mine"])]
+    cluster.answers |= {of("resourceclaims"): [{"items": before}, {"items": after}], DRA_CLASSES: {"items": [{"metadata": {"name": "fast"}}]},
+                        **dict.fromkeys(released, {})}
+    told = uninstall(cluster)
+    assert changed(cluster, "resourceclaims") == released
+    assert "devices      0 slices and classes removed, 2 claims released\n" in told
+    assert "devices      1 claims stay allocated to the pods that use them\n" in told
+
+
+def test_claims_that_pods_use(cluster):
+    """Refused as for other shares; by force, with what becomes of these pods."""
+    cluster.answers |= listed([dra_claim("mine", allocated=["other.example", "gpu.elasticgpu.io"], users=["p", "q"]),
+                               dra_claim("free", allocated=["gpu.elasticgpu.io"]), dra_claim("not", allocated=["other.example"], users=["p"])])
+    said = uninstall(cluster, status=1)
+    assert "1 ResourceClaims are used:\n  team/mine on node n, by p q\n" in said and "team/not" not in said
+    assert "0 pods hold shares, and pods use 1 ResourceClaims; delete these pods, or give --force" in said
+    assert not list(deleted(asked(cluster)))
+    assert "pods with a ResourceClaim stay Terminating once they are deleted" in uninstall(cluster, "--force")
+
+
+def test_a_cluster_without_resource_claims(cluster):
+    """The API server has no such kind."""
+    del cluster.answers[f"get --raw {USERS['ResourceClaim']}?limit=500"]
+    assert "devices      0 slices and classes removed, 0 claims released\n" in uninstall(cluster)
+
+
+def gated(name, *gates):
+    return {"metadata": {"namespace": "team", "name": name}, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+
+
+def test_gates(cluster):
+    """Nothing else takes them off; those of others stay."""
+    cluster.answers[GATED] = {"items": [gated("waits", GATE, "example.com/quota"), gated("not", "example.com/quota"), gated("bare")]}
+    patch = (f'patch {path("pods", "waits", "team")} strategic-merge '
+             f'{{"spec":{{"schedulingGates":[{{"$patch":"delete","name":"{GATE}"}}]}}}}')
+    cluster.answers[patch] = {}
+    assert f"devices      1 pods released from the gate {GATE}: they stay Pending\n" in uninstall(cluster)
+    assert changed(cluster, "pods") == [patch]
+
+
+def test_the_hook_names_gates(used):
+    """It may not change pods of tenants."""
+    used.answers |= {GATED: {"items": [gated("waits", GATE)]}, MADE: {}}
+    assert f"1 pods have the gate {GATE} and stay Pending; `aliquot uninstall` takes it off" in uninstall(used, *BEFORE)
+    assert not changed(used, "pods")
 
 
 def node(**status):

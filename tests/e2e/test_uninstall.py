@@ -17,6 +17,8 @@ from test_uninstall_release import away_by_helm, later_has_ended, namespace
 from whole_cluster import (AGENT_IMAGE, SETTLED, Before, certificate_requests, difference, files, forget_plugins, objects,
                            request_certificate, uninstall, uninstall_interrupted)
 
+GATE = "gpu.elasticgpu.io/placement"
+
 
 @pytest.fixture(scope="module")
 def world(build):
@@ -60,6 +62,39 @@ def test_nothing_is_left(world, before):
     world.wait_cleared()
     forget_plugins(world)
     uninstall(world, "--crds=delete", "--agent-image=" + AGENT_IMAGE)
+    before.is_again()
+
+
+def test_shares_by_resource_claims(world, before):
+    """Refused while a pod uses a claim. Of a scheduler that was killed before the allocation, finalizer and gate go."""
+    def using(name, claim, *gates):
+        one = dict(container(), resources={"claims": [{"name": "gpu"}]})
+        return pod(name, one, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}], schedulingGates=[{"name": gate} for gate in gates])
+
+    install(world, aliquot.with_components(world.cluster, "dra"))
+    space = kit.Space(world, kit.new_name("t"))
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": space.name}})
+    world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)
+    path = f"/apis/resource.k8s.io/v1/namespaces/{space.name}/resourceclaims"
+    for name in ("used", "late"):
+        world.api.create(path, {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
+            "deviceClassName": "gpu.elasticgpu.io", "capacity": {"requests": {"core": "30"}}}}]}}})
+    space.start(using("holder", "used"))
+    refused = uninstall(world, "--crds=delete", check=False)
+    assert refused.returncode == 1 and f"{space.name}/used on node {world.cluster.node}, by holder" in refused.stdout, refused
+    assert "pods use 1 ResourceClaims" in refused.stderr
+    space.delete("holder")
+    space.create(using("waits", "late", GATE, "example.com/wait"))
+    world.api.patch(path + "/late", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}})
+
+    told = uninstall(world, "--crds=delete").stdout
+    assert f"1 pods released from the gate {GATE}" in told and "1 claims released" in told
+    assert space.get("waits")["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
+    assert "finalizers" not in world.api.get(path + "/late")["metadata"]
+    kit.clear_namespace(space)
+    world.wait_cleared()
+    forget_plugins(world)
+    uninstall(world, "--crds=delete")
     before.is_again()
 
 

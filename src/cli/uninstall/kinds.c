@@ -7,6 +7,7 @@
 
 #define ADMISSION "/apis/admissionregistration.k8s.io/v1"
 #define RIGHTS "/apis/rbac.authorization.k8s.io/v1"
+#define DEVICES "/apis/resource.k8s.io/v1"
 #define OWN "/apis/elasticgpu.io/v1alpha1"
 #define MONITORING                                                                                 \
     "/apis/monitoring.coreos.com/v1" /* of prometheus-operator, which may not be there */
@@ -31,6 +32,9 @@ static const struct kind {
     {"leases", "/apis/coordination.k8s.io/v1", false},
     {"poddisruptionbudgets", "/apis/policy/v1", false},
     {"csistoragecapacities", "/apis/storage.k8s.io/v1", false},
+    {"deviceclasses", DEVICES, true},
+    {"resourceclaims", DEVICES, false},
+    {"resourceslices", DEVICES, true},
     {"clusterrolebindings", RIGHTS, true},
     {"clusterroles", RIGHTS, true},
     {"rolebindings", RIGHTS, false},

@@ -9,7 +9,7 @@
 #include "cli/uninstall/uninstall.h"
 #include "kube/objects/agent_certificate.h"
 
-#define NAMES_MAX 16
+#define NAMES_MAX 20
 #define DOCTOR "aliquot-doctor" /* helm test's, which an interrupted one leaves */
 #define CHECK "aliquot-check-uninstall"
 #define CLEAN "aliquot-uninstall"         /* the hook of `helm uninstall` */
@@ -57,15 +57,17 @@ static const struct row {
     {ADMISSION,
      NULL,
      "validatingadmissionpolicybindings",
-     {"aliquot-agent-events", "aliquot-agent-gpus", "aliquot-agent-nodes", "aliquot-assignment",
-      "aliquot-assignment-bindings", "aliquot-node-name", "aliquot-operator-gpus",
-      "aliquot-requests", "aliquot-scheduler-gpus", "aliquot-terms"}},
+     {"aliquot-agent-events", "aliquot-agent-gpus", "aliquot-agent-nodes", "aliquot-agent-slices",
+      "aliquot-assignment", "aliquot-assignment-bindings", "aliquot-dra-claims",
+      "aliquot-node-name", "aliquot-operator-gpus", "aliquot-requests", "aliquot-scheduler-gpus",
+      "aliquot-scheduler-pods", "aliquot-terms"}},
     {ADMISSION,
      NULL,
      "validatingadmissionpolicies",
-     {"aliquot-agent-events", "aliquot-agent-gpus", "aliquot-agent-nodes", "aliquot-assignment",
-      "aliquot-assignment-bindings", "aliquot-node-name", "aliquot-operator-gpus",
-      "aliquot-requests", "aliquot-scheduler-gpus", "aliquot-terms"}},
+     {"aliquot-agent-events", "aliquot-agent-gpus", "aliquot-agent-nodes", "aliquot-agent-slices",
+      "aliquot-assignment", "aliquot-assignment-bindings", "aliquot-dra-claims",
+      "aliquot-node-name", "aliquot-operator-gpus", "aliquot-requests", "aliquot-scheduler-gpus",
+      "aliquot-scheduler-pods", "aliquot-terms"}},
     {WORKLOADS, system_namespace, "poddisruptionbudgets", {"aliquot-scheduler"}},
     {WORKLOADS,
      system_namespace,
@@ -75,16 +77,18 @@ static const struct row {
     {RIGHTS,
      NULL,
      "clusterrolebindings",
-     {"aliquot-agent-signer", "aliquot-agent-tls", "aliquot-figures", "aliquot-kube-scheduler",
-      "aliquot-kube-scheduler-figures", "aliquot-kube-scheduler-volumes", "aliquot-metrics-api",
-      "aliquot-scheduler", "aliquot-webhook", DOCTOR, CHECK}},
+     {"aliquot-agent-dra", "aliquot-agent-signer", "aliquot-agent-tls", "aliquot-figures",
+      "aliquot-kube-scheduler", "aliquot-kube-scheduler-figures", "aliquot-kube-scheduler-volumes",
+      "aliquot-metrics-api", "aliquot-nodes-dra", "aliquot-scheduler", "aliquot-scheduler-dra",
+      "aliquot-webhook", DOCTOR, CHECK}},
     {RIGHTS,
      NULL,
      "clusterroles",
-     {"aliquot-agent", "aliquot-agent-signer", "aliquot-agent-tls", "aliquot-claims",
-      "aliquot-figures", "aliquot-gpu-operator", "aliquot-gpu-viewer", "aliquot-metrics-api",
-      "aliquot-metrics-view", "aliquot-online", "aliquot-scheduler", "aliquot-view",
-      "aliquot-webhook", "aliquot-weighted", DOCTOR, CHECK}},
+     {"aliquot-agent", "aliquot-agent-dra", "aliquot-agent-signer", "aliquot-agent-tls",
+      "aliquot-claims", "aliquot-figures", "aliquot-gpu-operator", "aliquot-gpu-viewer",
+      "aliquot-metrics-api", "aliquot-metrics-view", "aliquot-nodes-dra", "aliquot-online",
+      "aliquot-scheduler", "aliquot-scheduler-dra", "aliquot-view", "aliquot-webhook",
+      "aliquot-weighted", DOCTOR, CHECK}},
     {RIGHTS,
      system_namespace,
      "rolebindings",

@@ -57,6 +57,7 @@ static const struct {
     {removal_of_host_files, USER | HELM},
     {removal_of_workloads, USER | HELM},
     {removal_of_rights, USER | HELM},
+    {removal_of_devices, USER | HELM},
     {removal_of_finalizers, USER | HELM},
     {removal_of_gpus, USER | HELM},
     {removal_of_state, USER | HELM},

@@ -104,6 +104,7 @@ int removal_of_admission(const struct removal *r, struct err *err);
 int removal_of_host_files(const struct removal *r, struct err *err);
 int removal_of_workloads(const struct removal *r, struct err *err);
 int removal_of_rights(const struct removal *r, struct err *err);
+int removal_of_devices(const struct removal *r, struct err *err);
 int removal_of_finalizers(const struct removal *r, struct err *err);
 int removal_of_gpus(const struct removal *r, struct err *err);
 int removal_of_state(const struct removal *r, struct err *err);

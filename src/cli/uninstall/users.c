@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What uses Aliquot: pods that hold shares, workloads whose pods would start without a GPU, and
- * what waits for its kube-scheduler. Objects are read by pages, as a large cluster has many. */
+/* What uses Aliquot: pods that hold shares, ResourceClaims that pods use, workloads whose pods
+ * would start without a GPU, and what waits for its kube-scheduler. Objects are read by pages, as a
+ * large cluster has many. */
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +12,10 @@
 #include "cli/cluster/api.h"
 #include "cli/uninstall/uninstall.h"
 #include "kube/objects/pod_claims.h"
+#include "kube/objects/resource_claim.h"
 #include "kube/objects/share_holder.h"
 #include "model/dialect.h"
+#include "model/dra.h"
 
 #define TOLD 20 /* objects that are named */
 #define PAGE 500
@@ -20,6 +23,9 @@
 #define KEPT_RUNNING                                                                               \
     "they go on with their limits until their containers end, and no container of them starts "    \
     "again"
+#define KEPT_TERMINATING                                                                           \
+    "pods with a ResourceClaim stay Terminating once they are deleted, since kubelet waits for "   \
+    "the driver: kubectl delete pod --force"
 
 static const char *text_of(struct json object, const char *key) {
     return json_string_or(JSON_PATH(object, "metadata", key), "");
@@ -34,18 +40,35 @@ static bool has_ended(struct json pod) {
 struct users {
     struct buf schedulers; /* names with commas between that only Aliquot's kube-scheduler has */
     struct buf holders;    /* pods, a line each */
-    unsigned nholders, nclaims, nwaiting;
+    struct buf used;       /* ResourceClaims, a line each */
+    unsigned nholders, nused, nclaims, nwaiting;
 };
 
 static void users_done(struct users *u) {
     buf_done(&u->schedulers);
     buf_done(&u->holders);
+    buf_done(&u->used);
 }
 
 static void see_holder(struct users *u, struct json pod) {
     if (pod_holds_share(pod) && u->nholders++ < TOLD)
         buf_printf(&u->holders, "\n  %s/%s on node %s", text_of(pod, "namespace"),
                    text_of(pod, "name"), json_string_or(JSON_PATH(pod, "spec", "nodeName"), ""));
+}
+
+/* The pool of a device is its node. */
+static void see_claim(struct users *u, struct json claim) {
+    struct json status = json_get(claim, "status"), user;
+    struct json_iter users = json_iter(json_get(status, "reservedFor"));
+    struct json result =
+        json_find(JSON_PATH(status, "allocation", "devices", "results"), "driver", DRA_DRIVER);
+
+    if (!claim_holds_share(claim) || u->nused++ >= TOLD)
+        return;
+    buf_printf(&u->used, "\n  %s/%s on node %s, by", text_of(claim, "namespace"),
+               text_of(claim, "name"), json_string_or(json_get(result, "pool"), ""));
+    while (json_next(&users, NULL, &user))
+        buf_printf(&u->used, " %s", json_string_or(json_get(user, "name"), ""));
 }
 
 /* ---- claims by annotation ---- */
@@ -160,7 +183,10 @@ static const struct text_pair lists[] = {
     {"/apis/apps/v1/replicasets", "ReplicaSet"},
     {"/apis/batch/v1/jobs", "Job"},
     {"/apis/batch/v1/cronjobs", "CronJob"},
+    {RESOURCE_CLAIMS_PATH, "ResourceClaim"},
 };
+#define PODS 0
+#define CLAIMS (sizeof(lists) / sizeof(lists[0]) - 1)
 
 /* `next`: where the list goes on, "" at its beginning and after its end. */
 static int see_page(struct users *u, size_t list, struct buf *next, struct err *err) {
@@ -176,17 +202,22 @@ static int see_page(struct users *u, size_t list, struct buf *next, struct err *
     if (buf_error(&path) < 0)
         return err_errno(err, ENOMEM, "cannot list %s", lists[list].key);
     e = api_read(buf_str(&path), &parser, &page, err);
+    if (e == -ENOENT && list == CLAIMS) /* an API server that is too old has none */
+        return 0;
     items = json_get(page, "items");
     if (e == 0 && json_type(items) != JSON_ARRAY)
         e = err_set(err, EBADMSG, "the API server does not list %s", lists[list].key);
     it = json_iter(items);
     while (e == 0 && json_next(&it, NULL, &object)) {
-        if (list == 0)
+        if (list == PODS)
             see_holder(u, object);
-        see_template(u, lists[list].value, object);
+        if (list == CLAIMS)
+            see_claim(u, object);
+        else
+            see_template(u, lists[list].value, object);
     }
     buf_puts(next, json_string_or(JSON_PATH(page, "metadata", "continue"), ""));
-    if (e == 0 && (buf_error(next) < 0 || buf_error(&u->holders) < 0))
+    if (e == 0 && (buf_error(next) < 0 || buf_error(&u->holders) < 0 || buf_error(&u->used) < 0))
         e = err_errno(err, ENOMEM, "cannot list the pods with shares");
     return e;
 }
@@ -205,28 +236,48 @@ static int see_all(struct users *u, struct err *err) {
         removal_say("schedulers", "and %u more", u->nwaiting - TOLD);
     if (u->nholders > TOLD)
         buf_printf(&u->holders, "\n  and %u more", u->nholders - TOLD);
+    if (u->nused > TOLD)
+        buf_printf(&u->used, "\n  and %u more", u->nused - TOLD);
     return e;
 }
 
 /* ---- the step ---- */
 
+static void say_users(const struct users *u) {
+    if (u->nholders == 0 && u->nused == 0)
+        removal_say("shares", "no pod holds one");
+    if (u->nholders > 0)
+        removal_say("shares", "%u pods hold shares:%s", u->nholders, buf_str(&u->holders));
+    if (u->nused > 0)
+        removal_say("shares", "%u ResourceClaims are used:%s", u->nused, buf_str(&u->used));
+}
+
+static int refuse(const struct users *u, struct err *err) {
+    if (u->nused == 0)
+        return err_set(err, EBUSY,
+                       "%u pods hold shares; delete them, or give --force: " KEPT_RUNNING,
+                       u->nholders);
+    return err_set(err, EBUSY,
+                   "%u pods hold shares, and pods use %u ResourceClaims; delete these pods, or "
+                   "give --force: " KEPT_RUNNING "; " KEPT_TERMINATING,
+                   u->nholders, u->nused);
+}
+
 int removal_check_users(const struct removal *r, struct err *err) {
-    _cleanup_(users_done) struct users u = {.schedulers = BUF_INIT(0), .holders = BUF_INIT(0)};
+    _cleanup_(users_done) struct users u = {
+        .schedulers = BUF_INIT(0), .holders = BUF_INIT(0), .used = BUF_INIT(0)};
     int e = read_names(r, &u.schedulers, err);
 
     if (e == 0)
         e = see_all(&u, err);
     if (e < 0)
         return e;
-    if (u.nholders == 0)
-        removal_say("shares", "no pod holds one");
-    else
-        removal_say("shares", "%u pods hold shares:%s", u.nholders, buf_str(&u.holders));
-    if (u.nholders > 0 && !r->force)
-        return err_set(err, EBUSY,
-                       "%u pods hold shares; delete them, or give --force: " KEPT_RUNNING,
-                       u.nholders);
-    if (u.nholders > 0)
+    say_users(&u);
+    if ((u.nholders > 0 || u.nused > 0) && !r->force)
+        return refuse(&u, err);
+    if (u.nholders > 0 || u.nused > 0)
         removal_say("shares", KEPT_RUNNING);
+    if (u.nused > 0)
+        removal_say("shares", KEPT_TERMINATING);
     return 0;
 }
