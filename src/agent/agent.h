@@ -194,6 +194,8 @@ void card_reset_poke(void *userdata);
 
 /* ---- resource_claims.c: the DRA driver ---- */
 
+/* Whether it matters which pods use claims: they have shares here, or can get some. */
+bool resource_claims_are_read(const struct agent *a);
 /* When there is a client and a monitor. */
 int resource_claims_start(struct agent *a, struct err *err);
 /* After each snapshot of all devices. */

@@ -475,7 +475,8 @@ static int start_kube(struct agent *a, struct err *err) {
         r = agent_certificate_follow(a->report.certificate, a->client, a->config.namespace,
                                      on_certificate, a, err);
     if (r == 0)
-        r = pods_start(a->client, a->shares.options.node_name, &events, &a->shares.pods, err);
+        r = pods_start(a->client, a->shares.options.node_name, resource_claims_are_read(a), &events,
+                       &a->shares.pods, err);
     if (r == 0)
         r = publisher_start(&a->report, &a->report.publisher, err);
     if (r == 0)

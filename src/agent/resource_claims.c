@@ -91,6 +91,13 @@ static const struct gpu_snapshot *devices(void *userdata) {
     return gpu_monitor_snapshot(a->shares.monitor);
 }
 
+bool resource_claims_are_read(const struct agent *a) {
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        if (slot->grant.claim)
+            return true;
+    return a->config.claims != CLAIMS_OFF;
+}
+
 int resource_claims_start(struct agent *a, struct err *err) {
     const struct dra_plugin_options plugin = {.kubelet_dir = a->config.kubelet_dir,
                                               .on_prepare = on_prepare,

@@ -121,7 +121,7 @@ static struct pod_entry *make_pod(struct fixture *f, const struct pod_spec *w) {
     buf_printf(&text, "},\"spec\":{\"nodeName\":\"node-a\",%s},\"status\":{\"phase\":\"%s\"}}",
                w->containers, w->phase ? w->phase : "Pending");
     assert_int_equal(json_parse(f->parser, text.data, text.len, &root, &err), 0);
-    assert_int_equal(pod_entry_new(root, &e), 0);
+    assert_int_equal(pod_entry_new(root, false, &e), 0);
     return e;
 }
 

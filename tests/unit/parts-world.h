@@ -146,7 +146,7 @@ static int setup(void **state) {
     w->shares.loop = &w->loop;
     w->shares.options.node_name = "node-a";
     w->shares.options.state_dir = w->dir;
-    assert_int_equal(pods_start(NULL, "node-a", &pods, &w->shares.pods, NULL), 0);
+    assert_int_equal(pods_start(NULL, "node-a", false, &pods, &w->shares.pods, NULL), 0);
     assert_int_equal(keys_start(NULL, "ns", on_something, NULL, &w->shares.keys, NULL), 0);
     w->audit.shares = &w->shares;
     audit_start(&w->audit);

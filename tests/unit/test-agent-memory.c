@@ -59,7 +59,7 @@ static void setup_world(struct world *w) {
 
     *w = (struct world){.parser = json_parser_new()};
     assert_non_null(w->parser);
-    assert_int_equal(pods_start(NULL, "node-a", &handlers, &w->pods, &err), 0);
+    assert_int_equal(pods_start(NULL, "node-a", true, &handlers, &w->pods, &err), 0);
     relists = 0;
 }
 

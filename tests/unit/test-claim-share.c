@@ -4,6 +4,8 @@
 
 #include "provision-world.h"
 
+#include <time.h>
+
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_gc.h"
 #include "agent/shares/slot_owner.h"
@@ -300,11 +302,45 @@ static void claims_of_a_pod(void **state) {
 
     (void) state;
     assert_int_equal(json_open(text, strlen(text), &parser, &root, NULL), 0);
-    assert_int_equal(pod_entry_new(root, &e), 0);
+    assert_int_equal(pod_entry_new(root, false, &e), 0);
+    assert_int_equal(e->nuses, 0);
+    pod_entry_free(e);
+    assert_int_equal(pod_entry_new(root, true, &e), 0);
     assert_int_equal(e->nuses, 2);
     assert_non_null(pod_claim_use_find(e, "i", "standing"));
     assert_string_equal(pod_claim_use_find(e, NULL, "p-a-1")->container, "m");
     assert_null(pod_claim_use_find(e, "i", "p-a-1"));
+    pod_entry_free(e);
+}
+
+/* What a pod may say is not bounded by the API server, what the loop does for it is. */
+static void more_claims_than_are_read(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(4 << 20);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct timespec start, end;
+    struct pod_entry *e;
+    struct json root;
+
+    (void) state;
+    buf_puts(&text, "{\"metadata\":{\"uid\":\"u\",\"name\":\"p\",\"namespace\":\"ns\"},\"spec\":{"
+                    "\"resourceClaims\":[");
+    for (int i = 0; i < 4000; i++)
+        buf_printf(&text, "%s{\"name\":\"c%d\",\"resourceClaimName\":\"r%d\"}", i > 0 ? "," : "", i,
+                   i);
+    buf_puts(&text, "],\"containers\":[");
+    for (int i = 0; i < 15 * 4000; i++)
+        buf_printf(&text, "%s{\"name\":\"c%d\"}%s",
+                   i % 4000 > 0 ? "," : "{\"name\":\"m\",\"resources\":{\"claims\":[", i % 4000,
+                   i % 4000 < 3999     ? ""
+                   : i < 15 * 4000 - 1 ? "]}},"
+                                       : "]}}");
+    buf_puts(&text, "]}}");
+    assert_int_equal(json_open(buf_str(&text), text.len, &parser, &root, NULL), 0);
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    assert_int_equal(pod_entry_new(root, true, &e), 0);
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    assert_int_equal(e->nuses, 256);
+    assert_in_range(end.tv_sec - start.tv_sec, 0, 1);
     pod_entry_free(e);
 }
 
@@ -313,6 +349,7 @@ int main(void) {
         cmocka_unit_test(names_of_slots),
         cmocka_unit_test(records_that_are_none),
         cmocka_unit_test(claims_of_a_pod),
+        cmocka_unit_test(more_claims_than_are_read),
         cmocka_unit_test_setup_teardown(pods_have_one_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_share_in_use_is_left_alone, setup_claims,
                                         teardown_claims),

@@ -15,10 +15,11 @@
 #include "wire/json.h"
 
 #define CONTAINERS_MAX 256
-#define USES_MAX 256
+#define USES_MAX 256 /* of claims that are looked up */
 
 struct pods {
     struct pods_handlers handlers;
+    bool claims;
     struct kube_reflector *reflector;
     struct pod_entry *entries;
     bool ever_synced;
@@ -84,7 +85,7 @@ static const char *claim_of(struct json object, const char *name) {
 static int add_use(struct pod_entry *e, const char *container, const char *claim) {
     struct pod_claim_use *more;
 
-    if (e->nuses == USES_MAX || pod_claim_use_find(e, container, claim))
+    if (pod_claim_use_find(e, container, claim))
         return 0;
     more = realloc(e->uses, (e->nuses + 1) * sizeof(*more));
     if (!more)
@@ -96,16 +97,18 @@ static int add_use(struct pod_entry *e, const char *container, const char *claim
     return 0;
 }
 
-static int read_uses(struct pod_entry *e, struct json object, const char *list) {
+/* Each look-up goes through all claims of the pod, and nothing bounds those: `left` says how many
+ * there may be. */
+static int read_uses(struct pod_entry *e, struct json object, const char *list, size_t *left) {
     struct json_iter it = json_iter(JSON_PATH(object, "spec", list));
     struct json item, claim;
     int r = 0;
 
-    while (r == 0 && json_next(&it, NULL, &item)) {
+    while (r == 0 && *left > 0 && json_next(&it, NULL, &item)) {
         struct json_iter claims = json_iter(JSON_PATH(item, "resources", "claims"));
         const char *container = json_string(json_get(item, "name"));
 
-        while (r == 0 && container && json_next(&claims, NULL, &claim)) {
+        for (; r == 0 && container && *left > 0 && json_next(&claims, NULL, &claim); --*left) {
             const char *name = json_string(json_get(claim, "name"));
             const char *found = name ? claim_of(object, name) : NULL;
 
@@ -114,6 +117,13 @@ static int read_uses(struct pod_entry *e, struct json object, const char *list) 
         }
     }
     return r;
+}
+
+static int read_all_uses(struct pod_entry *e, struct json object) {
+    size_t left = USES_MAX;
+    int r = read_uses(e, object, "initContainers", &left);
+
+    return r < 0 ? r : read_uses(e, object, "containers", &left);
 }
 
 const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const char *container,
@@ -125,7 +135,7 @@ const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const 
     return NULL;
 }
 
-int pod_entry_new(struct json object, struct pod_entry **ret) {
+int pod_entry_new(struct json object, bool claims, struct pod_entry **ret) {
     static const char *const lists[] = {"initContainerStatuses", "containerStatuses",
                                         "ephemeralContainerStatuses"};
     struct json status = json_get(object, "status");
@@ -141,9 +151,9 @@ int pod_entry_new(struct json object, struct pod_entry **ret) {
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         n += json_size(json_get(status, lists[i]));
     e->containers = calloc((n < CONTAINERS_MAX ? n : CONTAINERS_MAX) + 1, sizeof(*e->containers));
-    r = e->containers ? read_uses(e, object, "initContainers") : -ENOMEM;
-    if (r == 0)
-        r = read_uses(e, object, "containers");
+    r = e->containers ? 0 : -ENOMEM;
+    if (r == 0 && claims)
+        r = read_all_uses(e, object);
     if (r < 0) {
         pod_entry_free(e);
         return r;
@@ -222,7 +232,7 @@ static void on_sync_begin(void *userdata) {
 static void on_object(enum kube_event event, struct json object, void *userdata) {
     struct pods *p = userdata;
     struct pod_entry *e;
-    int r = pod_entry_new(object, &e);
+    int r = pod_entry_new(object, p->claims, &e);
 
     if (r == 0 && !insert_entry(p, e))
         r = -ENOMEM;
@@ -252,8 +262,8 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
     p->handlers.on_trouble(text, p->handlers.userdata);
 }
 
-int pods_start(struct kube_client *client, const char *node, const struct pods_handlers *handlers,
-               struct pods **ret, struct err *err) {
+int pods_start(struct kube_client *client, const char *node, bool claims,
+               const struct pods_handlers *handlers, struct pods **ret, struct err *err) {
     static const struct kube_reflector_handlers events = {
         .on_sync_begin = on_sync_begin,
         .on_object = on_object,
@@ -268,6 +278,7 @@ int pods_start(struct kube_client *client, const char *node, const struct pods_h
     if (!p)
         return err_set(err, ENOMEM, "out of memory");
     p->handlers = *handlers;
+    p->claims = claims;
     (void) snprintf(query, sizeof(query), "fieldSelector=spec.nodeName%%3D%s", node);
     r = kube_reflector_start(client, &options, &events, p, &p->reflector, err);
     if (r == 0)

@@ -27,7 +27,7 @@ struct pod_claim_use {
 
 struct pod_entry {
     struct pod pod;
-    size_t nuses; /* of claims that are there, init containers included */
+    size_t nuses; /* of claims that are there, init containers included; bounded */
     struct pod_claim_use *uses;
     size_t ncontainers; /* that have an ID, init containers included */
     struct pod_container *containers;
@@ -46,8 +46,9 @@ struct pods_handlers {
     void *userdata;
 };
 
-int pods_start(struct kube_client *client, const char *node, const struct pods_handlers *handlers,
-               struct pods **ret, struct err *err);
+/* `claims`: the uses of ResourceClaims are read. */
+int pods_start(struct kube_client *client, const char *node, bool claims,
+               const struct pods_handlers *handlers, struct pods **ret, struct err *err);
 void pods_stop(struct pods *p);
 
 const struct pod_entry *pods_find(const struct pods *p, const char *uid);
@@ -76,5 +77,5 @@ const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const 
 void pods_repair(struct pods *p);
 
 /* Reads one pod; for pods_start and tests. -EINVAL: not a pod; -ENOMEM. */
-int pod_entry_new(struct json object, struct pod_entry **ret);
+int pod_entry_new(struct json object, bool claims, struct pod_entry **ret);
 void pod_entry_free(struct pod_entry *e);
