@@ -117,6 +117,44 @@ static void pods_have_one_share(void **state) {
     assert_int_equal(slot->grant.terms.weight, 7);
 }
 
+static void expect_terms(const struct share_device *d, uint32_t percent, enum share_policy policy,
+                         uint32_t weight) {
+    assert_int_equal(d->core_percent, percent);
+    assert_int_equal(d->policy, policy);
+    assert_int_equal(d->weight, weight);
+}
+
+/* Each device has the terms of its amount, also after a restart. */
+static void amounts_that_differ(void **state) {
+    static const uint32_t cores[] = {100, 0, 10};
+    struct slot_grant g = {.ndevices = 3,
+                           .devices = calloc(4, sizeof(*g.devices)),
+                           .terms = {.policy = SHARE_FIXED, .weight = 7, .slices = true}};
+    struct fixture *f = *state;
+    struct share_limits limits;
+    struct slot *slot;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        g.devices[i] = (struct slot_device){.core = cores[i], .memory = GIB, .physical = GIB};
+        (void) snprintf(g.devices[i].uuid, sizeof(g.devices[i].uuid), "GPU-%u", i);
+    }
+    text_copy(g.pod_uid, sizeof(g.pod_uid), "u1");
+    text_copy(g.namespace, sizeof(g.namespace), "ns");
+    text_copy(g.pod, sizeof(g.pod), "p");
+    text_copy(g.container, sizeof(g.container), "main");
+    assert_int_equal(slot_grant_claim(&g, CLAIM, "shared"), 0);
+    assert_int_equal(slot_fill(&f->shares.slots, CLAIM_SLOT, &g, &slot, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        slot_limits(&slot_find(&f->shares.slots, CLAIM_SLOT)->grant, &limits);
+        expect_terms(&limits.device[0], 0, SHARE_BEST_EFFORT, 0);
+        expect_terms(&limits.device[1], 0, SHARE_BEST_EFFORT, 7);
+        expect_terms(&limits.device[2], 10, SHARE_FIXED, 7);
+        assert_int_equal(limits.more[0].options & LIMITS_HARDWARE_SLICES, 0);
+        assert_int_not_equal(limits.more[2].options & LIMITS_HARDWARE_SLICES, 0);
+        restart(f);
+    }
+}
+
 /* What a process has booked stays booked when another pod begins. */
 static void a_share_in_use_is_left_alone(void **state) {
     struct fixture *f = *state;
@@ -351,6 +389,7 @@ int main(void) {
         cmocka_unit_test(claims_of_a_pod),
         cmocka_unit_test(more_claims_than_are_read),
         cmocka_unit_test_setup_teardown(pods_have_one_share, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(amounts_that_differ, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_share_in_use_is_left_alone, setup_claims,
                                         teardown_claims),
         cmocka_unit_test_setup_teardown(a_card_is_given_once, setup_claims, teardown_claims),

@@ -492,6 +492,29 @@ static void terms_of_a_claim(void **state) {
     expect_refused(f, "wieght");
 }
 
+#define CORE(n) "\"core\":\"" n "\",\"memory\":\"20Gi\""
+
+/* The terms are those of the part of a card, also beside a whole one and beside memory only. */
+static void terms_of_different_amounts(void **state) {
+    struct fixture *f = *state;
+
+    body = HEAD(U1, "c1") SPEC STATUS(
+        RESULT("all", "gpu-cd", SHARE, CORE("100")) "," RESULT("gpu", "gpu-ab", SHARE, PART),
+        ",\"config\":[{\"source\":\"FromClaim\",\"requests\":[\"gpu\"],\"opaque\":{"
+        "\"driver\":\"gpu.elasticgpu.io\",\"parameters\":{" PARAMETERS
+        ",\"computePolicy\":\"burst\",\"weight\":9}}}]");
+    prepare(f);
+    assert_int_equal(asked.terms.policy, SHARE_BURST);
+    assert_int_equal(asked.terms.weight, 9);
+    body = CLAIM(RESULT("m", "gpu-cd", SHARE, CORE("0")) "," RESULT("gpu", "gpu-ab", SHARE, PART));
+    prepare(f);
+    assert_int_equal(asked.terms.policy, SHARE_FIXED);
+    body = CLAIM(
+        RESULT("m", "gpu-cd", SHARE, CORE("100")) "," RESULT("gpu", "gpu-ab", SHARE, CORE("0")));
+    prepare(f);
+    assert_int_equal(asked.terms.policy, SHARE_BEST_EFFORT);
+}
+
 /* kubelet does not wait any more: nothing is left of the call. */
 static void kubelet_goes_away(void **state) {
     struct fixture *f = *state;
@@ -551,6 +574,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(two_claims_of_a_container, setup, teardown),
         cmocka_unit_test_setup_teardown(names_that_are_none, setup, teardown),
         cmocka_unit_test_setup_teardown(terms_of_a_claim, setup, teardown),
+        cmocka_unit_test_setup_teardown(terms_of_different_amounts, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_goes_away, setup, teardown),
         cmocka_unit_test_setup_teardown(unprepare_ends_the_share, setup, teardown),
     };

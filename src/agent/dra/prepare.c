@@ -178,15 +178,34 @@ static int check_containers(struct wanted *w, const struct pod_entry *e) {
 
 /* ---- the share ---- */
 
-/* All devices of a claim are one share: its terms are those of the first one's request. */
-static const char *first_request(const struct resource_claim *claim) {
+/* All devices of a claim are one share, with the terms of the first one that is a part of a card.
+ * Without one, none of a card has terms, too (slot_device_terms). */
+static const struct assigned_device *terms_device(const struct assigned_device *devices, size_t n) {
+    const struct assigned_device *ret = devices;
+
+    for (size_t i = 0; i < n; i++) {
+        if (devices[i].core > 0 && devices[i].core < 100)
+            return &devices[i];
+        if (devices[i].core < ret->core)
+            ret = &devices[i];
+    }
+    return ret;
+}
+
+/* The first request that the device is of. */
+static const char *request_of(const struct resource_claim *claim, const char *uuid) {
+    char name[DEVICE_NAME_MAX];
+
+    dra_device_name(uuid, name);
     for (uint32_t i = 0; i < claim->nresults; i++)
-        if (strcmp(claim->results[i].driver, DRA_DRIVER) == 0)
+        if (strcmp(claim->results[i].driver, DRA_DRIVER) == 0 &&
+            strcmp(claim->results[i].device, name) == 0)
             return claim->results[i].request;
     return "";
 }
 
 static void judge(struct wanted *w, const struct assigned_device *devices, size_t n) {
+    const struct assigned_device *first = terms_device(devices, n);
     struct shares *s = w->of->all->shares;
     struct claim_share share = {.uid = w->uid,
                                 .namespace = w->namespace,
@@ -205,7 +224,7 @@ static void judge(struct wanted *w, const struct assigned_device *devices, size_
         return;
     }
     if (check_containers(w, share.pod) < 0 ||
-        dra_claim_terms(&s->options, &w->claim, first_request(&w->claim), devices[0].core,
+        dra_claim_terms(&s->options, &w->claim, request_of(&w->claim, first->uuid), first->core,
                         &share.terms, &w->why) < 0) {
         refuse(w);
         return;

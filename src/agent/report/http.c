@@ -225,13 +225,13 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 /* ---- /usage ---- */
 
 static void put_time(const struct slot *slot, uint32_t device, struct json_writer *w) {
-    const struct slot_terms *t = &slot->grant.terms;
+    const struct slot_terms t = slot_device_terms(&slot->grant, device);
     struct arbiter_view v;
 
     gputime_view(slot, device, &v);
-    json_put_string(w, "computePolicy", share_policy_name(t->policy));
-    json_put_u64(w, "computeWeight", t->weight);
-    json_put_u64(w, "computeCeiling", t->ceiling);
+    json_put_string(w, "computePolicy", share_policy_name(t.policy));
+    json_put_u64(w, "computeWeight", t.weight);
+    json_put_u64(w, "computeCeiling", t.ceiling);
     if (slot->compute) { /* otherwise they are unknown */
         json_put_u64(w, "gpuTimeNs", v.usage.charged);
         json_put_u64(w, "throttledNs", v.usage.waited);

@@ -367,7 +367,9 @@ static void collect_container(const struct report *report, const struct slot *sl
         .core = d->core,
     };
     struct policy_sample policy = {
-        .of = c.of, .policy = share_policy_name(slot->grant.terms.policy), .one = true};
+        .of = c.of,
+        .policy = share_policy_name(slot_device_terms(&slot->grant, at).policy),
+        .one = true};
 
     collect_ledger(usage, at, &c);
     collect_driver(report, d, &c);

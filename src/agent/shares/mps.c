@@ -27,8 +27,10 @@ static uint32_t percent_of(const struct slot_grant *g) {
 
     for (uint32_t i = 0; i < g->ndevices; i++)
         core = g->devices[i].core > core ? g->devices[i].core : core;
+    if (core >= 100)
+        return 0;
     if (g->terms.policy == SHARE_FIXED)
-        return core < 100 ? core : 0;
+        return core;
     return g->terms.policy == SHARE_BURST ? g->terms.ceiling : 0;
 }
 

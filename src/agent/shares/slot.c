@@ -114,20 +114,35 @@ static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct 
 
 /* ---- reading what is there ---- */
 
+/* The device whose terms are those of the share (slot_device_terms). */
+static uint32_t terms_device(const struct slot_grant *g, const struct share_limits *limits) {
+    uint32_t ret = 0;
+
+    for (uint32_t i = 0; i < limits->ndevices && i < g->ndevices; i++) {
+        if (limits->device[i].core_percent > 0)
+            return i;
+        if (slot_device_percent(&g->devices[ret]) > slot_device_percent(&g->devices[i]))
+            ret = i;
+    }
+    return ret;
+}
+
 /* A restarted agent continues with the current limits and with the last measured figures until it
  * has new ones. */
 static void load_terms(struct slot_store *s, struct slot *slot) {
     struct share_limits limits;
     char path[384];
+    uint32_t from;
 
     slot_path(s, slot->nonce, "limits", path);
     if (slot->grant.ndevices == 0 || limits_read(path, &limits, NULL) < 0 || limits.ndevices == 0)
         return;
+    from = terms_device(&slot->grant, &limits);
     slot->grant.terms = (struct slot_terms){
-        .policy = limits.device[0].policy,
-        .ceiling = limits.device[0].ceiling_percent,
-        .weight = limits.device[0].weight,
-        .slices = (limits.more[0].options & LIMITS_HARDWARE_SLICES) != 0,
+        .policy = limits.device[from].policy,
+        .ceiling = limits.device[from].ceiling_percent,
+        .weight = limits.device[from].weight,
+        .slices = (limits.more[from].options & LIMITS_HARDWARE_SLICES) != 0,
     };
     for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
         slot->grant.devices[i].overhead.bytes = limits.more[i].overhead_bytes;
@@ -268,6 +283,18 @@ uint32_t slot_device_percent(const struct slot_device *d) {
     return d->core > 0 && percent == 0 ? 1 : percent;
 }
 
+struct slot_terms slot_device_terms(const struct slot_grant *g, uint32_t device) {
+    uint32_t percent = slot_device_percent(&g->devices[device]);
+    struct slot_terms t = g->terms;
+
+    if (percent >= 100)
+        return (struct slot_terms){.policy = SHARE_BEST_EFFORT, .memory_limit = t.memory_limit};
+    if (percent == 0 && t.policy == SHARE_FIXED)
+        t.policy = SHARE_BEST_EFFORT;
+    t.slices = t.slices && percent > 0;
+    return t;
+}
+
 void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     memset(ret, 0, sizeof(*ret));
     text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
@@ -276,6 +303,7 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     text_copy(ret->container, sizeof(ret->container), g->container);
     for (uint32_t i = 0; i < g->ndevices && i < LIMITS_DEVICES_MAX; i++) {
         struct share_device *d = &ret->device[ret->ndevices++];
+        struct slot_terms terms = slot_device_terms(g, i);
 
         text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
         d->memory_bytes = slot_memory_now(g, i);
@@ -284,17 +312,16 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
         /* By the share, not by what is in force: processes that start while the limit is lower
          * must keep within the bound when it is raised again. */
         ret->more[i].physical_bytes = slot_physical(&g->devices[i]);
-        /* Who has the whole card is not held back on it. */
         d->core_percent = slot_device_percent(&g->devices[i]);
         if (d->core_percent >= 100)
             d->core_percent = 0;
         assert(
             d->memory_bytes <= g->devices[i].memory &&
             (!ret->more[i].physical_bytes || ret->more[i].physical_bytes < g->devices[i].memory));
-        d->policy = g->terms.policy;
-        d->ceiling_percent = g->terms.ceiling;
-        d->weight = g->terms.weight;
-        if (g->terms.slices)
+        d->policy = terms.policy;
+        d->ceiling_percent = terms.ceiling;
+        d->weight = terms.weight;
+        if (terms.slices)
             ret->more[i].options |= LIMITS_HARDWARE_SLICES;
     }
 }

@@ -184,6 +184,10 @@ void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot
  * Those of a newer agent stay as they are. */
 int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err);
 
+/* The terms on one of its devices: those of the share on what it has a part of. The devices of a
+ * claim can differ: a whole one is not held back, and none of a device cannot be fixed. */
+struct slot_terms slot_device_terms(const struct slot_grant *g, uint32_t device);
+
 /* Its content then. */
 void slot_limits(const struct slot_grant *g, struct share_limits *ret);
 
