@@ -91,6 +91,12 @@ static const struct gpu_snapshot *devices(void *userdata) {
     return gpu_monitor_snapshot(a->shares.monitor);
 }
 
+static uint64_t capacity(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+
+    return shares_capacity(&a->shares, d);
+}
+
 bool resource_claims_are_read(const struct agent *a) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (slot->grant.claim)
@@ -111,6 +117,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                               .by_scheduler =
                                                   a->config.claims == CLAIMS_BY_KUBE_SCHEDULER,
                                               .devices = devices,
+                                              .capacity = capacity,
                                               .on_trouble = on_trouble,
                                               .userdata = a};
     int r;

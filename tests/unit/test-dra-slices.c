@@ -44,7 +44,8 @@ struct fixture {
     struct object objects[OBJECTS];
     unsigned written, deleted, uids;
     bool drops_shares, drops_taints;
-    int status; /* of writes; 0: they succeed */
+    uint64_t capacity; /* of each card; 0: its memory */
+    int status;        /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
     void *watcher;
     bool synced;
@@ -260,6 +261,11 @@ static const struct gpu_snapshot *devices(void *userdata) {
     return &f->devices;
 }
 
+static uint64_t capacity(const struct gpu_device *d, void *userdata) {
+    (void) userdata;
+    return f->capacity > 0 ? f->capacity : d->memory;
+}
+
 static void on_trouble(const char *why, void *userdata) {
     (void) userdata;
     text_copy(f->trouble, sizeof(f->trouble), why);
@@ -279,6 +285,7 @@ static void start(bool by_scheduler) {
     const struct dra_slices_options options = {.node = "node-a",
                                                .by_scheduler = by_scheduler,
                                                .devices = devices,
+                                               .capacity = capacity,
                                                .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
@@ -379,6 +386,17 @@ static void changes_raise_the_generation(void **state) {
     set_cards(1);
     publish(1);
     expect("\"generation\":4");
+}
+
+/* Also when the factor changes. One above 1 does not concern claims. */
+static void memory_that_is_kept_back(void **state) {
+    (void) state;
+    f->capacity = 64 * GIB;
+    publish(1);
+    expect("\"memory\":{\"value\":\"68719476736\"");
+    f->capacity = 160 * GIB;
+    publish(1);
+    expect("\"memory\":{\"value\":\"85899345920\"");
 }
 
 /* kubelet has deleted them: with the event they come back, and with a generation that was not used
@@ -482,6 +500,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cards_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(changes_raise_the_generation, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_that_is_kept_back, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_agent, setup, teardown),

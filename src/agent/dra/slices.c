@@ -118,8 +118,11 @@ static bool is_published(const struct dra_slices *s, const struct gpu_device *d)
            (gpu_takes_pods(d) || !s->no_taints);
 }
 
+/* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
 static void describe(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
                      const struct gpu_device *d, struct slice_device *ret) {
+    uint64_t capacity = s->options.capacity(d, s->options.userdata);
+
     memset(ret, 0, sizeof(*ret));
     dra_device_name(d->uuid, ret->name);
     slice_text(ret->uuid, d->uuid);
@@ -130,7 +133,7 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     ret->numa = d->links.known > 0 && d->links.numa <= INT8_MAX ? (int8_t) d->links.numa : -1;
     ret->by_scheduler = s->options.by_scheduler;
     ret->core = gpu_core(d);
-    ret->memory = d->memory;
+    ret->memory = capacity < d->memory ? capacity : d->memory;
     if (!gpu_takes_pods(d)) {
         ret->ntaints = 1;
         text_copy(ret->taints[0].key, sizeof(ret->taints[0].key), DRA_UNHEALTHY_TAINT);

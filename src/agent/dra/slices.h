@@ -5,9 +5,11 @@
  * watched and repaired, since kubelet deletes them when it starts, and while the plugin is away. */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct dra_slices;
 struct err;
+struct gpu_device;
 struct gpu_snapshot;
 struct kube_client;
 
@@ -20,6 +22,8 @@ struct dra_slices_options {
     bool by_scheduler; /* kube-scheduler allocates the cards; else aliquot-scheduler */
     /* The devices of the node. */
     const struct gpu_snapshot *(*devices)(void *userdata);
+    /* What the node offers of the card in shares; bytes. */
+    uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
     /* Why nothing is published; "": no reason any more. */
     void (*on_trouble)(const char *why, void *userdata);
     void *userdata;
