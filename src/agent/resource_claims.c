@@ -11,6 +11,7 @@
 #include "agent/dra/messages.h"
 #include "agent/dra/plugin.h"
 #include "agent/dra/slices.h"
+#include "agent/shares/slot_users.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -169,7 +170,7 @@ void resource_claims_pod(struct agent *a, const struct pod_entry *e) {
             strcmp(g->namespace, e->pod.namespace) != 0 ||
             !pod_claim_use_find(e, NULL, g->claim->name))
             continue;
-        if (slot_add_pod(&a->shares.slots, slot, e->pod.uid, &err) < 0)
+        if (slot_users_add(&a->shares, slot, e->pod.uid, &err) < 0)
             log_warn("ResourceClaim %s/%s: %s", g->namespace, g->claim->name, err.text);
     }
 }

@@ -9,6 +9,7 @@
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_gc.h"
 #include "agent/shares/slot_owner.h"
+#include "agent/shares/slot_users.h"
 #include "share/limits.h"
 #include "wire/json.h"
 
@@ -288,6 +289,83 @@ static void claims_without_pods_end(void **state) {
     assert_true(gone(f, CLAIM_SLOT));
 }
 
+static bool all_pods_are_known;
+
+bool __wrap_pods_ever_synced(const struct pods *p);
+
+bool __wrap_pods_ever_synced(const struct pods *p) {
+    (void) p;
+    return all_pods_are_known;
+}
+
+/* The share has its claim's present pods, however many it had: a pod that is left out has nothing
+ * there, and after a restart its share would end. */
+static void pods_that_ended_make_room(void **state) {
+    struct fixture *f = *state;
+    struct slot *slot;
+    char uid[16];
+    struct err why;
+
+    f->shares.pods = (struct pods *) f; /* pods_find() is the test's */
+    all_pods_are_known = false;
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    slot = slot_find(&f->shares.slots, CLAIM_SLOT);
+    for (int i = 1; i < SLOT_CLAIM_PODS_MAX; i++) {
+        (void) snprintf(uid, sizeof(uid), "gone-%d", i);
+        assert_int_equal(slot_users_add(&f->shares, slot, uid, &why), 0);
+    }
+    assert_int_equal(claim(f, CLAIM, "shared", 1, 25, &why), VERDICT_DENY);
+    all_pods_are_known = true;
+    assert_int_equal(claim(f, CLAIM, "shared", 1, 25, &why), VERDICT_GRANT);
+    restart(f);
+    slot = slot_find(&f->shares.slots, CLAIM_SLOT);
+    assert_int_equal(slot->grant.claim->npods, SLOT_CLAIM_PODS_MAX);
+    assert_true(slot_is_of_pod(&slot->grant, "u1"));
+    assert_true(slot_is_of_pod(&slot->grant, "u2"));
+    assert_false(slot_is_of_pod(&slot->grant, "gone-1"));
+    pods_of_node[0].pod.finished = true;
+    slot_gc_orphans(&f->shares);
+    assert_false(slot->releasing);
+    f->shares.pods = NULL;
+}
+
+static void expect_user(struct fixture *f, uint32_t *at, const char *uid, const char *container) {
+    struct slot_user user;
+
+    assert_true(slot_users_next(&f->shares, slot_find(&f->shares.slots, CLAIM_SLOT), at, &user));
+    assert_string_equal(user.uid, uid);
+    assert_string_equal(user.container, container);
+}
+
+static void expect_no_user(struct fixture *f, uint32_t *at) {
+    struct slot_user user;
+
+    assert_false(slot_users_next(&f->shares, slot_find(&f->shares.slots, CLAIM_SLOT), at, &user));
+}
+
+static void pods_of_a_share(void **state) {
+    struct fixture *f = *state;
+    uint32_t at = 0;
+    struct err why;
+
+    f->shares.pods = (struct pods *) f; /* pods_find() is the test's */
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    assert_int_equal(claim(f, CLAIM, "shared", 1, 25, &why), VERDICT_GRANT);
+    expect_user(f, &at, "u1", "main");
+    expect_user(f, &at, "u2", "main");
+    expect_no_user(f, &at);
+    at = 0;
+    pods_of_node[0].pod.finished = true;
+    expect_user(f, &at, "u2", "main");
+    expect_no_user(f, &at);
+    at = 0;
+    pods_of_node[1].pod.finished = true;
+    expect_user(f, &at, "u1", "main"); /* the share holds the card all the same */
+    expect_no_user(f, &at);
+    expect_no_user(f, &at);
+    f->shares.pods = NULL;
+}
+
 static void a_required_limit_of_the_driver(void **state) {
     struct fixture *f = *state;
     struct err why;
@@ -399,6 +477,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_allocation_replaces_it, setup_claims,
                                         teardown_claims),
         cmocka_unit_test_setup_teardown(claims_without_pods_end, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(pods_that_ended_make_room, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(pods_of_a_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_required_limit_of_the_driver, setup_claims,
                                         teardown_claims),
     };

@@ -11,6 +11,7 @@
 #include "agent/shares/gputime.h"
 #include "agent/shares/mps.h"
 #include "agent/shares/shares.h"
+#include "agent/shares/slot_users.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -505,7 +506,7 @@ static enum verdict claim_again(struct shares *s, const struct claim_share *c,
                        c->name);
         return VERDICT_WAIT;
     }
-    if (slot_add_pod(&s->slots, slot, p->pod_uid, why) < 0)
+    if (slot_users_add(s, slot, p->pod_uid, why) < 0)
         return deny_unwritten(why);
     return finish(s, p, slot, why);
 }

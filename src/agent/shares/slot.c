@@ -450,6 +450,21 @@ int slot_add_pod(struct slot_store *s, struct slot *slot, const char *pod_uid, s
     return r;
 }
 
+int slot_replace_pod(struct slot_store *s, struct slot *slot, uint32_t n, const char *pod_uid,
+                     struct err *err) {
+    struct slot_claim *claim = slot->grant.claim;
+    char before[KUBE_UID_MAX];
+    int r;
+
+    assert(claim && n < claim->npods && !slot_is_of_pod(&slot->grant, pod_uid));
+    text_copy(before, sizeof(before), claim->pods[n]);
+    text_copy(claim->pods[n], KUBE_UID_MAX, pod_uid);
+    r = write_record(s, slot->nonce, &slot->grant, err);
+    if (r < 0)
+        text_copy(claim->pods[n], KUBE_UID_MAX, before);
+    return r;
+}
+
 bool slot_has_device(const struct slot *slot, const char *uuid) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++)
         if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)

@@ -164,6 +164,10 @@ bool slot_is_of_pod(const struct slot_grant *g, const char *pod_uid);
  * nothing. -ENOSPC: there are too many. */
 int slot_add_pod(struct slot_store *s, struct slot *slot, const char *pod_uid, struct err *err);
 
+/* The same, in the place of the n-th pod. */
+int slot_replace_pod(struct slot_store *s, struct slot *slot, uint32_t n, const char *pod_uid,
+                     struct err *err);
+
 /* Whether `want` names the same devices, of none less and of one more. An older assignment, which
  * is signed as well, is thus never more. */
 bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want);
