@@ -11,6 +11,7 @@
 #include "agent/kubelet/checkpoint.h"
 #include "agent/os/kmsg.h"
 #include "agent/report/publish.h"
+#include "agent/shares/slot_users.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -75,8 +76,7 @@ static void tell_pods(struct agent *a, const struct health_card *card, const cha
     health_cards_places(&a->health, card->uuid, &places);
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (health_places_hold(&places, slot))
-            pod_events_container(&a->shares.events, slot->grant.namespace, slot->grant.pod,
-                                 slot->grant.pod_uid, slot->grant.container, reason, message);
+            slot_users_event(&a->shares, slot, reason, message);
 }
 
 /* A suspicion is for the log and GPU.status only: most pass within the settle time. */

@@ -366,6 +366,36 @@ static void pods_of_a_share(void **state) {
     f->shares.pods = NULL;
 }
 
+/* The process of a control group is of one of the pods, and of one of its containers. */
+static void the_pod_of_a_process(void **state) {
+    static struct pod_container containers[] = {{.name = "main2", .id = "c1"}};
+    struct cgroup_id id = {.pod_uid = "u2", .container_id = "c1"};
+    struct fixture *f = *state;
+    struct slot_user user;
+    struct slot *slot;
+    struct err why;
+
+    f->shares.pods = (struct pods *) f; /* pods_find() is the test's */
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    assert_int_equal(claim(f, CLAIM, "shared", 1, 25, &why), VERDICT_GRANT);
+    slot = slot_find(&f->shares.slots, CLAIM_SLOT);
+    pods_of_node[1].containers = containers;
+    pods_of_node[1].ncontainers = 1;
+    slot_user_of_group(&f->shares, slot, &id, &user);
+    assert_string_equal(user.uid, "u2");
+    assert_string_equal(user.container, "main2");
+    pods_of_node[1].ncontainers = 0;
+    slot_user_of_group(&f->shares, slot, &id, &user);
+    assert_string_equal(user.uid, "u2");
+    assert_string_equal(user.container, "main");
+    text_copy(id.pod_uid, sizeof(id.pod_uid), "u3");
+    slot_user_of_group(&f->shares, slot, &id, &user);
+    assert_string_equal(user.uid, "u1");
+    slot_user_of_process(&f->shares, slot, 0, &user);
+    assert_string_equal(user.uid, "u1");
+    f->shares.pods = NULL;
+}
+
 static void a_required_limit_of_the_driver(void **state) {
     struct fixture *f = *state;
     struct err why;
@@ -479,6 +509,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(claims_without_pods_end, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(pods_that_ended_make_room, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(pods_of_a_share, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(the_pod_of_a_process, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_required_limit_of_the_driver, setup_claims,
                                         teardown_claims),
     };

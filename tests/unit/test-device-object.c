@@ -103,6 +103,40 @@ static void test_pods_take_turns(void **state) {
     check_named(npods);
 }
 
+const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid);
+
+const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid) {
+    static struct pod_entry users[3];
+
+    (void) p;
+    for (size_t i = 0; i < 3; i++) {
+        (void) snprintf(users[i].pod.uid, sizeof(users[i].pod.uid), "u%zu", i);
+        (void) snprintf(users[i].pod.name, sizeof(users[i].pod.name), "user-%zu", i);
+        text_copy(users[i].pod.namespace, sizeof(users[i].pod.namespace), "team");
+        users[i].pod.finished = i == 0;
+        if (strcmp(users[i].pod.uid, uid) == 0)
+            return &users[i];
+    }
+    return NULL;
+}
+
+/* The drain ends when all of them are gone, and the first is the first to end. */
+static void test_pods_of_a_claim(void **state) {
+    static char users[3][KUBE_UID_MAX] = {"u0", "u1", "u2"};
+    struct slot_claim claim = {.npods = 3, .pods = users};
+    struct gpu_object gpu = {.index = 0};
+
+    (void) state;
+    add_pod(0);
+    pods[0].grant.claim = &claim;
+    shares.pods = (struct pods *) &shares; /* pods_find() is the test's */
+    judge();
+    (void) health_cards_maintain(&health, CARD, HEALTH_ORDER_DRAIN, "by order");
+    device_object_evict(&shares, &health, CARD, 0, &gpu);
+    assert_string_equal(gpu.evict, "team/user-1/u1 team/user-2/u2 ");
+    shares.pods = NULL;
+}
+
 static void test_pods_of_a_cordoned_card(void **state) {
     struct gpu_object gpu = {.index = 0};
 
@@ -142,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pods_take_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pods_of_a_cordoned_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pods_of_a_claim, setup, teardown),
         cmocka_unit_test(test_the_order_that_is_followed),
     };
 

@@ -16,6 +16,7 @@
 #include "agent/os/cgroup.h"
 #include "agent/os/procfs.h"
 #include "agent/shares/slot_owner.h"
+#include "agent/shares/slot_users.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -139,7 +140,8 @@ static const char *const reasons[AUDIT_MEMORY_STATES] = {
     [AUDIT_MEMORY_OVER] = "GPUMemoryOveruse",
 };
 
-static void describe(const struct slot *slot, uint32_t at, uint64_t booked, struct buf *out) {
+static void describe(const struct slot *slot, uint32_t at, const char *container, uint64_t booked,
+                     struct buf *out) {
     const struct slot_device *d = &slot->grant.devices[at];
     uint64_t orphaned = orphans_held(slot, at);
     char held[24], limit[24], ledger[24], name[PROCFS_NAME_MAX];
@@ -155,7 +157,7 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
             "container %s holds %s of GPU %u by the driver's figures, its limit is %s and "
             "its ledger says %s: a program has gone past the library or forged its ledger, or "
             "the driver took more for its code than was left (look at process %u, %s)",
-            slot->grant.container, held, d->index, limit, ledger, d->worst_pid, name);
+            container, held, d->index, limit, ledger, d->worst_pid, name);
         if (d->charged > 0) {
             (void) num_format_bytes(d->charged, held);
             buf_printf(out, ". %s of it belong to no process that the driver lists", held);
@@ -170,26 +172,25 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
                    "container %s has %u process(es) on GPU %u that do not use the library, so "
                    "nothing limits them (a static program, or one that talks to the driver itself; "
                    "look at process %u, %s)",
-                   slot->grant.container, d->bypassing, d->index, d->worst_pid, name);
+                   container, d->bypassing, d->index, d->worst_pid, name);
         break;
     case AUDIT_MEMORY_DAMAGED:
         buf_printf(out,
                    "container %s has destroyed its ledger: its programs get no more GPU memory "
                    "until it is started again",
-                   slot->grant.container);
+                   container);
         break;
     default:
         buf_printf(out,
                    "container %s holds %s of GPU %u, its limit was lowered to %s: it gets no more "
                    "until it has given back the difference",
-                   slot->grant.container, held, d->index, limit);
+                   container, held, d->index, limit);
     }
 }
 
-static enum overuse_policy policy_of(const struct audit *a, const struct slot *slot,
+static enum overuse_policy policy_of(const struct audit *a, const struct slot_user *user,
                                      enum audit_memory_state state) {
-    const struct pod_entry *e =
-        a->shares->pods ? pods_find(a->shares->pods, slot->grant.pod_uid) : NULL;
+    const struct pod_entry *e = user->entry;
     const struct audit_options *c = &a->options;
     char value[64];
 
@@ -197,16 +198,14 @@ static enum overuse_policy policy_of(const struct audit *a, const struct slot *s
         return OVERUSE_REPORT;
     return overuse_policy_of(
         state == AUDIT_MEMORY_OVER ? c->on_overuse : c->on_escape, c->overuse_rules,
-        slot->grant.namespace,
-        e && pod_setting(&e->pod, SETTING_OVERUSE, slot->grant.container, value) ? value : NULL);
+        user->namespace,
+        e && pod_setting(&e->pod, SETTING_OVERUSE, user->container, value) ? value : NULL);
 }
 
-static void put_event(struct audit *a, const struct slot *slot, const char *reason,
+static void put_event(struct audit *a, const struct slot_user *user, const char *reason,
                       const char *text) {
-    const struct slot_grant *g = &slot->grant;
-
-    pod_events_container(&a->shares->events, g->namespace, g->pod, g->pod_uid, g->container, reason,
-                         text);
+    pod_events_container(&a->shares->events, user->namespace, user->pod, user->uid, user->container,
+                         reason, text);
 }
 
 /* ---- policy stop ---- */
@@ -214,14 +213,16 @@ static void put_event(struct audit *a, const struct slot *slot, const char *reas
 static void on_stopped(const struct container_stop *s, void *userdata) {
     struct audit *a = userdata;
     const struct slot *slot = slot_find(&a->shares->slots, s->slot);
+    struct slot_user user;
     char text[160];
 
     a->overuse_stopped++;
     if (!slot)
         return;
+    slot_user_of_group(a->shares, slot, &s->id, &user);
     (void) snprintf(text, sizeof(text), "container %s was stopped because of that (policy stop)",
-                    slot->grant.container);
-    put_event(a, slot, "GPUOveruseStopped", text);
+                    user.container);
+    put_event(a, &user, "GPUOveruseStopped", text);
 }
 
 static void on_late(const struct container_stop *s, void *userdata) {
@@ -229,17 +230,19 @@ static void on_late(const struct container_stop *s, void *userdata) {
     _cleanup_buf_ struct buf text = BUF_INIT(1024);
     struct audit *a = userdata;
     const struct slot *slot = slot_find(&a->shares->slots, s->slot);
+    struct slot_user user;
 
     if (!slot)
         return;
+    slot_user_of_group(a->shares, slot, &s->id, &user);
     buf_printf(&text, "container %s does not end: SIGKILL was sent to it, and process",
-               slot->grant.container);
+               user.container);
     for (uint32_t i = 0; i < shown; i++)
         buf_printf(&text, "%s %u", i > 0 ? "," : "", s->pids[i]);
     if (s->alive > shown)
         buf_printf(&text, " and %u more", s->alive - shown);
     buf_puts(&text, " still run. It is sent again every second; the share stays occupied");
-    put_event(a, slot, "GPUOveruseNotStopped", buf_str(&text));
+    put_event(a, &user, "GPUOveruseNotStopped", buf_str(&text));
 }
 
 void audit_start(struct audit *a) {
@@ -253,7 +256,8 @@ void audit_start(struct audit *a) {
     a->stops.userdata = a;
 }
 
-static void stop(struct audit *a, struct slot *slot, const struct slot_device *d) {
+static void stop(struct audit *a, struct slot *slot, const struct slot_user *user,
+                 const struct slot_device *d) {
     struct cgroup_id id;
     int r = cgroup_of_pid((int) d->worst_pid, &id);
 
@@ -262,8 +266,8 @@ static void stop(struct audit *a, struct slot *slot, const struct slot_device *d
     r = container_stops_begin(&a->stops, (int) d->worst_pid, &id, slot->nonce,
                               a->shares->options.host_root);
     if (r < 0)
-        log_error("cannot stop container %s of %s/%s: %s", slot->grant.container,
-                  slot->grant.namespace, slot->grant.pod, strerror(-r));
+        log_error("cannot stop container %s of %s/%s: %s", user->container, user->namespace,
+                  user->pod, strerror(-r));
 }
 
 /* ---- the verdict ---- */
@@ -272,25 +276,27 @@ static void act(struct audit *a, struct slot *slot, uint32_t at, enum audit_memo
                 uint64_t booked) {
     struct slot_device *d = &slot->grant.devices[at];
     enum audit_memory_state state = d->memory_audit.state;
+    struct slot_user user;
 
     if (state == before && state < AUDIT_MEMORY_ESCAPED)
         return;
+    slot_user_of_process(a->shares, slot, d->worst_pid, &user);
     if (state != before && reasons[state]) {
         _cleanup_buf_ struct buf text = BUF_INIT(1024);
-        bool stops = policy_of(a, slot, state) == OVERUSE_STOP;
+        bool stops = policy_of(a, &user, state) == OVERUSE_STOP;
 
-        describe(slot, at, booked, &text);
+        describe(slot, at, user.container, booked, &text);
         if (state >= AUDIT_MEMORY_ESCAPED && !stops)
             buf_puts(&text, ". Nothing is done about it: --on-overuse=stop of the agent or "
                             "annotation elasticgpu.io/on-overuse: stop of the pod would");
-        put_event(a, slot, reasons[state], buf_str(&text));
+        put_event(a, &user, reasons[state], buf_str(&text));
         a->overuse_found += state >= AUDIT_MEMORY_ESCAPED;
     } else if (state != before) {
-        log_info("%s/%s: container %s keeps to its share of GPU %u again", slot->grant.namespace,
-                 slot->grant.pod, slot->grant.container, d->index);
+        log_info("%s/%s: container %s keeps to its share of GPU %u again", user.namespace, user.pod,
+                 user.container, d->index);
     }
-    if (policy_of(a, slot, state) == OVERUSE_STOP)
-        stop(a, slot, d);
+    if (policy_of(a, &user, state) == OVERUSE_STOP)
+        stop(a, slot, &user, d);
 }
 
 /* Memory of ending processes is being released and may already be in use by another process. The

@@ -8,6 +8,7 @@
 #include "agent/cluster/pods.h"
 #include "agent/health/cards.h"
 #include "agent/report/report.h"
+#include "agent/shares/slot_users.h"
 #include "base/text.h"
 #include "kube/api/object_write.h"
 #include "kube/objects/gpu_object.h"
@@ -16,26 +17,29 @@
 /* Longer than the scheduler waits after a refused eviction. */
 #define EVICT_TURN_S 30
 
+static void add_overuse(const struct shares *shares, const struct slot *slot, uint32_t pid,
+                        struct gpu_object *ret) {
+    struct slot_user user;
+
+    slot_user_of_process(shares, slot, pid, &user);
+    gpu_object_add_overuse(ret, user.namespace, user.pod, user.container);
+}
+
 static void put_overuse(const struct report *report, const char *uuid, struct gpu_object *ret) {
     for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (slot->grant.devices[i].memory_audit.state >= AUDIT_MEMORY_ESCAPED &&
                 strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-                gpu_object_add_overuse(ret, slot->grant.namespace, slot->grant.pod,
-                                       slot->grant.container);
+                add_overuse(report->shares, slot, slot->grant.devices[i].worst_pid, ret);
 }
 
 /* Its owner has marked the pod for the upgrade controller, which leaves it where it is. */
-static bool is_to_stay(const struct shares *shares, const struct health *h,
-                       const struct slot *slot) {
-    const struct pod_entry *e =
-        health_drains_by(h, "by nvidia.com/") ? pods_find(shares->pods, slot->grant.pod_uid) : NULL;
-
-    return e && e->pod.skips_upgrades;
+static bool is_to_stay(const struct health *h, const struct slot_user *user) {
+    return user->entry && user->entry->pod.skips_upgrades && health_drains_by(h, "by nvidia.com/");
 }
 
-static bool add_evict(const struct slot *slot, struct gpu_object *ret) {
-    return gpu_object_add_evict(ret, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid);
+static bool add_evict(const struct slot_user *user, struct gpu_object *ret) {
+    return gpu_object_add_evict(ret, user->namespace, user->pod, user->uid);
 }
 
 /* Fills ret->evict with that page of the pods, and returns how many pages there are. */
@@ -47,15 +51,21 @@ static uint64_t put_page(const struct shares *shares, const struct health_cards 
 
     health_cards_places(health, card->uuid, &places);
     for (const struct slot *slot = shares->slots.slots; slot; slot = slot->hh.next) {
-        if (!health_places_hold(&places, slot) || is_to_stay(shares, &card->health, slot))
-            continue;
-        if (!add_evict(slot, &filled)) {
-            pages++;
-            filled.evict[0] = 0;
-            (void) add_evict(slot, &filled);
+        bool holds = health_places_hold(&places, slot);
+        struct slot_user user;
+        uint32_t at = 0;
+
+        while (holds && slot_users_next(shares, slot, &at, &user)) {
+            if (is_to_stay(&card->health, &user))
+                continue;
+            if (!add_evict(&user, &filled)) {
+                pages++;
+                filled.evict[0] = 0;
+                (void) add_evict(&user, &filled);
+            }
+            if (pages == page)
+                text_copy(ret->evict, sizeof(ret->evict), filled.evict);
         }
-        if (pages == page)
-            text_copy(ret->evict, sizeof(ret->evict), filled.evict);
     }
     return pages + 1;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/shares/compute_policy.h"
+#include "agent/shares/slot_users.h"
 #include "base/err.h"
 #include "base/log.h"
 
@@ -127,18 +128,23 @@ static bool is_watched(const struct slot *slot, const struct slot_device *d) {
 static void audit_slot(struct shares *s, struct slot *slot, uint32_t i, uint64_t since) {
     struct slot_device *d = &slot->grant.devices[i];
     struct arbiter_view view;
+    struct slot_user user;
     char text[256];
+    uint32_t at = 0;
 
     gputime_view(slot, i, &view);
     if (!is_watched(slot, d) ||
         !audit_compute_poll(&d->compute_audit, since, d->driver_percent, view.entitled))
         return;
-    (void) snprintf(text, sizeof(text),
-                    "container %s takes more of GPU %u's time than it could have, by the driver's "
-                    "figures: a program of it goes past the library, or writes into its account",
-                    slot->grant.container, d->index);
-    pod_events_container(&s->events, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
-                         slot->grant.container, "GPUTimeOveruse", text);
+    while (slot_users_next(s, slot, &at, &user)) {
+        (void) snprintf(
+            text, sizeof(text),
+            "container %s takes more of GPU %u's time than it could have, by the driver's "
+            "figures: a program of it goes past the library, or writes into its account",
+            user.container, d->index);
+        pod_events_container(&s->events, user.namespace, user.pod, user.uid, user.container,
+                             "GPUTimeOveruse", text);
+    }
 }
 
 /* The driver reports the percentage of its last sampling period until the next one ends; the sum is

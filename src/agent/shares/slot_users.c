@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/shares/slot_users.h"
 
+#include <string.h>
+
+#include "agent/os/cgroup.h"
 #include "agent/shares/shares.h"
 
 static const struct pod_entry *find(const struct shares *s, const char *uid) {
@@ -63,4 +66,41 @@ bool slot_users_next(const struct shares *s, const struct slot *slot, uint32_t *
     if (first)
         *ret = first_user(s, slot);
     return first;
+}
+
+void slot_user_of_group(const struct shares *s, const struct slot *slot, const struct cgroup_id *id,
+                        struct slot_user *ret) {
+    uint32_t at = 0;
+
+    while (id && slot->grant.claim && slot_users_next(s, slot, &at, ret)) {
+        const char *container =
+            ret->entry ? pod_container_name(ret->entry, id->container_id) : NULL;
+
+        if (strcmp(ret->uid, id->pod_uid) != 0)
+            continue;
+        ret->container = container ? container : ret->container;
+        return;
+    }
+    at = 0;
+    (void) slot_users_next(s, slot, &at, ret);
+}
+
+void slot_user_of_process(const struct shares *s, const struct slot *slot, uint32_t pid,
+                          struct slot_user *ret) {
+    bool known = false;
+    struct cgroup_id id;
+
+    if (slot->grant.claim && pid > 0)
+        known = cgroup_of_pid((int) pid, &id) == 1;
+    slot_user_of_group(s, slot, known ? &id : NULL, ret);
+}
+
+void slot_users_event(struct shares *s, const struct slot *slot, const char *reason,
+                      const char *text) {
+    struct slot_user user;
+    uint32_t at = 0;
+
+    while (slot_users_next(s, slot, &at, &user))
+        pod_events_container(&s->events, user.namespace, user.pod, user.uid, user.container, reason,
+                             text);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cgroup_id;
 struct err;
 struct pod_entry;
 struct shares;
@@ -26,3 +27,14 @@ int slot_users_add(struct shares *s, struct slot *slot, const char *pod_uid, str
  * the one that the slot was made for. False: there are no more. */
 bool slot_users_next(const struct shares *s, const struct slot *slot, uint32_t *at,
                      struct slot_user *ret);
+
+/* The pod and container of one of the slot's processes, or of its control group; where that is not
+ * known (0: no process, NULL: no group), the first of slot_users_next(). */
+void slot_user_of_group(const struct shares *s, const struct slot *slot, const struct cgroup_id *id,
+                        struct slot_user *ret);
+void slot_user_of_process(const struct shares *s, const struct slot *slot, uint32_t pid,
+                          struct slot_user *ret);
+
+/* An Event of each of its pods. */
+void slot_users_event(struct shares *s, const struct slot *slot, const char *reason,
+                      const char *text);
