@@ -406,6 +406,43 @@ static void a_required_limit_of_the_driver(void **state) {
     f->shares.options.driver_limits = DRIVER_LIMIT_AUTO;
 }
 
+static uint32_t newer_with(const char *text, const char *from, const char *to) {
+    _cleanup_buf_ struct buf other = BUF_INIT(4096);
+    const char *at = strstr(text, from);
+    struct slot_grant g;
+    uint32_t newer;
+
+    if (!at)
+        fail_msg("%s lacks %s", text, from);
+    buf_append(&other, text, (size_t) (at - text));
+    buf_printf(&other, "%s%s", to, at + strlen(from));
+    assert_int_equal(slot_record_decode(buf_str(&other), other.len, &g, NULL), 0);
+    newer = g.newer;
+    slot_grant_done(&g);
+    return newer;
+}
+
+/* For an agent that knows no claims it is a newer agent's: that one keeps its hands off. */
+static void the_version_of_a_record(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(4096);
+    struct slot_grant g = {.devices = NULL};
+
+    (void) state;
+    text_copy(g.pod_uid, sizeof(g.pod_uid), "u");
+    text_copy(g.namespace, sizeof(g.namespace), "n");
+    text_copy(g.pod, sizeof(g.pod), "p");
+    text_copy(g.container, sizeof(g.container), "c");
+    slot_record_encode(&g, &text);
+    assert_false(newer_with(buf_str(&text), "\"version\":1", "\"version\":1"));
+    assert_true(newer_with(buf_str(&text), "\"version\":1", "\"version\":2"));
+    buf_reset(&text);
+    assert_int_equal(slot_grant_claim(&g, CLAIM, "shared"), 0);
+    slot_record_encode(&g, &text);
+    assert_false(newer_with(buf_str(&text), "\"version\":2", "\"version\":2"));
+    assert_true(newer_with(buf_str(&text), "\"version\":2", "\"version\":3"));
+    slot_grant_done(&g);
+}
+
 static void records_that_are_none(void **state) {
     static const char *const claims[] = {
         "1",
@@ -494,6 +531,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_slots),
         cmocka_unit_test(records_that_are_none),
+        cmocka_unit_test(the_version_of_a_record),
         cmocka_unit_test(claims_of_a_pod),
         cmocka_unit_test(more_claims_than_are_read),
         cmocka_unit_test_setup_teardown(pods_have_one_share, setup_claims, teardown_claims),

@@ -20,6 +20,8 @@
  * says whose the share is, and what it holds, is the same in every version: `version`, `podUID`,
  * `namespace`, `pod`, `container`, `devices`, `whole` and `replica`. */
 #define RECORD_VERSION 1
+/* With a claim: an agent that ignores it takes the share for that of the one pod. */
+#define RECORD_VERSION_CLAIM 2
 
 static void claim_done(struct slot_claim *claim) {
     if (claim)
@@ -78,7 +80,7 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     struct json_writer w = {.out = out};
 
     json_object_begin(&w, NULL);
-    json_put_u64(&w, "version", RECORD_VERSION);
+    json_put_u64(&w, "version", g->claim ? RECORD_VERSION_CLAIM : RECORD_VERSION);
     json_put(&w, "podUID", g->pod_uid, "namespace", g->namespace, "pod", g->pod, "container",
              g->container);
     if (g->claim)
@@ -234,6 +236,7 @@ static int read_newer(struct json root, struct slot_grant *g) {
 }
 
 static int read_grant(struct json root, struct slot_grant *g) {
+    bool claim = json_valid(json_get(root, "claim"));
     uint32_t version;
     int r;
 
@@ -243,7 +246,7 @@ static int read_grant(struct json root, struct slot_grant *g) {
         !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
         !read_text(root, "container", g->container, sizeof(g->container)))
         return -EBADMSG;
-    g->newer = version > RECORD_VERSION;
+    g->newer = version > (claim ? RECORD_VERSION_CLAIM : RECORD_VERSION);
     if (g->newer)
         return read_newer(root, g);
     if (!read_driver(root, &g->driver))
