@@ -289,7 +289,6 @@ static void start(bool by_scheduler) {
                                                .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
-    dra_slices_set_node(f->slices, "node-uid");
 }
 
 static void on_closed(void *userdata) {
@@ -314,6 +313,11 @@ static void set_cards(uint32_t n) {
     }
 }
 
+static void start_on_node(bool by_scheduler) {
+    start(by_scheduler);
+    dra_slices_set_node(f->slices, "node-uid");
+}
+
 static int setup(void **state) {
     (void) state;
     f = calloc(1, sizeof(*f));
@@ -321,7 +325,7 @@ static int setup(void **state) {
     assert_int_equal(uv_loop_init(&f->loop), 0);
     (void) uv_timer_init(&f->loop, &f->timeout);
     set_cards(2);
-    start(false);
+    start_on_node(false);
     list();
     return 0;
 }
@@ -432,15 +436,27 @@ static void a_restarted_agent(void **state) {
     set_cards(1);
     publish(1);
     stop();
-    start(false);
+    start_on_node(false);
     list();
     publish(0);
     stop();
-    start(true);
+    start_on_node(true);
     list();
     publish(1);
     expect("\"allocator\":{\"string\":\"kube-scheduler\"}");
     expect("\"generation\":3");
+}
+
+/* What it owns goes with it. */
+static void the_node_comes_first(void **state) {
+    (void) state;
+    stop();
+    start(false);
+    list();
+    publish(0);
+    dra_slices_set_node(f->slices, "node-uid");
+    RUN_UNTIL(f->written == 1);
+    expect("\"uid\":\"node-uid\"");
 }
 
 /* A node with more cards than one slice holds, and then with fewer. */
@@ -504,6 +520,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_agent, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_node_comes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(two_slices, setup, teardown),
         cmocka_unit_test_setup_teardown(without_shares_nothing_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(without_taints, setup, teardown),

@@ -326,7 +326,8 @@ static void reconcile(struct dra_slices *s) {
     struct resource_slice *have;
     uint32_t count;
 
-    if (s->call || !s->known || !kube_reflector_is_synced(s->watch))
+    /* Without an owner a slice would stay when the Node goes. */
+    if (s->call || !s->known || !s->pool.node_uid[0] || !kube_reflector_is_synced(s->watch))
         return;
     take_devices(s);
     count = s->unsupported || s->pool.ndevices == 0 ? 0 : resource_slice_count(&s->pool);
@@ -349,6 +350,7 @@ void dra_slices_update(struct dra_slices *s) {
 
 void dra_slices_set_node(struct dra_slices *s, const char *uid) {
     text_copy(s->pool.node_uid, sizeof(s->pool.node_uid), uid);
+    reconcile(s);
 }
 
 int dra_slices_start(const struct dra_slices_options *options, struct dra_slices **ret,

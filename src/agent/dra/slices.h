@@ -32,7 +32,8 @@ struct dra_slices_options {
 int dra_slices_start(const struct dra_slices_options *options, struct dra_slices **ret,
                      struct err *err);
 
-/* The devices are known, and can have changed. Nothing is written before the first call. */
+/* The devices are known, and can have changed. Nothing is written before the first call, nor before
+ * the Node is known. */
 void dra_slices_update(struct dra_slices *s);
 
 /* The Node's UID: its slices go with it. */
