@@ -98,6 +98,18 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     return shares_capacity(&a->shares, d);
 }
 
+/* kube-scheduler knows nothing of shares by resource names, which a card has from before it became
+ * its allocator. */
+static bool is_held(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        if (a->config.claims == CLAIMS_BY_KUBE_SCHEDULER && !slot->grant.claim &&
+            slot_has_device(slot, d->uuid))
+            return true;
+    return false;
+}
+
 bool resource_claims_are_read(const struct agent *a) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (slot->grant.claim)
@@ -119,6 +131,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                                   a->config.claims == CLAIMS_BY_KUBE_SCHEDULER,
                                               .devices = devices,
                                               .capacity = capacity,
+                                              .is_held = is_held,
                                               .on_trouble = on_trouble,
                                               .userdata = a};
     int r;

@@ -44,6 +44,7 @@ struct fixture {
     struct object objects[OBJECTS];
     unsigned written, deleted, uids;
     bool drops_shares, drops_taints;
+    bool held;         /* the first card, by pods of another allocator */
     uint64_t capacity; /* of each card; 0: its memory */
     int status;        /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
@@ -266,6 +267,11 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     return f->capacity > 0 ? f->capacity : d->memory;
 }
 
+static bool is_held(const struct gpu_device *d, void *userdata) {
+    (void) userdata;
+    return d->index == 0 && f->held;
+}
+
 static void on_trouble(const char *why, void *userdata) {
     (void) userdata;
     text_copy(f->trouble, sizeof(f->trouble), why);
@@ -286,6 +292,7 @@ static void start(bool by_scheduler) {
                                                .by_scheduler = by_scheduler,
                                                .devices = devices,
                                                .capacity = capacity,
+                                               .is_held = is_held,
                                                .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
@@ -403,6 +410,21 @@ static void memory_that_is_kept_back(void **state) {
     expect("\"memory\":{\"value\":\"85899345920\"");
 }
 
+/* Its allocator does not know what they have of the card. */
+static void a_card_that_others_hold(void **state) {
+    (void) state;
+    f->held = true;
+    publish(1);
+    expect("\"taints\":[{\"key\":\"gpu.elasticgpu.io/unhealthy\"");
+    f->held = false;
+    publish(1);
+    assert_null(strstr(f->objects[0].text, "taints"));
+    expect("\"name\":\"gpu-ab00\"");
+    f->held = f->drops_taints = true;
+    publish(2);
+    assert_null(strstr(f->objects[0].text, "gpu-ab00"));
+}
+
 /* kubelet has deleted them: with the event they come back, and with a generation that was not used
  * for anything else. */
 static void deleted_slices_come_back(void **state) {
@@ -517,6 +539,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(cards_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(changes_raise_the_generation, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_is_kept_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_card_that_others_hold, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_agent, setup, teardown),

@@ -113,9 +113,13 @@ static void on_sync_end(void *userdata) {
 
 /* ---- what there should be ---- */
 
+static bool takes_claims(const struct dra_slices *s, const struct gpu_device *d) {
+    return gpu_takes_pods(d) && !s->options.is_held(d, s->options.userdata);
+}
+
 static bool is_published(const struct dra_slices *s, const struct gpu_device *d) {
     return d->kind == GPU_CARD && gpu_gives_shares(d) && d->memory > 0 &&
-           (gpu_takes_pods(d) || !s->no_taints);
+           (takes_claims(s, d) || !s->no_taints);
 }
 
 /* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
@@ -134,7 +138,7 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     ret->by_scheduler = s->options.by_scheduler;
     ret->core = gpu_core(d);
     ret->memory = capacity < d->memory ? capacity : d->memory;
-    if (!gpu_takes_pods(d)) {
+    if (!takes_claims(s, d)) {
         ret->ntaints = 1;
         text_copy(ret->taints[0].key, sizeof(ret->taints[0].key), DRA_UNHEALTHY_TAINT);
         text_copy(ret->taints[0].value, sizeof(ret->taints[0].value), "true");

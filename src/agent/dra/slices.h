@@ -24,6 +24,8 @@ struct dra_slices_options {
     const struct gpu_snapshot *(*devices)(void *userdata);
     /* What the node offers of the card in shares; bytes. */
     uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
+    /* Whether pods have it that are not the allocator's: new claims keep away from it. */
+    bool (*is_held)(const struct gpu_device *d, void *userdata);
     /* Why nothing is published; "": no reason any more. */
     void (*on_trouble)(const char *why, void *userdata);
     void *userdata;
