@@ -357,6 +357,27 @@ static void a_driver_without_limits_holds_nothing_up(void **state) {
     assert_int_equal(told, 2);
 }
 
+/* The containers of a claim have one share: a limit of one control group says nothing of it. */
+static void a_claim_has_no_limit(void **state) {
+    struct slot_claim claim = {.npods = 0};
+    struct node *n = *state;
+
+    n->slot.grant.claim = &claim;
+    n->device.worst_pid = (uint32_t) n->program;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 0);
+    n->slot.grant.claim = NULL;
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 1);
+    say(n, GPU_LIMIT_SET, told_bytes);
+    n->slot.grant.claim = &claim; /* an earlier agent has set one */
+    driver_limit_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_true(told_bytes > 80 * GIB);
+    say(n, GPU_LIMIT_SET, told_bytes);
+    n->slot.grant.claim = NULL;
+}
+
 static void a_new_driver_is_told_anew(void **state) {
     struct node *n = *state;
 
@@ -633,6 +654,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_refusal_ends_the_start_only_where_limits_are_required,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_driver_without_limits_holds_nothing_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_claim_has_no_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_new_driver_is_told_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(a_dropped_request_is_made_again, setup, teardown),
         cmocka_unit_test_setup_teardown(the_limit_goes_before_the_group, setup, teardown),

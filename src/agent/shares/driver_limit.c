@@ -258,6 +258,8 @@ int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err 
     struct cgroup_id id;
     char directory[512];
 
+    if (slot->grant.claim)
+        return err_set(err, EOPNOTSUPP, "the share of a ResourceClaim has no limit of the driver");
     if (cgroup_of_pid(pid, &id) != 1 || strcmp(id.pod_uid, slot->grant.pod_uid) != 0 ||
         !id.container_id[0])
         return err_set(err, EPERM,
@@ -363,7 +365,7 @@ void driver_limit_update(struct shares *s) {
         if (slot->grant.newer)
             continue;
         w = find_limit(s, slot);
-        if (w && !is_populated(w))
+        if (w && (slot->grant.claim || !is_populated(w)))
             begin_ending(w);
         else if (w)
             bring_up_to_date(w, slot);

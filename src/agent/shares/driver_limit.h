@@ -65,8 +65,9 @@ void driver_limit_forget(struct shares *s);
 bool driver_limit_possible(const struct shares *s);
 
 /* Limits the group of the container that `pid` belongs to; does nothing when that is the one that
- * is limited already. -EPERM: the process is not of the slot's pod, or in no container; -ENOENT:
- * its control group is not one of the second version; -ENOMEM. */
+ * is limited already. -EPERM: the process is not of the slot's pod, or in no container;
+ * -EOPNOTSUPP: the share is a claim's, which several groups have; -ENOENT: the control group is not
+ * one of the second version; -ENOMEM. */
 int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err *err);
 
 /* How far it is for the container of the slot; `why` (may be NULL) receives the driver's error. */
