@@ -164,6 +164,7 @@ static uint64_t hash_health(const struct gpu_snapshot *s) {
 void resource_claims_update(struct agent *a) {
     uint64_t health = hash_health(gpu_monitor_snapshot(a->shares.monitor));
 
+    slot_gc_claims(&a->shares);
     if (!a->dra)
         return;
     if (health != a->claims_health)

@@ -329,6 +329,35 @@ static void pods_that_ended_make_room(void **state) {
     f->shares.pods = NULL;
 }
 
+/* kubelet has lost what it knew of the claim. */
+static void claims_that_kubelet_forgets(void **state) {
+    struct fixture *f = *state;
+    struct slot *slot;
+    struct err why;
+
+    f->shares.pods = (struct pods *) f; /* pods_find() is the test's */
+    all_pods_are_known = true;
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    slot = slot_find(&f->shares.slots, CLAIM_SLOT);
+    slot_gc_claims(&f->shares);
+    assert_int_equal(slot->unused_until, 0);
+    pods_of_node[0].pod.finished = true;
+    slot_gc_claims(&f->shares);
+    assert_int_equal(slot->unused_until, uv_now(f->shares.loop) + SLOT_GC_UNUSED_MS);
+    slot_gc_claims(&f->shares);
+    assert_false(slot->releasing);
+    pods_of_node[0].pod.finished = false; /* another pod, in time */
+    slot_gc_claims(&f->shares);
+    assert_int_equal(slot->unused_until, 0);
+    pods_of_node[0].pod.finished = true;
+    slot_gc_claims(&f->shares);
+    slot->unused_until = uv_now(f->shares.loop); /* it is time */
+    slot_gc_claims(&f->shares);
+    assert_true(slot->releasing);
+    assert_true(gone(f, CLAIM_SLOT));
+    f->shares.pods = NULL;
+}
+
 static void expect_user(struct fixture *f, uint32_t *at, const char *uid, const char *container) {
     struct slot_user user;
 
@@ -548,6 +577,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(pods_that_ended_make_room, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(pods_of_a_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(the_pod_of_a_process, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(claims_that_kubelet_forgets, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_required_limit_of_the_driver, setup_claims,
                                         teardown_claims),
     };

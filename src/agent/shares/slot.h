@@ -116,6 +116,8 @@ struct slot {
     bool releasing;         /* its pod is gone; its processes may not be */
     bool revoked;           /* the CDI file is gone: no container can start with it any more */
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
+    uint64_t unused_until;  /* loop time (ms) at which the share of a claim that no pod uses ends;
+                             * 0: one does */
     int clean_scans;        /* consecutive scans that found no process of its pod; -1: restart */
     struct ledger *ledger;  /* NULL while it cannot be read */
     int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */

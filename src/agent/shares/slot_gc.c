@@ -166,6 +166,25 @@ static bool claim_is_used(const struct shares *s, const struct slot_claim *claim
     return false;
 }
 
+void slot_gc_claims(struct shares *s) {
+    uint64_t now = uv_now(s->loop);
+
+    if (!s->pods || !pods_ever_synced(s->pods))
+        return;
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
+        const struct slot_claim *claim = slot->grant.claim;
+
+        if (!claim || slot->releasing)
+            continue;
+        if (claim_is_used(s, claim))
+            slot->unused_until = 0;
+        else if (slot->unused_until == 0)
+            slot->unused_until = now + SLOT_GC_UNUSED_MS;
+        else if (now >= slot->unused_until)
+            slot_gc_release_claim(s, slot, false);
+    }
+}
+
 void slot_gc_orphans(struct shares *s) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         const struct pod_entry *e = pods_find(s->pods, slot->grant.pod_uid);

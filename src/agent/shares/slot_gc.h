@@ -33,6 +33,12 @@ void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped);
  * ended (`stopped`), or no pod names the claim. */
 void slot_gc_release_claim(struct shares *s, struct slot *slot, bool stopped);
 
+/* kubelet can have forgotten a claim, and never says that its use has ended: ends the share of
+ * those that no pod has used for SLOT_GC_UNUSED_MS. To be called periodically. */
+void slot_gc_claims(struct shares *s);
+
+#define SLOT_GC_UNUSED_MS (5 * 60 * 1000)
+
 /* The pod is there after all (the API server's copy was old): its slots are its own again. */
 void slot_gc_cancel(struct shares *s, const char *pod_uid);
 
