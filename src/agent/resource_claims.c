@@ -11,6 +11,7 @@
 #include "agent/dra/messages.h"
 #include "agent/dra/plugin.h"
 #include "agent/dra/slices.h"
+#include "agent/shares/claim_rule.h"
 #include "agent/shares/slot_users.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -186,6 +187,9 @@ void resource_claims_pod(struct agent *a, const struct pod_entry *e) {
             continue;
         if (slot_users_add(&a->shares, slot, e->pod.uid, &err) < 0)
             log_warn("ResourceClaim %s/%s: %s", g->namespace, g->claim->name, err.text);
+        if (claim_rule_check(&a->shares, e, g->claim->name, NULL, NULL, &err) < 0)
+            pod_events_pod(&a->shares.events, e->pod.namespace, e->pod.name, e->pod.uid,
+                           "GPUClaimBesideShare", err.text);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "agent/os/cgroup.h"
+#include "agent/shares/claim_rule.h"
 #include "agent/shares/slot_gc.h"
 #include "agent/shares/slot_owner.h"
 #include "agent/shares/slot_users.h"
@@ -358,6 +359,30 @@ static void claims_that_kubelet_forgets(void **state) {
     f->shares.pods = NULL;
 }
 
+/* kubelet asks for none of the pods after the first. */
+static void one_share_for_a_container(void **state) {
+    struct provision p = {.nonce = N1, .pod_uid = "u1", .container = "main"};
+    struct fixture *f = *state;
+    struct err why;
+
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_DENY);
+    assert_non_null(strstr(why.text, "container main uses ResourceClaim shared and requests"));
+    assert_null(slot_find(&f->shares.slots, N1));
+    assert_int_equal(give_whole(f, N2, "u2", "GPU-0", &why), VERDICT_DENY);
+    assert_non_null(strstr(why.text, "container main uses ResourceClaim shared and requests"));
+    p.container = "own"; /* its claim has no share of ours */
+    assert_int_equal(provision(&f->shares, &p, &why), VERDICT_GRANT);
+    assert_int_equal(claim_rule_check(&f->shares, &pods_of_node[0], "shared", NULL, NULL, &why), 0);
+    text_copy(pods_of_node[1].uses[1].container, KUBE_LABEL_MAX, "main");
+    assert_int_equal(claim_rule_check(&f->shares, &pods_of_node[1], "shared", NULL, NULL, &why), 0);
+    assert_int_equal(claim(f, OTHER, "own", 1, 25, &why), VERDICT_GRANT);
+    assert_int_equal(claim_rule_check(&f->shares, &pods_of_node[1], "shared", NULL, NULL, &why),
+                     -EINVAL);
+    assert_non_null(strstr(why.text, "container main uses ResourceClaims shared and own"));
+    text_copy(pods_of_node[1].uses[1].container, KUBE_LABEL_MAX, "main2");
+}
+
 static void expect_user(struct fixture *f, uint32_t *at, const char *uid, const char *container) {
     struct slot_user user;
 
@@ -578,6 +603,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(pods_of_a_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(the_pod_of_a_process, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(claims_that_kubelet_forgets, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(one_share_for_a_container, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(a_required_limit_of_the_driver, setup_claims,
                                         teardown_claims),
     };

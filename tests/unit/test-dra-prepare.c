@@ -99,13 +99,15 @@ void __wrap_kube_call_cancel(struct kube_call *call) {
 
 /* ---- pods and shares ---- */
 
-static struct pod_entry pod;
+static struct pod_entry pod, second; /* `second` is known while it uses a claim */
 static bool pod_is_known;
 
 const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid);
 
 const struct pod_entry *__wrap_pods_find(const struct pods *p, const char *uid) {
     (void) p;
+    if (second.nuses > 0 && strcmp(second.pod.uid, uid) == 0)
+        return &second;
     return pod_is_known && strcmp(pod.pod.uid, uid) == 0 ? &pod : NULL;
 }
 
@@ -429,6 +431,30 @@ static void one_share_for_a_container(void **state) {
     assert_string_equal(f->answer->claims[0]->value->error, "");
 }
 
+/* The first pod of the claim may be fine. */
+static void every_pod_of_the_claim_is_checked(void **state) {
+    struct container_request *request = &second.pod.request.containers[0];
+    struct fixture *f = *state;
+    struct pod_claim_use use = {"late", "c1"};
+
+    body = HEAD(U1, "c1") SPEC
+        "\"status\":{\"reservedFor\":["
+        "{\"resource\":\"pods\",\"name\":\"p\",\"uid\":\"p1\"},"
+        "{\"resource\":\"pods\",\"name\":\"q\",\"uid\":\"p2\"}],"
+        "\"allocation\":{\"devices\":{\"results\":[" RESULT("gpu", "gpu-ab", SHARE, PART) "]}}}}";
+    memset(&second, 0, sizeof(second));
+    text_copy(second.pod.uid, sizeof(second.pod.uid), "p2");
+    second.uses = &use;
+    second.nuses = 1;
+    text_copy(request->container, sizeof(request->container), "late");
+    second.pod.request.n = 1;
+    expect_refused(f, "container late uses ResourceClaim c1 and requests a share");
+    second.pod.request.n = 0;
+    prepare(f);
+    assert_string_equal(f->answer->claims[0]->value->error, "");
+    memset(&second, 0, sizeof(second));
+}
+
 static void two_claims_of_a_container(void **state) {
     _cleanup_buf_ struct buf request = BUF_INIT(4096);
     struct fixture *f = *state;
@@ -571,6 +597,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_does_not_pass_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_card_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(one_share_for_a_container, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_pod_of_the_claim_is_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(two_claims_of_a_container, setup, teardown),
         cmocka_unit_test_setup_teardown(names_that_are_none, setup, teardown),
         cmocka_unit_test_setup_teardown(terms_of_a_claim, setup, teardown),

@@ -10,6 +10,7 @@
 #include "agent/dra/claim_devices.h"
 #include "agent/dra/claim_terms.h"
 #include "agent/dra/messages.h"
+#include "agent/shares/claim_rule.h"
 #include "agent/shares/provision.h"
 #include "agent/shares/shares.h"
 #include "base/buf.h"
@@ -132,48 +133,31 @@ static const struct pod_entry *find_pod(const struct shares *s,
     return NULL;
 }
 
-static bool requests_devices(const struct pod *pod, const char *container) {
-    for (uint32_t i = 0; i < pod->request.n; i++)
-        if (strcmp(pod->request.containers[i].container, container) == 0)
-            return true;
-    return false;
-}
-
-/* Whether another claim of that name and namespace has a share of ours, or gets one by this call.
- */
-static bool is_ours(const struct wanted *w, const char *claim) {
+/* Whether another claim of that name gets a share by the same call. */
+static bool is_next(const char *claim, const void *userdata) {
+    const struct wanted *w = userdata;
     const struct dra_call *c = w->of;
 
     for (size_t i = 0; i < c->n; i++)
         if (strcmp(c->claims[i].name, claim) == 0 &&
             strcmp(c->claims[i].namespace, w->namespace) == 0)
             return true;
-    for (const struct slot *slot = c->all->shares->slots.slots; slot; slot = slot->hh.next)
-        if (slot->grant.claim && !slot->releasing && strcmp(slot->grant.claim->name, claim) == 0 &&
-            strcmp(slot->grant.namespace, w->namespace) == 0)
-            return true;
     return false;
 }
 
-/* A container has the files of one share. */
-static int check_containers(struct wanted *w, const struct pod_entry *e) {
-    for (size_t i = 0; i < e->nuses; i++) {
-        const struct pod_claim_use *use = &e->uses[i];
+/* kubelet prepares the claim once, for all pods that use it. */
+static int check_containers(struct wanted *w) {
+    const struct shares *s = w->of->all->shares;
+    int r = 0;
 
-        if (!pod_claim_use_find(e, use->container, w->name))
-            continue;
-        if (requests_devices(&e->pod, use->container))
-            return err_set(&w->why, EINVAL,
-                           "container %s uses ResourceClaim %s and requests a share by resource "
-                           "names: one container can have one of them",
-                           use->container, w->name);
-        if (strcmp(use->claim, w->name) != 0 && is_ours(w, use->claim))
-            return err_set(&w->why, EINVAL,
-                           "container %s uses ResourceClaims %s and %s: one container can use one "
-                           "claim for GPUs, with as many requests as it needs",
-                           use->container, w->name, use->claim);
+    for (uint32_t i = 0; i < w->claim.nusers && r == 0; i++) {
+        const struct pod_entry *e =
+            w->claim.users[i].pod ? pods_find(s->pods, w->claim.users[i].uid) : NULL;
+
+        if (e && !e->pod.finished)
+            r = claim_rule_check(s, e, w->name, is_next, w, &w->why);
     }
-    return 0;
+    return r;
 }
 
 /* ---- the share ---- */
@@ -223,7 +207,7 @@ static void judge(struct wanted *w, const struct assigned_device *devices, size_
             forget(w); /* other pods can use it by now */
         return;
     }
-    if (check_containers(w, share.pod) < 0 ||
+    if (check_containers(w) < 0 ||
         dra_claim_terms(&s->options, &w->claim, request_of(&w->claim, first->uuid), first->core,
                         &share.terms, &w->why) < 0) {
         refuse(w);

@@ -7,6 +7,7 @@
 #include "agent/cluster/keys.h"
 #include "agent/mps/mps.h"
 #include "agent/shares/cdi.h"
+#include "agent/shares/claim_rule.h"
 #include "agent/shares/driver_limit_hook.h"
 #include "agent/shares/gputime.h"
 #include "agent/shares/mps.h"
@@ -204,6 +205,10 @@ static enum verdict judge_pod(struct shares *s, const struct provision *p, struc
     };
     enum verdict v = grant_judge(&world, p->pod_uid, p->container, ret, why);
 
+    if (v == VERDICT_GRANT && claim_rule_container(s, world.pod, p->container, why) < 0) {
+        slot_grant_done(ret);
+        return VERDICT_DENY;
+    }
     if (v == VERDICT_GRANT && p->companion)
         ret->ndevices = 0;
     /* The scheduler's keys may be newer than ours: a refusal counts only against keys read since
@@ -355,6 +360,7 @@ static int judge_devices(struct shares *s, const struct provision *p, const char
                        p->pod_uid);
     if (e->pod.finished)
         return err_set(why, EPERM, "pod %s/%s has already finished", e->pod.namespace, e->pod.name);
+    r = claim_rule_container(s, e, p->container, why);
     for (size_t i = 0; i < n && r == 0; i++)
         r = judge_whole(s, &e->pod, uuids[i], replica, why);
     return r;
