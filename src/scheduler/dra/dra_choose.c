@@ -23,7 +23,7 @@
 #define TALLY_MAX 32
 #define CARDS_TOLD_MAX 16
 #define CONSTRAINTS_MAX 8 /* of all claims of a pod that wait */
-#define EFFORT 2048       /* placements of a search with constraints */
+#define EFFORT 2048       /* steps of a search with constraints */
 
 /* ---- which cards a search may take ---- */
 
@@ -88,7 +88,7 @@ struct search {
     struct container_request containers[GPU_CONTAINERS_MAX];
     const struct place_policy *policy;
     uint32_t nconstraints;
-    uint32_t effort; /* placements with constraints that are left */
+    uint32_t effort; /* steps with constraints that are left */
     struct buf *why;
 };
 
@@ -363,19 +363,18 @@ struct limits {
     uint64_t allowed[GPU_CONTAINERS_MAX];
 };
 
-static void narrow(struct limits *limits, uint32_t containers, uint64_t cards) {
+/* False: one of the containers has no card left. */
+static bool narrow(struct limits *limits, uint32_t containers, uint64_t cards) {
+    bool left = true;
     for (uint32_t i = 0; i < GPU_CONTAINERS_MAX; i++)
         if (containers >> i & 1)
-            limits->allowed[i] &= cards;
+            left &= (limits->allowed[i] &= cards) != 0;
+    return left;
 }
 
 static enum place_reason place_with(struct search *s, struct state_node *node,
                                     const struct state_pod *self, const struct limits *limits,
                                     struct place_result *ret) {
-    if (s->nconstraints > 0 && s->effort-- == 0) {
-        s->effort = 0;
-        return PLACE_NOT_TOGETHER;
-    }
     s->d->allowed = limits->allowed;
     enum place_reason reason = state_place(s->d->state, &s->d->plan, node, self, false, ret);
     s->d->allowed = NULL;
@@ -425,7 +424,7 @@ static enum place_reason place_equal(struct search *s, struct state_node *node,
     struct place_result *found = malloc(sizeof(*found));
     enum place_reason best = PLACE_NOT_TOGETHER;
     uint64_t tried = 0;
-    for (uint32_t c = 0; found && c < node->ncards; c++) {
+    for (uint32_t c = 0; found && s->effort > 0 && c < node->ncards; c++) {
         char value[SLICE_TEXT_MAX];
         struct limits fewer = *limits;
         attribute_at(s->d, node, c, constraint->match, value);
@@ -433,7 +432,8 @@ static enum place_reason place_equal(struct search *s, struct state_node *node,
         if (cards == 0 || tried >> c & 1)
             continue;
         tried |= cards;
-        narrow(&fewer, containers, cards);
+        if (!narrow(&fewer, containers, cards))
+            continue;
         enum place_reason reason = place_constrained(s, node, self, claim, at + 1, &fewer, found);
         if (reason == PLACE_OK && (best != PLACE_OK || found->score > ret->score))
             place_result_copy(ret, found);
@@ -462,6 +462,9 @@ static enum place_reason place_constrained(struct search *s, struct state_node *
                                            const struct state_pod *self, uint32_t claim,
                                            uint32_t at, struct limits *limits,
                                            struct place_result *ret) {
+    if (s->nconstraints > 0 && s->effort == 0)
+        return PLACE_NOT_TOGETHER;
+    s->effort -= s->nconstraints > 0;
     while (claim < s->nclaims && at >= s->claims[claim]->object.nconstraints)
         claim++, at = 0;
     if (claim == s->nclaims)
@@ -522,8 +525,11 @@ static struct state_node *find_place(struct search *s, struct tally *tally) {
     memset(&limits, 0xff, sizeof(limits));
     s->d->sought = &self;
     struct state_node *node = best_node(s, &self, tally);
-    if (node && place_constrained(s, node, &self, 0, 0, &limits, &s->d->result) != PLACE_OK)
-        node = NULL;
+    if (node) {
+        s->effort = EFFORT; /* what was found with what is used up is found again */
+        if (place_constrained(s, node, &self, 0, 0, &limits, &s->d->result) != PLACE_OK)
+            node = NULL;
+    }
     s->d->sought = NULL;
     return node;
 }

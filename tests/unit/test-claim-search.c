@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How far the search for places of ResourceClaims goes, and what it takes into account. */
+
+#include "claim-allocation-world.h"
+
+#include "base/cleanup.h"
+
+#define EFFORT 2048 /* of dra_choose.c */
+
+/* ---- work has an end ---- */
+
+static unsigned placements;
+static uint64_t slow_ms; /* that one takes */
+
+static uint64_t any_key(void *self, const struct state_pod *pod) {
+    (void) self, (void) pod;
+    return 0;
+}
+
+static bool count_placement(void *self, const struct state_pod *pod, const struct state_node *node,
+                            uint64_t allowed[static GPU_CONTAINERS_MAX]) {
+    (void) pod, (void) node, (void) allowed;
+    ((struct dra_world *) self)->w->now += slow_ms;
+    placements++;
+    return true;
+}
+
+static void count_placements(struct dra_world *d) {
+    const struct state_selector counter = {"counter", PLACE_OTHER_WAY, d, any_key, count_placement};
+    placements = 0;
+    slow_ms = 0;
+    assert_int_equal(state_add_selector(d->w->state, &counter), 0);
+}
+
+static bool is_asked_for(struct dra_world *d, const char *devices) {
+    see_claim(d, "c", 1, true, devices, "");
+    see_pod(d, "p", "c", "'nodeSelector':{'host':'m'}");
+    run(d);
+    return is_asked(d, "/resourceclaims/c/status");
+}
+
+static void test_eight_equal_constraints(void **state) {
+    static const unsigned cards[] = {8, 16};
+    struct dra_world *d = *state;
+    _cleanup_buf_ struct buf devices = BUF_INIT(1 << 16);
+    buf_puts(&devices, "'requests':[" REQUEST("a", "'count':1") "],'constraints':[");
+    for (unsigned i = 0; i < 8; i++)
+        buf_printf(&devices, "%s{'matchAttribute':'gpu.elasticgpu.io/uuid'}", i ? "," : "");
+    buf_puts(&devices, "]");
+    for (size_t i = 0; i < sizeof(cards) / sizeof(cards[0]); i++) {
+        add_node(d, "m", cards[i]);
+        count_placements(d);
+        assert_true(is_asked_for(d, buf_str(&devices)));
+        assert_in_range(placements, cards[i], EFFORT);
+        respond(d->w, find_asked(d, "/resourceclaims/c/status", ""), 404, false, NULL);
+        d->w->now += 1000;
+    }
+}
+
+/* Each request may be on any of eight cards, and the last one as its constraint says. */
+static bool is_met(struct dra_world *d, const char *last) {
+    _cleanup_buf_ struct buf devices = BUF_INIT(1 << 16);
+    buf_puts(&devices, "'requests':[");
+    for (unsigned i = 0; i < 8; i++)
+        buf_printf(&devices, "%s{'name':'r%u','exactly':{'deviceClassName':'%s',%s}}", i ? "," : "",
+                   i, "gpu.elasticgpu.io", CORE("5"));
+    buf_puts(&devices, "],'constraints':[");
+    for (unsigned i = 0; i < 8; i++)
+        buf_printf(&devices, "%s{'requests':['r%u'],'matchAttribute':'%s'}", i ? "," : "", i,
+                   i < 7 ? "gpu.elasticgpu.io/uuid" : last);
+    buf_puts(&devices, "]");
+    add_node(d, "m", 8);
+    count_placements(d);
+    return is_asked_for(d, buf_str(&devices));
+}
+
+static void test_what_leads_to_no_placement_counts(void **state) {
+    assert_false(is_met(*state, "other/name"));
+    assert_int_equal(placements, 0);
+}
+
+/* The first place is kept, though not all could be compared. */
+static void test_a_search_that_is_cut_short(void **state) {
+    assert_true(is_met(*state, "gpu.elasticgpu.io/uuid"));
+    assert_in_range(placements, 1, 2 * EFFORT);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_eight_equal_constraints),
+        TEST(test_what_leads_to_no_placement_counts),
+        TEST(test_a_search_that_is_cut_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
