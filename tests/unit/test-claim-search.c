@@ -86,12 +86,66 @@ static void test_a_search_that_is_cut_short(void **state) {
     assert_in_range(placements, 1, 2 * EFFORT);
 }
 
+/* More than eight choices for each node are not tried. */
+static void test_many_choices_on_many_nodes(void **state) {
+    struct dra_world *d = *state;
+    _cleanup_buf_ struct buf devices = BUF_INIT(1 << 16);
+    const unsigned nodes = 60;
+    for (unsigned i = 0; i < nodes; i++) {
+        char name[8];
+        (void) snprintf(name, sizeof(name), "m%u", i);
+        add_node(d, name, 1);
+    }
+    buf_puts(&devices, "'requests':[");
+    for (unsigned i = 0; i < 16; i++) {
+        if (i % 8 == 0)
+            buf_printf(&devices, "%s{'name':'r%u','firstAvailable':[", i ? "]}," : "", i);
+        buf_printf(&devices,
+                   "%s{'name':'c%u','deviceClassName':'gpu.elasticgpu.io','capacity':{"
+                   "'requests':{'memory':'%uGi'}}}",
+                   i % 8 ? "," : "", i, 200 + i);
+    }
+    buf_puts(&devices, "]}]");
+    count_placements(d);
+    see_claim(d, "c", 1, true, buf_str(&devices), "");
+    see_pod(d, "p", "c", "");
+    run(d);
+    assert_false(is_asked(d, "/resourceclaims/c/status"));
+    assert_in_range(placements, 8 * nodes, EFFORT + 8 * (nodes + 1));
+}
+
+static unsigned changes;
+
+static void note_change(void *userdata) {
+    (void) userdata;
+    changes++;
+}
+
+static void test_a_run_ends_after_a_while(void **state) {
+    struct dra_world *d = *state;
+    const char *const names[] = {"a", "b", "c"};
+    for (size_t i = 0; i < 3; i++) {
+        see_share(d, names[i], CORE("5"));
+        see_pod(d, names[i], names[i], "");
+    }
+    count_placements(d);
+    slow_ms = 20;
+    changes = 0;
+    d->dra.changed = note_change;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(d->w->nasked, i);
+        run(d);
+        assert_int_equal(changes, i < 2 ? i + 1 : 2);
+    }
+    assert_int_equal(d->w->nasked, 3);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_eight_equal_constraints),
-        TEST(test_what_leads_to_no_placement_counts),
-        TEST(test_a_search_that_is_cut_short),
+        TEST(test_eight_equal_constraints),    TEST(test_what_leads_to_no_placement_counts),
+        TEST(test_a_search_that_is_cut_short), TEST(test_many_choices_on_many_nodes),
+        TEST(test_a_run_ends_after_a_while),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 #define RETRIES_MAX 5
 #define DOUBT_MS 60000 /* the API server carries out no request later than this */
 #define IN_FLIGHT_MAX 64
-#define SEARCHES_MAX 64 /* of one run */
+#define RUN_MS 20 /* no search begins after that in a run: kube-scheduler waits for answers */
 #define BODY_MAX ((size_t) 1 << 20)
 #define PATH_SIZE (DRA_KEY_MAX + 128)
 
@@ -237,11 +237,14 @@ static uint64_t next_end(const struct dra_pod *pod, uint64_t now_ms) {
     return next;
 }
 
-/* Finds a place for the pod's claims, if anything has changed. True: it was a search. */
-static bool serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
+/* Whether a search would end as the last one did. */
+static bool is_unchanged(const struct dra *d, const struct dra_pod *pod, uint64_t now_ms) {
+    return pod->refused == seen_of(d) && now_ms < pod->again_ms;
+}
+
+/* Finds a place for the pod's claims. */
+static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     _cleanup_buf_ struct buf why = BUF_INIT(DRA_WHY_MAX);
-    if (pod->refused == seen_of(d) && now_ms < pod->again_ms)
-        return false;
     pod->again_ms = next_end(pod, now_ms);
     pod->round = d->round;
     enum dra_found found = dra_choose(d, pod, now_ms, &why);
@@ -251,7 +254,6 @@ static bool serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
         if (found == DRA_NO_ROOM && pod->object.gated && is_partly_served(d, pod))
             open_gate(d, pod);
     }
-    return found == DRA_FOUND || found == DRA_NO_ROOM;
 }
 
 static int by_turn(const struct dra_pod *a, const struct dra_pod *b) {
@@ -262,16 +264,22 @@ static int by_turn(const struct dra_pod *a, const struct dra_pod *b) {
     return strcmp(a->object.uid, b->object.uid);
 }
 
-static void run_pod(struct dra *d, struct dra_pod *pod, uint64_t now_ms, unsigned *searches) {
+/* False: it has to wait for the next run. */
+static bool run_pod(struct dra *d, struct dra_pod *pod, uint64_t now_ms, bool *searched) {
     bool waits = !pod->object.deleting && !pod->object.gated_by_others && !pod->opening &&
                  now_ms >= pod->retry_ms && d->in_flight < IN_FLIGHT_MAX;
     if (!waits)
-        return;
+        return true;
     if (is_served(d, pod)) {
         if (pod->object.gated)
             open_gate(d, pod);
-    } else if (*searches < SEARCHES_MAX && pod->round != d->round)
-        *searches += serve(d, pod, now_ms);
+    } else if (pod->round != d->round && !is_unchanged(d, pod, now_ms)) {
+        if (*searched && d->now(d->userdata) - now_ms >= RUN_MS)
+            return false;
+        *searched = true;
+        serve(d, pod, now_ms);
+    }
+    return true;
 }
 
 void dra_tick(struct dra *d) {
@@ -280,14 +288,14 @@ void dra_tick(struct dra *d) {
 
 void dra_run(struct dra *d) {
     uint64_t now_ms = d->now(d->userdata);
-    unsigned searches = 0;
+    bool all = true, searched = false;
     dra_tick(d);
     HASH_SORT(d->pods, by_turn);
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)
-        run_pod(d, pod, now_ms, &searches);
+        all &= run_pod(d, pod, now_ms, &searched);
     for (struct dra_claim *claim = d->claims; claim; claim = claim->hh.next)
         advance(d, claim, now_ms);
-    if (searches < SEARCHES_MAX)
+    if (all)
         d->round++; /* all had their turn */
     else
         d->changed(d->userdata); /* the others in the next run */

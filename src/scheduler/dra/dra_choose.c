@@ -23,7 +23,7 @@
 #define TALLY_MAX 32
 #define CARDS_TOLD_MAX 16
 #define CONSTRAINTS_MAX 8 /* of all claims of a pod that wait */
-#define EFFORT 2048       /* steps of a search with constraints */
+#define EFFORT 2048       /* steps of a search with constraints, beside those for each node */
 
 /* ---- which cards a search may take ---- */
 
@@ -76,6 +76,11 @@ struct want {
     uint32_t choice;
 };
 
+struct candidate {
+    struct state_node *node;
+    const char *why_not; /* see why_not() */
+};
+
 struct search {
     struct dra *d;
     struct dra_pod *pod;
@@ -88,7 +93,9 @@ struct search {
     struct container_request containers[GPU_CONTAINERS_MAX];
     const struct place_policy *policy;
     uint32_t nconstraints;
-    uint32_t effort; /* steps with constraints that are left */
+    uint32_t effort; /* nodes and steps with constraints that are left to try */
+    uint32_t nnodes;
+    struct candidate *nodes; /* all that have cards */
     struct buf *why;
 };
 
@@ -306,6 +313,19 @@ static const char *why_not(const struct search *s, const struct state_node *node
     return NULL;
 }
 
+/* Of each node once, as it is the same for all choices. Each node can be tried with every choice of
+ * one request. */
+static bool list_nodes(struct search *s) {
+    struct state *state = s->d->state;
+    state_refresh_all(state);
+    s->nodes = calloc(HASH_COUNT(state->nodes) + 1, sizeof(*s->nodes));
+    for (struct state_node *node = state->nodes; s->nodes && node; node = node->hh.next)
+        if (node->exists && node->ncards > 0)
+            s->nodes[s->nnodes++] = (struct candidate){node, why_not(s, node)};
+    s->effort = EFFORT + s->nnodes * DEVICE_CHOICES_MAX;
+    return s->nodes != NULL;
+}
+
 /* ---- constraints ---- */
 
 /* The value of an attribute; "": the device has none. */
@@ -494,12 +514,11 @@ static struct state_node *best_node(struct search *s, const struct state_pod *se
                                     struct tally *tally) {
     struct state_node *best = NULL;
     int64_t score, most = 0;
-    state_refresh_all(s->d->state);
     state_plan(s->d->state, self, &s->d->request, &s->d->plan);
-    for (struct state_node *node = s->d->state->nodes; node; node = node->hh.next) {
-        if (!node->exists || node->ncards == 0)
-            continue;
-        const char *text = why_not(s, node);
+    for (uint32_t i = 0; i < s->nnodes && s->effort > 0; i++) {
+        struct state_node *node = s->nodes[i].node;
+        const char *text = s->nodes[i].why_not;
+        s->effort -= !text;
         enum place_reason reason = text ? PLACE_OK : try_node(s, node, self, &score);
         if (text || reason != PLACE_OK)
             count_reason(tally, text ? text : place_reason_text(reason));
@@ -634,15 +653,19 @@ static void tell(struct search *s, const struct tally *tally) {
         buf_printf(s->why, "%s%u node(s): %s", i ? "; " : "", tally->of[i].nodes,
                    tally->of[i].text);
     buf_puts(s->why, tally->n ? "." : "there is no node with a GPU.");
-    for (const struct state_node *node = s->d->state->nodes; node; node = node->hh.next)
-        if (node->exists && !why_not(s, node))
-            tell_cards(s, node, &told);
+    for (uint32_t i = 0; i < s->nnodes && told < CARDS_TOLD_MAX; i++)
+        if (!s->nodes[i].why_not)
+            tell_cards(s, s->nodes[i].node, &told);
+}
+
+static void search_done(struct search *s) {
+    free(s->nodes);
 }
 
 enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why) {
-    struct search s = {.d = d, .pod = pod, .now_ms = now_ms, .effort = EFFORT, .why = why};
+    _cleanup_(search_done) struct search s = {.d = d, .pod = pod, .now_ms = now_ms, .why = why};
     struct state_node *node = NULL;
-    struct tally tally;
+    struct tally tally = {0};
     enum dra_found found = read_pod(&s);
     if (found == DRA_FOUND && pod->object.too_many) {
         buf_printf(why, "the pod uses more than %d claims", POD_DEVICE_CLAIMS_MAX);
@@ -650,7 +673,9 @@ enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, s
     }
     if (found != DRA_FOUND)
         return found;
-    for (unsigned tries = 0; !node && tries < TRIES_MAX; tries++) {
+    if (!list_nodes(&s))
+        return DRA_LATER;
+    for (unsigned tries = 0; !node && s.effort > 0 && tries < TRIES_MAX; tries++) {
         tally.n = 0;
         node = find_place(&s, &tally);
         if (!node && !next_choices(&s))
