@@ -94,6 +94,42 @@ static void test_core_alone_comes_with_its_part_of_memory(void **state) {
     }
 }
 
+/* By resource names the node offers twice the memory that it has. */
+static void test_memory_is_not_oversubscribed(void **state) {
+    static const struct {
+        const char *amounts, *consumed;
+    } rows[] = {
+        {CORE("30"), "{\"core\":\"30\",\"memory\":\"24Gi\"}"},
+        {BOTH("0", "40Gi"), "{\"core\":\"0\",\"memory\":\"40Gi\"}"},
+        {CORE("0"), "{\"core\":\"0\",\"memory\":\"80Gi\"}"},
+        {"", "{\"core\":\"100\",\"memory\":\"80Gi\"}"},
+    };
+    static const unsigned left[] = {112, 80, 0, 0};
+    struct dra_world *d = *state;
+    struct gpu_object gpu = {.memory = 80 * GIB, .capacity = 160 * GIB, .healthy = true};
+    memcpy(gpu.node, "s", 2);
+    memcpy(gpu.name, "s-00", 5);
+    memcpy(gpu.uuid, "GPU-s-0", 8);
+    add_node(d, "s", 1);
+    assert_int_equal(state_gpu_seen(d->w->state, &gpu, NULL), 0);
+    see_node(d, "n", "'unschedulable':true");
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char name[8];
+        (void) snprintf(name, sizeof(name), "c%u", i);
+        see_share(d, name, rows[i].amounts);
+        see_pod(d, name, name, "");
+        allocate(d, name, rows[i].consumed);
+        assert_int_equal(free_of(d, "s", 0).memory, left[i] * GIB);
+        see_gone(d, DRA_CLAIMS, "{'metadata':{'name':'%s','namespace':'d','uid':'u-%s'}}", name,
+                 name);
+        assert_int_equal(free_of(d, "s", 0).memory, 160 * GIB);
+    }
+    see_share(d, "large", BOTH("10", "81Gi"));
+    see_pod(d, "large", "large", "");
+    run(d);
+    assert_false(is_asked(d, "/resourceclaims/large"));
+}
+
 /* First fit would leave no card whole. */
 static void test_shares_are_packed(void **state) {
     struct dra_world *d = *state;
@@ -622,6 +658,7 @@ int main(void) {
         TEST(test_three_writes_in_their_order),
         TEST(test_a_pod_without_a_gate),
         TEST(test_core_alone_comes_with_its_part_of_memory),
+        TEST(test_memory_is_not_oversubscribed),
         TEST(test_shares_are_packed),
         TEST(test_a_share_counts_once_at_each_step),
         TEST(test_allocations_of_others_count),

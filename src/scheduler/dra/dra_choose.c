@@ -166,7 +166,8 @@ static enum dra_found check_choice(const struct search *s, const struct dra_clai
  * memory. */
 static struct container_request read_amounts(const struct device_choice *choice) {
     const struct device_amounts *a = &choice->amounts;
-    struct container_request req = {.phase = CONTAINER_APP, .cards = choice->count};
+    struct container_request req = {
+        .phase = CONTAINER_APP, .cards = choice->count, .scaling = DRA_SCALING};
     req.whole = (!a->has_core || a->core == CORE_PER_CARD) && !a->has_memory;
     if (req.whole)
         return req;

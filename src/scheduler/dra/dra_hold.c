@@ -51,12 +51,13 @@ static struct assigned_device share_of(const struct device_amounts *consumed,
                                        const struct state_card *card) {
     const struct place_card place = state_place_card(card);
     const uint32_t core = place_card_core(&place);
-    struct container_request req = {.phase = CONTAINER_APP, .cards = 1};
+    const uint64_t memory = card->physical < card->memory ? card->physical : card->memory;
+    struct container_request req = {.phase = CONTAINER_APP, .cards = 1, .scaling = DRA_SCALING};
     req.core = consumed->has_core && consumed->core < core ? (uint32_t) consumed->core : core;
-    req.memory = consumed->has_memory && consumed->memory > 0 && consumed->memory < card->memory
+    req.memory = consumed->has_memory && consumed->memory > 0 && consumed->memory < memory
                      ? consumed->memory
-                     : card->memory;
-    req.whole = req.core == CORE_PER_CARD && req.memory == card->memory;
+                     : memory;
+    req.whole = req.core == CORE_PER_CARD && req.memory == memory;
     req.slot = req.core == 0;
     if (req.whole)
         req.core = 0, req.memory = 0;

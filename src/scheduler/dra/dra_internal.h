@@ -8,12 +8,15 @@
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
 #include "kube/objects/resource_slice.h"
+#include "model/scaling.h"
 #include "scheduler/dra/dra.h"
 #include "scheduler/extender/gate.h"
 
 #define DRA_KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX)
 #define DRA_ID_MAX (KUBE_UID_MAX + 16)
 #define DRA_SHUNNED_MAX 16 /* nodes of a pod */
+/* The slices offer what is on the card, also where the node offers more of it by resource names. */
+#define DRA_SCALING SCALING_ONE
 
 /* A share that was chosen for a claim and is being written. */
 struct dra_part {
