@@ -70,13 +70,13 @@ def results(space):
 
 
 def no_card_twice(space, pods):
-    """Claims and assignments together."""
-    index = {gpu["spec"]["uuid"]: f"gpu-{gpu['spec']['index']}" for gpu in space.world.gpus()}
-    core = {}
+    """Claims and assignments together, by the names that slices give to cards."""
+    core = {gpu["spec"]["uuid"].lower(): 0 for gpu in space.world.gpus()}
+    assert len(core) == CARDS, core
     for device, percent in [*((r["device"], int(r["consumedCapacity"]["core"])) for r in results(space)),
-                            *((index[d["uuid"]], d["core"]) for seen in pods for ds in assignment_of(seen).values() for d in ds)]:
-        core[device] = core.get(device, 0) + percent
-    assert core and all(percent <= 100 for percent in core.values()), core
+                            *((d["uuid"].lower(), d["core"]) for seen in pods for ds in assignment_of(seen).values() for d in ds)]:
+        core[device] += percent
+    assert any(core.values()) and all(percent <= 100 for percent in core.values()), core
     return core
 
 
