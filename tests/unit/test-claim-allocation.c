@@ -253,13 +253,25 @@ static void test_each_card_has_one_allocator(void **state) {
     assert_string_equal(filter(d->w, "three", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
 }
 
-/* Its slice is deleted when kubelet starts. */
+static void show_shares(struct dra_world *d, bool no_shares) {
+    struct gpu_object gpu = {.memory = 80 * GIB, .healthy = true, .no_shares = no_shares};
+    memcpy(gpu.node, "n", 2);
+    memcpy(gpu.name, "n-00", 5);
+    memcpy(gpu.uuid, "GPU-n-0", 8);
+    assert_int_equal(state_gpu_seen(d->w->state, &gpu, NULL), 0);
+}
+
+/* Its slice is deleted when kubelet starts. Its GPU object offers no shares for as long as the
+ * agent leaves it to kube-scheduler. */
 static void test_a_card_of_kube_scheduler_stays_its_own(void **state) {
     struct dra_world *d = *state;
     see_slice(d, "n", 2, "kube-scheduler", "aliquot");
+    show_shares(d, true);
     see_gone(d, DRA_SLICES, GONE_SLICE);
     assert_true(is_refused(d, "two", "\"elasticgpu.io/gpu-core\":\"200\""));
     assert_string_equal(filter(d->w, "one", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
+    show_shares(d, false);
+    assert_string_equal(filter(d->w, "three", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
 }
 
 static void test_devices_with_taints_take_nothing_new(void **state) {

@@ -49,10 +49,9 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
         for (uint32_t i = 0; i < pod->ncontainers; i++) {
-            bool may = pod == d->sought
-                           ? device && device->at && takes_new(device->at, &pod->containers[i]) &&
-                                 (!d->allowed || d->allowed[i] >> c & 1)
-                           : !device || !device->by_scheduler;
+            bool may = pod == d->sought ? device && takes_new(device->at, &pod->containers[i]) &&
+                                              (!d->allowed || d->allowed[i] >> c & 1)
+                                        : !device || !device->at->by_scheduler;
             if (!may)
                 allowed[i] &= ~(UINT64_C(1) << c);
         }
@@ -353,7 +352,7 @@ static void attribute_at(const struct dra *d, const struct state_node *node, uin
                          const char *name, char ret[static SLICE_TEXT_MAX]) {
     const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
     ret[0] = '\0';
-    if (device && device->at)
+    if (device)
         attribute_of(device->at, name, ret);
 }
 
@@ -577,7 +576,7 @@ static bool add_part(struct search *s, const struct state_node *node,
     const struct want *want = &s->wants[grant->container];
     const struct state_card *card = node->cards[grant->card];
     const struct dra_device *device = dra_device_find(s->d, card->uuid);
-    if (!device || !device->at || plan->nparts == DEVICE_RESULTS_MAX)
+    if (!device || plan->nparts == DEVICE_RESULTS_MAX)
         return false;
     struct dra_part *part = &plan->parts[plan->nparts++];
     name_request(want, part->request);

@@ -53,7 +53,7 @@ int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err)
 /* ---- slices ---- */
 
 static void drop_device(struct dra *d, struct dra_device *device) {
-    d->others -= device->by_scheduler;
+    d->others -= device->at && device->at->by_scheduler;
     HASH_DEL(d->devices, device);
     free(device);
 }
@@ -78,22 +78,17 @@ static void add_device(struct dra *d, const struct resource_slice *slice,
     if (!device || (device->at && device->slice->generation > slice->generation))
         return; /* without memory it is not given out */
     d->others += at->by_scheduler;
-    d->others -= device->by_scheduler;
+    d->others -= device->at && device->at->by_scheduler;
     device->slice = slice;
     device->at = at;
-    device->by_scheduler = at->by_scheduler;
 }
 
-/* A card of kube-scheduler's stays its own while its slice is away, as after a restart of kubelet.
- */
+/* While the slices of a node are away, as after a restart of kubelet, the GPU objects keep pods off
+ * the cards of kube-scheduler's: they offer no shares. */
 static void remove_device(struct dra *d, const struct resource_slice *slice, const char *uuid) {
     struct dra_device *device;
     HASH_FIND_STR(d->devices, uuid, device);
-    if (!device || device->slice != slice)
-        return;
-    device->at = NULL;
-    device->slice = NULL;
-    if (!device->by_scheduler)
+    if (device && device->slice == slice)
         drop_device(d, device);
 }
 

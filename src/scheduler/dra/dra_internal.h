@@ -68,8 +68,7 @@ struct dra_slice {
 struct dra_device {
     UT_hash_handle hh;
     const struct resource_slice *slice;
-    const struct slice_device *at; /* of the slice; NULL: it is in none now */
-    bool by_scheduler;             /* also when it is in none */
+    const struct slice_device *at; /* of the slice */
     char uuid[SLICE_TEXT_MAX];
 };
 
