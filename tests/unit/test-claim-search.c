@@ -140,12 +140,55 @@ static void test_a_run_ends_after_a_while(void **state) {
     assert_int_equal(d->w->nasked, 3);
 }
 
+/* ---- which devices ---- */
+
+#define SLICE(node, pool, generation, devices)                                                     \
+    "{'metadata':{'name':'" node "-x'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'" node     \
+    "','pool':{'name':'" pool "','generation':" generation                                         \
+    ",'resourceSliceCount':1},'devices':[" devices "]}}"
+#define LEFT_CARD                                                                                  \
+    "{'name':'gpu-0','attributes':{'uuid':{'string':'GPU-n-0'},'allocator':{'string':"             \
+    "'kube-scheduler'}}}"
+
+/* Of the slice of another node, which has the UUID of a card of node n, and says that it is in the
+ * pool of that. */
+static void test_slices_of_other_nodes(void **state) {
+    struct dra_world *d = *state;
+    add_node(d, "m", 1);
+    see(d, DRA_SLICES,
+        SLICE("m", "n", "9",
+              LEFT_CARD ",{'name':'gpu-7','attributes':{'uuid':{'string':'GPU-n-1'}}}"));
+    assert_string_equal(filter(d->w, "two", "\"elasticgpu.io/gpu-core\":\"200\"", "\"n\""), "n");
+    state_pod_gone(d->w->state, "two");
+    see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-7", "40", "8Gi"), "x"));
+    assert_int_equal(free_of(d, "n", 1).core, 100);
+    see_gone(d, DRA_SLICES, SLICE("m", "n", "9", ""));
+    see_share(d, "e", CORE("30"));
+    see_pod(d, "p", "e", "");
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/e"));
+}
+
+/* The agent writes the next generation slice by slice. */
+static void test_a_device_that_is_in_two_slices(void **state) {
+    struct dra_world *d = *state;
+    see(d, DRA_SLICES, SLICE("n", "n", "2", LEFT_CARD));
+    assert_int_equal(d->dra.others, 1);
+    see_gone(d, DRA_SLICES, SLICE("n", "n", "2", ""));
+    assert_int_equal(d->dra.others, 0);
+    see_share(d, "c", "'count':2");
+    see_pod(d, "p", "c", "");
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/c"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_eight_equal_constraints),    TEST(test_what_leads_to_no_placement_counts),
-        TEST(test_a_search_that_is_cut_short), TEST(test_many_choices_on_many_nodes),
-        TEST(test_a_run_ends_after_a_while),
+        TEST(test_eight_equal_constraints),        TEST(test_what_leads_to_no_placement_counts),
+        TEST(test_a_search_that_is_cut_short),     TEST(test_many_choices_on_many_nodes),
+        TEST(test_a_run_ends_after_a_while),       TEST(test_slices_of_other_nodes),
+        TEST(test_a_device_that_is_in_two_slices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

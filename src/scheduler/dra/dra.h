@@ -40,7 +40,7 @@ struct dra {
     struct dra_claim *claims;   /* uthash by "namespace/name" */
     struct dra_class *classes;  /* uthash by name */
     struct dra_slice *slices;   /* uthash by name */
-    struct dra_device *devices; /* uthash by UUID: what the slices have */
+    struct dra_device *devices; /* uthash by UUID and node: what the slices have */
     struct dra_pod *pods;       /* uthash by UID: those that use claims */
     struct dra_node *nodes;     /* uthash by name */
     uint64_t news;              /* counts what was shown and what was written */

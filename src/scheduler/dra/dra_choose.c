@@ -47,7 +47,7 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
     if (known && known->unresolved > 0)
         return false;
     for (uint32_t c = 0; c < node->ncards; c++) {
-        const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
+        const struct dra_device *device = dra_device_find(d, node->name, node->cards[c]->uuid);
         for (uint32_t i = 0; i < pod->ncontainers; i++) {
             bool may = pod == d->sought ? device && takes_new(device->at, &pod->containers[i]) &&
                                               (!d->allowed || d->allowed[i] >> c & 1)
@@ -350,7 +350,7 @@ static void attribute_of(const struct slice_device *d, const char *name,
 
 static void attribute_at(const struct dra *d, const struct state_node *node, uint32_t c,
                          const char *name, char ret[static SLICE_TEXT_MAX]) {
-    const struct dra_device *device = dra_device_find(d, node->cards[c]->uuid);
+    const struct dra_device *device = dra_device_find(d, node->name, node->cards[c]->uuid);
     ret[0] = '\0';
     if (device)
         attribute_of(device->at, name, ret);
@@ -575,7 +575,7 @@ static bool add_part(struct search *s, const struct state_node *node,
                      const struct place_grant *grant, struct dra_plan *plan) {
     const struct want *want = &s->wants[grant->container];
     const struct state_card *card = node->cards[grant->card];
-    const struct dra_device *device = dra_device_find(s->d, card->uuid);
+    const struct dra_device *device = dra_device_find(s->d, node->name, card->uuid);
     if (!device || plan->nparts == DEVICE_RESULTS_MAX)
         return false;
     struct dra_part *part = &plan->parts[plan->nparts++];

@@ -58,23 +58,39 @@ static void drop_device(struct dra *d, struct dra_device *device) {
     free(device);
 }
 
-void dra_devices_drop(struct dra *d) {
-    hash_drop_all(d, d->devices, drop_device);
+/* The slices of a node name cards of that node only. */
+static struct dra_device_key make_key(const char *node, const char *uuid) {
+    struct dra_device_key key;
+    char *end = stpcpy(key.text, uuid);
+    *end++ = '/';
+    (void) stpcpy(end, node);
+    return key;
 }
 
-static struct dra_device *get_device(struct dra *d, const char *uuid) {
+static struct dra_device *find_device(const struct dra *d, const struct dra_device_key *key) {
     struct dra_device *device;
-    HASH_FIND_STR(d->devices, uuid, device);
+    HASH_FIND_STR(d->devices, key->text, device);
+    return device;
+}
+
+const struct dra_device *dra_device_find(const struct dra *d, const char *node, const char *uuid) {
+    const struct dra_device_key key = make_key(node, uuid);
+    return find_device(d, &key);
+}
+
+static struct dra_device *get_device(struct dra *d, const char *node, const char *uuid) {
+    const struct dra_device_key key = make_key(node, uuid);
+    struct dra_device *device = find_device(d, &key);
     if (device || !(device = calloc(1, sizeof(*device))))
         return device;
-    memcpy(device->uuid, uuid, strlen(uuid) + 1);
-    HASH_ADD_STR(d->devices, uuid, device);
+    device->key = key;
+    HASH_ADD_STR(d->devices, key.text, device);
     return hash_added_or_freed(device);
 }
 
 static void add_device(struct dra *d, const struct resource_slice *slice,
                        const struct slice_device *at) {
-    struct dra_device *device = at->uuid[0] ? get_device(d, at->uuid) : NULL;
+    struct dra_device *device = at->uuid[0] ? get_device(d, slice->node, at->uuid) : NULL;
     if (!device || (device->at && device->slice->generation > slice->generation))
         return; /* without memory it is not given out */
     d->others += at->by_scheduler;
@@ -86,16 +102,25 @@ static void add_device(struct dra *d, const struct resource_slice *slice,
 /* While the slices of a node are away, as after a restart of kubelet, the GPU objects keep pods off
  * the cards of kube-scheduler's: they offer no shares. */
 static void remove_device(struct dra *d, const struct resource_slice *slice, const char *uuid) {
-    struct dra_device *device;
-    HASH_FIND_STR(d->devices, uuid, device);
+    const struct dra_device_key key = make_key(slice->node, uuid);
+    struct dra_device *device = find_device(d, &key);
     if (device && device->slice == slice)
         drop_device(d, device);
 }
 
+static void add_devices(struct dra *d, const struct resource_slice *slice) {
+    for (uint32_t i = 0; i < slice->ndevices; i++)
+        add_device(d, slice, &slice->devices[i]);
+}
+
+/* What other slices of the node have of the same devices counts from then on. */
 void dra_slice_free(struct dra *d, struct dra_slice *slice) {
     for (uint32_t i = 0; i < slice->object.ndevices; i++)
         remove_device(d, &slice->object, slice->object.devices[i].uuid);
     HASH_DEL(d->slices, slice);
+    for (struct dra_slice *other = d->slices; other; other = other->hh.next)
+        if (strcmp(other->object.node, slice->object.node) == 0)
+            add_devices(d, &other->object);
     resource_slice_done(&slice->object);
     free(slice);
 }
@@ -119,9 +144,9 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
         HASH_ADD_STR(d->slices, object.name, slice);
         slice = hash_added_or_freed(slice);
     }
-    for (uint32_t i = 0; slice && i < slice->object.ndevices; i++)
-        add_device(d, &slice->object, &slice->object.devices[i]);
-    if (!slice)
+    if (slice)
+        add_devices(d, &slice->object);
+    else
         resource_slice_done(&read);
     d->unheld = true; /* claims may have waited for it */
     d->devices_version++;
@@ -129,11 +154,14 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
     return slice || gone ? 0 : err_errno(err, ENOMEM, "cannot keep a ResourceSlice");
 }
 
+/* The pool of a node has its name, and is in its slices only. */
+static bool is_of_pool(const struct dra_slice *slice, const char *pool) {
+    return strcmp(slice->object.pool, pool) == 0 && strcmp(slice->object.node, pool) == 0;
+}
+
 static const struct slice_device *find_in(const struct dra_slice *slice, const char *pool,
                                           const char *device) {
-    return slice && strcmp(slice->object.pool, pool) == 0
-               ? resource_slice_find(&slice->object, device)
-               : NULL;
+    return slice && is_of_pool(slice, pool) ? resource_slice_find(&slice->object, device) : NULL;
 }
 
 /* First by the names that slices of a pool have. */
@@ -150,12 +178,6 @@ const struct slice_device *dra_device_of(const struct dra *d, const char *pool,
     for (const struct dra_slice *slice = d->slices; !found && slice; slice = slice->hh.next)
         found = find_in(slice, pool, device);
     return found;
-}
-
-const struct dra_device *dra_device_find(const struct dra *d, const char *uuid) {
-    struct dra_device *device;
-    HASH_FIND_STR(d->devices, uuid, device);
-    return device;
 }
 
 /* ---- nodes ---- */

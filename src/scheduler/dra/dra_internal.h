@@ -65,11 +65,15 @@ struct dra_slice {
     struct resource_slice object;
 };
 
+struct dra_device_key {
+    char text[SLICE_TEXT_MAX + KUBE_NAME_MAX]; /* "UUID/node" */
+};
+
 struct dra_device {
     UT_hash_handle hh;
     const struct resource_slice *slice;
     const struct slice_device *at; /* of the slice */
-    char uuid[SLICE_TEXT_MAX];
+    struct dra_device_key key;
 };
 
 /* A node where the pod's allocation was taken back. */
@@ -111,7 +115,6 @@ int dra_see_node(struct dra *d, struct json object, bool gone, struct err *err);
 void dra_class_free(struct dra *d, struct dra_class *class);
 void dra_slice_free(struct dra *d, struct dra_slice *slice);
 void dra_node_free(struct dra *d, struct dra_node *node);
-void dra_devices_drop(struct dra *d);
 
 struct dra_class *dra_class_find(const struct dra *d, const char *name);
 struct dra_node *dra_node_find(const struct dra *d, const char *name);
@@ -119,8 +122,8 @@ struct dra_node *dra_node_find(const struct dra *d, const char *name);
 /* The device of a result; NULL: it is in no slice. */
 const struct slice_device *dra_device_of(const struct dra *d, const char *pool, const char *device);
 
-/* The device of a card in the newest generation of its pool; NULL: it is not known. */
-const struct dra_device *dra_device_find(const struct dra *d, const char *uuid);
+/* The device of a card of the node in the newest generation of its pool; NULL: it is not known. */
+const struct dra_device *dra_device_find(const struct dra *d, const char *node, const char *uuid);
 
 /* ---- dra_hold.c ---- */
 

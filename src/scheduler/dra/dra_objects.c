@@ -240,7 +240,6 @@ void dra_done(struct dra *d) {
     hash_drop_all(d, d->pods, free_pod);
     hash_drop_all(d, d->claims, free_claim);
     hash_drop_all(d, d->classes, dra_class_free);
-    dra_devices_drop(d);
     hash_drop_all(d, d->slices, dra_slice_free);
     hash_drop_all(d, d->nodes, dra_node_free);
 }
