@@ -182,13 +182,51 @@ static void test_a_device_that_is_in_two_slices(void **state) {
     assert_true(is_asked(d, "/resourceclaims/c"));
 }
 
+#define DEVICE_OF(card)                                                                            \
+    "{'name':'gpu-" card "','attributes':{'uuid':{'string':'GPU-n-" card "'}},"                    \
+    "'allowMultipleAllocations':true}"
+
+/* Of a pool in two slices the claim's device is not in the first. */
+static void test_a_card_that_is_gone(void **state) {
+    struct dra_world *d = *state;
+    see(d, DRA_SLICES,
+        "{'metadata':{'name':'n-s'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n','pool':{"
+        "'name':'n','generation':2,'resourceSliceCount':2},'devices':[" DEVICE_OF("0") "]}}");
+    see_claim(d, "c", 1, true, SHARE,
+              ALLOCATED("n", RESULT("gpu-9", "40", "8Gi") "," RESULT("gpu-0", "20", "8Gi"), "x"));
+    see_share(d, "e", CORE("30"));
+    see_pod(d, "p", "e", "");
+    run(d);
+    assert_false(is_asked(d, "/resourceclaims/e"));
+    see(d, DRA_SLICES,
+        "{'metadata':{'name':'n-t'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n','pool':{"
+        "'name':'n','generation':2,'resourceSliceCount':2},'devices':[" DEVICE_OF("1") "]}}");
+    d->w->now += 1000;
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/e"));
+    assert_int_equal(free_of(d, "n", 0).core + free_of(d, "n", 1).core, 150);
+}
+
+/* A device has the name of its card, so that it is known without a slice. */
+static void test_a_card_without_a_slice(void **state) {
+    struct dra_world *d = *state;
+    see_gone(d, DRA_SLICES,
+             "{'metadata':{'name':'n-s'},'spec':{'driver':'gpu.elasticgpu.io','nodeName':'n',"
+             "'pool':{'name':'n','generation':1,'resourceSliceCount':1}}}");
+    see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-n-1", "40", "8Gi"), "x"));
+    assert_int_equal(free_of(d, "n", 1).core, 60);
+    run(d);
+    assert_int_equal(d->dra.unresolved, 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(test_eight_equal_constraints),        TEST(test_what_leads_to_no_placement_counts),
         TEST(test_a_search_that_is_cut_short),     TEST(test_many_choices_on_many_nodes),
         TEST(test_a_run_ends_after_a_while),       TEST(test_slices_of_other_nodes),
-        TEST(test_a_device_that_is_in_two_slices),
+        TEST(test_a_device_that_is_in_two_slices), TEST(test_a_card_that_is_gone),
+        TEST(test_a_card_without_a_slice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

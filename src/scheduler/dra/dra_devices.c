@@ -180,6 +180,18 @@ const struct slice_device *dra_device_of(const struct dra *d, const char *pool,
     return found;
 }
 
+bool dra_device_is_gone(const struct dra *d, const char *pool, const char *device) {
+    uint64_t newest = 0, seen = 0, all = UINT64_MAX;
+    for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next) {
+        if (!is_of_pool(slice, pool) || slice->object.generation < newest)
+            continue;
+        seen = slice->object.generation > newest ? 1 : seen + 1;
+        newest = slice->object.generation;
+        all = slice->object.nslices;
+    }
+    return seen >= all && !dra_device_of(d, pool, device);
+}
+
 /* ---- nodes ---- */
 
 struct dra_node *dra_node_find(const struct dra *d, const char *name) {

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "model/dra.h"
@@ -39,9 +40,14 @@ struct quota_use dra_use_of(const struct dra_plan *plan) {
     return use;
 }
 
-static const struct state_card *card_find(const struct state_node *node, const char *uuid) {
+/* The card that a result is about; a device that is in no slice is found by its name, which is the
+ * UUID in lower case. */
+static const struct state_card *card_find(const struct dra *d, const struct state_node *node,
+                                          const struct device_result *result) {
+    const struct slice_device *device = dra_device_of(d, result->pool, result->device);
+    const char *uuid = device ? device->uuid : result->device;
     for (uint32_t c = 0; c < node->ncards; c++)
-        if (strcmp(node->cards[c]->uuid, uuid) == 0 && !node->cards[c]->duplicate)
+        if (strcasecmp(node->cards[c]->uuid, uuid) == 0 && !node->cards[c]->duplicate)
             return node->cards[c];
     return NULL;
 }
@@ -65,8 +71,8 @@ static struct assigned_device share_of(const struct device_amounts *consumed,
     return state_device(card, &grant);
 }
 
-/* The devices of our driver that are allocated to it, as the state has cards. False: one of them is
- * not known. */
+/* The devices of our driver that are allocated to it, as the state has cards, without those that
+ * are gone. False: one of them is not known. */
 static bool resolve(const struct dra *d, const struct resource_claim *claim,
                     struct assigned_device devices[static DEVICE_RESULTS_MAX], uint32_t *ret_n,
                     const struct state_node **ret_node) {
@@ -77,8 +83,9 @@ static bool resolve(const struct dra *d, const struct resource_claim *claim,
         if (strcmp(result->driver, DRA_DRIVER) != 0 || result->admin)
             continue;
         const struct state_node *node = state_node_find(d->state, result->pool);
-        const struct slice_device *device = dra_device_of(d, result->pool, result->device);
-        const struct state_card *card = node && device ? card_find(node, device->uuid) : NULL;
+        const struct state_card *card = node ? card_find(d, node, result) : NULL;
+        if (!card && dra_device_is_gone(d, result->pool, result->device))
+            continue;
         if (!card || (*ret_node && *ret_node != node))
             return false;
         *ret_node = node;

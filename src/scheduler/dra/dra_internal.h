@@ -122,6 +122,9 @@ struct dra_node *dra_node_find(const struct dra *d, const char *name);
 /* The device of a result; NULL: it is in no slice. */
 const struct slice_device *dra_device_of(const struct dra *d, const char *pool, const char *device);
 
+/* Whether all slices of the newest generation of the pool are there, and the device is in none. */
+bool dra_device_is_gone(const struct dra *d, const char *pool, const char *device);
+
 /* The device of a card of the node in the newest generation of its pool; NULL: it is not known. */
 const struct dra_device *dra_device_find(const struct dra *d, const char *node, const char *uuid);
 
