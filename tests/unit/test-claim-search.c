@@ -219,6 +219,42 @@ static void test_a_card_without_a_slice(void **state) {
     assert_int_equal(d->dra.unresolved, 0);
 }
 
+/* ---- which nodes ---- */
+
+#define CPU(n) "'containers':[{'name':'m','resources':{'requests':{'cpu':'" n "'}}}]"
+
+static void see_thirsty(struct dra_world *d, const char *name, const char *spec) {
+    see_share(d, name, CORE("5"));
+    see_pod(d, name, name, spec);
+}
+
+/* Each pod asks for half of the node's CPU. */
+static void test_pods_on_their_way_take_room(void **state) {
+    struct dra_world *d = *state;
+    assert_int_equal(
+        state_node_room(d->w->state, "n", (struct cpu_memory){.cpu = 2000, .memory = GIB}), 0);
+    see_thirsty(d, "a", CPU("1"));
+    see_thirsty(d, "b", CPU("1"));
+    see_thirsty(d, "c", CPU("1"));
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/b"));
+    assert_false(is_asked(d, "/resourceclaims/c"));
+    answer_claim(d, "a", "", 2, "");
+    answer_claim(d, "a", "/status", 3, "allocationTimestamp");
+    run(d);
+    assert_false(is_asked(d, "/resourceclaims/c"));
+    /* Another claim of a pod that is counted already. */
+    see_share(d, "e", CORE("5"));
+    see_pod(d, "a", "a,e", CPU("1"));
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/e"));
+    see_gone(d, DRA_PODS,
+             "{'metadata':{'name':'b','namespace':'d','uid':'p-b'},"
+             "'spec':{'resourceClaims':[{'name':'x'}]}}");
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/c"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
@@ -226,7 +262,7 @@ int main(void) {
         TEST(test_a_search_that_is_cut_short),     TEST(test_many_choices_on_many_nodes),
         TEST(test_a_run_ends_after_a_while),       TEST(test_slices_of_other_nodes),
         TEST(test_a_device_that_is_in_two_slices), TEST(test_a_card_that_is_gone),
-        TEST(test_a_card_without_a_slice),
+        TEST(test_a_card_without_a_slice),         TEST(test_pods_on_their_way_take_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

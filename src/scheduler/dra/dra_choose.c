@@ -228,9 +228,7 @@ static enum dra_found read_pod_claim(struct search *s, const struct pod_device_c
         return DRA_LATER;
     if (claim->object.owner_pod[0] && strcmp(claim->object.owner_pod, s->pod->object.uid) != 0)
         return DRA_LATER; /* the one of an earlier pod of that name */
-    const char *node = claim->object.allocated ? claim->object.node
-                       : claim->plan           ? claim->plan->node
-                                               : "";
+    const char *node = dra_claim_node(claim);
     if (node[0] && s->node && strcmp(node, s->node) != 0)
         return refuse(s, claim, "it is on node %s, and another claim of the pod on node %s", node,
                       s->node);
@@ -283,10 +281,46 @@ static void count_reason(struct tally *tally, const char *text) {
     tally->of[i].nodes++;
 }
 
-static bool has_room(const struct state_node *node, const struct cpu_memory *more) {
-    const struct cpu_memory *all = &node->room, *used = &node->used;
-    return (all->cpu == 0 || used->cpu + more->cpu <= all->cpu) &&
-           (all->memory == 0 || used->memory + more->memory <= all->memory);
+static void add_room(struct cpu_memory *sum, const struct cpu_memory *more) {
+    sum->cpu += more->cpu;
+    sum->memory += more->memory;
+}
+
+/* Until kube-scheduler binds it, the state does not count the pod. */
+static void count_arriving(struct dra *d, struct dra_pod *pod, const char *name) {
+    struct dra_node *node = !pod->object.node[0] && !pod->object.deleting && !pod->arriving
+                                ? dra_node_find(d, name)
+                                : NULL;
+    if (!node)
+        return;
+    pod->arriving = true;
+    add_room(&node->arriving, &pod->object.room);
+}
+
+void dra_count_arriving(struct dra *d) {
+    for (struct dra_node *node = d->nodes; node; node = node->hh.next)
+        node->arriving = (struct cpu_memory){0};
+    for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next) {
+        pod->arriving = false;
+        for (uint32_t i = 0; i < pod->object.nclaims && !pod->object.node[0]; i++) {
+            const struct dra_claim *claim =
+                dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+            const char *node = claim ? dra_claim_node(claim) : "";
+            if (node[0])
+                count_arriving(d, pod, node);
+        }
+    }
+}
+
+static bool has_room(const struct search *s, const struct state_node *node,
+                     const struct dra_node *known) {
+    const struct cpu_memory *all = &node->room;
+    struct cpu_memory sum = node->used;
+    add_room(&sum, &known->arriving);
+    if (!s->pod->arriving)
+        add_room(&sum, &s->pod->object.room);
+    return (all->cpu == 0 || sum.cpu <= all->cpu) &&
+           (all->memory == 0 || sum.memory <= all->memory);
 }
 
 /* What kube-scheduler will refuse the node for, as far as it is known here; NULL: nothing. A pod
@@ -306,7 +340,7 @@ static const char *why_not(const struct search *s, const struct state_node *node
         return "they are cordoned";
     if (!taints_are_tolerated(known->taints, pod->tolerations))
         return "they have a taint that the pod does not tolerate";
-    if (!has_room(node, &pod->room))
+    if (!has_room(s, node, known))
         return "too little CPU or memory for the pod";
     if (dra_is_shunned(s->pod, node->name, s->now_ms))
         return "kube-scheduler took the allocation back a moment ago";
@@ -632,6 +666,7 @@ static enum dra_found plan_all(struct search *s, const struct state_node *node) 
         claim->stage = DRA_PLANNED;
         dra_hold(s->d, claim);
     }
+    count_arriving(s->d, s->pod, node->name);
     return DRA_FOUND;
 }
 

@@ -88,6 +88,7 @@ struct dra_pod {
     bool listed;
     struct pod_devices object;
     bool opening;      /* the removal of its gate is in flight */
+    bool arriving;     /* it is counted in `arriving` of a node */
     uint64_t retry_ms; /* not before then */
     unsigned failures; /* of writes, in a row */
     uint64_t again_ms; /* the search may end in another way by then */
@@ -101,9 +102,10 @@ struct dra_node {
     UT_hash_handle hh;
     bool listed;
     bool unschedulable;
-    uint32_t unresolved; /* allocated claims with devices whose cards are not known */
-    char *labels;        /* "key=value,"; NULL: none */
-    char *taints;        /* JSON; NULL: none */
+    uint32_t unresolved;        /* allocated claims with devices whose cards are not known */
+    struct cpu_memory arriving; /* of pods that are not bound and whose claims are on it */
+    char *labels;               /* "key=value,"; NULL: none */
+    char *taints;               /* JSON; NULL: none */
     char name[KUBE_NAME_MAX];
 };
 
@@ -152,6 +154,9 @@ struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, con
 int dra_claim_take(struct dra *d, struct resource_claim *object);
 void dra_plan_drop(struct dra *d, struct dra_claim *claim);
 
+/* The node where it is allocated or is to be; "": none. */
+const char *dra_claim_node(const struct dra_claim *claim);
+
 /* Whether the pod has to do without the node for now. */
 bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms);
 
@@ -168,6 +173,10 @@ enum dra_found {
 #define DRA_WHY_MAX 1024
 
 int dra_selector_add(struct dra *d);
+
+/* Counts the CPU and memory of the pods on their way to their nodes; to be called before searches.
+ */
+void dra_count_arriving(struct dra *d);
 
 /* Finds places for all claims of the pod that wait for us. */
 enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why);

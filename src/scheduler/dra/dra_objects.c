@@ -37,6 +37,10 @@ void dra_plan_drop(struct dra *d, struct dra_claim *claim) {
     dra_hold(d, claim);
 }
 
+const char *dra_claim_node(const struct dra_claim *claim) {
+    return claim->object.allocated ? claim->object.node : claim->plan ? claim->plan->node : "";
+}
+
 static void free_claim(struct dra *d, struct dra_claim *claim) {
     dra_unhold(d, claim);
     HASH_DEL(d->claims, claim);
