@@ -255,14 +255,64 @@ static void test_pods_on_their_way_take_room(void **state) {
     assert_true(is_asked(d, "/resourceclaims/c"));
 }
 
+/* ---- pods that wait for nothing, or for what does not come ---- */
+
+static void see_gated(struct dra_world *d, const char *spec) {
+    see(d, DRA_PODS, "{'metadata':{'name':'p','namespace':'d','uid':'p-p'},'spec':{%s}}", spec);
+}
+
+static void test_a_gate_without_claims(void **state) {
+    struct dra_world *d = *state;
+    see_gated(d, GATED ",'resourceClaims':[]");
+    open_gate(d, "p");
+    see_gated(d, GATED);
+    open_gate(d, "p");
+    assert_non_null(d->dra.pods);
+    see_gated(d, "'containers':[]");
+    assert_null(d->dra.pods);
+    see_gated(d, GATED);
+    see_gone(d, DRA_PODS, "{'metadata':{'name':'p','namespace':'d','uid':'p-p'}}");
+    assert_null(d->dra.pods);
+}
+
+static bool is_told(struct dra_world *d, const char *text) {
+    bool told = false;
+    event_writer_run(d->w->events, d->w->now);
+    while (d->w->nasked > 0) {
+        told |= strstr(body_of(d, 0), text) != NULL;
+        respond(d->w, 0, 201, false, NULL);
+    }
+    return told;
+}
+
+static void test_an_event_about_a_claim_that_does_not_come(void **state) {
+    struct dra_world *d = *state;
+    see_pod(d, "p", "unreadable", GATED);
+    run(d);
+    assert_false(is_told(d, "unreadable"));
+    d->w->now += 9999;
+    run(d);
+    assert_false(is_told(d, "unreadable"));
+    d->w->now += 1;
+    run(d);
+    assert_true(is_told(d, "claim unreadable: it is not there, or cannot be read"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_eight_equal_constraints),        TEST(test_what_leads_to_no_placement_counts),
-        TEST(test_a_search_that_is_cut_short),     TEST(test_many_choices_on_many_nodes),
-        TEST(test_a_run_ends_after_a_while),       TEST(test_slices_of_other_nodes),
-        TEST(test_a_device_that_is_in_two_slices), TEST(test_a_card_that_is_gone),
-        TEST(test_a_card_without_a_slice),         TEST(test_pods_on_their_way_take_room),
+        TEST(test_eight_equal_constraints),
+        TEST(test_what_leads_to_no_placement_counts),
+        TEST(test_a_search_that_is_cut_short),
+        TEST(test_many_choices_on_many_nodes),
+        TEST(test_a_run_ends_after_a_while),
+        TEST(test_slices_of_other_nodes),
+        TEST(test_a_device_that_is_in_two_slices),
+        TEST(test_a_card_that_is_gone),
+        TEST(test_a_card_without_a_slice),
+        TEST(test_pods_on_their_way_take_room),
+        TEST(test_a_gate_without_claims),
+        TEST(test_an_event_about_a_claim_that_does_not_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ static int read_claims(struct json list, struct json statuses, struct pod_device
     struct json_iter it = json_iter(list);
     struct json entry;
 
+    if (n == 0)
+        return 0;
     p->too_many = n > POD_DEVICE_CLAIMS_MAX;
     p->claims = calloc(p->too_many ? POD_DEVICE_CLAIMS_MAX : n, sizeof(*p->claims));
     if (!p->claims)
@@ -92,7 +94,6 @@ static int read_pod(struct json object, struct pod_devices *p) {
         priority <= INT32_MAX)
         p->priority = (int32_t) priority;
     p->room = resources_of_pod(spec);
-    read_gates(json_get(spec, "schedulingGates"), p);
     r = read_claims(json_get(spec, "resourceClaims"),
                     JSON_PATH(object, "status", "resourceClaimStatuses"), p);
     return r < 0 ? r : read_where(spec, p);
@@ -102,7 +103,8 @@ int pod_devices_parse(struct json object, struct pod_devices *ret, struct err *e
     _cleanup_(pod_devices_done) struct pod_devices p = {0};
     int r;
 
-    if (json_size(JSON_PATH(object, "spec", "resourceClaims")) == 0)
+    read_gates(JSON_PATH(object, "spec", "schedulingGates"), &p);
+    if (json_size(JSON_PATH(object, "spec", "resourceClaims")) == 0 && !p.gated)
         return 0;
     r = read_pod(object, &p);
     if (r == -EINVAL)

@@ -41,8 +41,9 @@ struct pod_devices {
     char *tolerations;             /* JSON; NULL: none */
 };
 
-/* Reads a pod. 0 without claims where it uses none, and nothing is to be freed then; 1 where it
- * does; -EINVAL: it is no pod, or a name is too long; -ENOMEM. Free with pod_devices_done(). */
+/* Reads a pod. 0 where it uses no claims and has not our gate, and nothing is to be freed then; 1
+ * where it does or has; -EINVAL: it is no pod, or a name is too long; -ENOMEM. Free with
+ * pod_devices_done(). */
 int pod_devices_parse(struct json object, struct pod_devices *ret, struct err *err);
 void pod_devices_done(struct pod_devices *pod);
 

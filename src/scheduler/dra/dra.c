@@ -17,6 +17,7 @@
 #define RETRY_MS 1000         /* after a failed write, doubled each time */
 #define CONFLICT_RETRY_MS 100 /* the watch shows soon what it was */
 #define RETRIES_MAX 5
+#define LATER_MS 10000 /* an object that is not there by then may never be */
 #define DOUBT_MS 60000 /* the API server carries out no request later than this */
 #define IN_FLIGHT_MAX 64
 #define RUN_MS 20 /* no search begins after that in a run: kube-scheduler waits for answers */
@@ -38,9 +39,8 @@ static void advance(struct dra *d, struct dra_claim *claim, uint64_t now_ms);
 
 /* The pod's claims are not looked at before then. */
 static void hold_off(struct dra *d, const char *uid, const struct kube_response *response) {
-    struct dra_pod *pod;
+    struct dra_pod *pod = dra_pod_find(d, uid);
     bool outdated = response->status == 404 || response->status == 409;
-    HASH_FIND_STR(d->pods, uid, pod);
     d->failed++;
     if (!pod)
         return;
@@ -81,8 +81,7 @@ static void on_claim(struct dra *d, const struct sending *sending,
 
 static void on_gate(struct dra *d, const struct sending *sending,
                     const struct kube_response *response) {
-    struct dra_pod *pod;
-    HASH_FIND_STR(d->pods, sending->uid, pod);
+    struct dra_pod *pod = dra_pod_find(d, sending->uid);
     if (!pod)
         return;
     pod->opening = false;
@@ -189,7 +188,7 @@ static bool is_served(const struct dra *d, const struct dra_pod *pod) {
         if (!claim || waits_for_us(d, claim))
             return false;
     }
-    return pod->object.nclaims > 0;
+    return true;
 }
 
 /* Whether a claim of it is allocated: kube-scheduler is then told that the others are not, and
@@ -242,6 +241,16 @@ static bool is_unchanged(const struct dra *d, const struct dra_pod *pod, uint64_
     return pod->refused == seen_of(d) && now_ms < pod->again_ms;
 }
 
+/* Whether an object has not come for so long that an Event is due. */
+static bool is_late(struct dra_pod *pod, uint64_t now_ms) {
+    if (pod->later_ms == 0)
+        pod->later_ms = now_ms;
+    if (now_ms - pod->later_ms >= LATER_MS)
+        return true;
+    pod->again_ms = pod->later_ms + LATER_MS;
+    return false;
+}
+
 /* Finds a place for the pod's claims. */
 static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     _cleanup_buf_ struct buf why = BUF_INIT(DRA_WHY_MAX);
@@ -249,7 +258,10 @@ static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     pod->round = d->round;
     enum dra_found found = dra_choose(d, pod, now_ms, &why);
     pod->refused = seen_of(d);
-    if (found == DRA_NO_ROOM || found == DRA_REFUSED) {
+    if (found != DRA_LATER)
+        pod->later_ms = 0;
+    if (found == DRA_NO_ROOM || found == DRA_REFUSED ||
+        (found == DRA_LATER && is_late(pod, now_ms))) {
         tell(d, pod, buf_str(&why), now_ms);
         if (found == DRA_NO_ROOM && pod->object.gated && is_partly_served(d, pod))
             open_gate(d, pod);

@@ -219,15 +219,24 @@ static enum dra_found add_claim(struct search *s, struct dra_claim *claim) {
     return DRA_FOUND;
 }
 
+static bool is_of_another_pod(const struct search *s, const struct dra_claim *claim) {
+    return claim->object.owner_pod[0] && strcmp(claim->object.owner_pod, s->pod->object.uid) != 0;
+}
+
 /* All that is allocated to one pod is on one node. */
 static enum dra_found read_pod_claim(struct search *s, const struct pod_device_claim *of) {
     struct dra_claim *claim =
         of->claim[0] ? dra_claim_find(s->d, s->pod->object.namespace, of->claim) : NULL;
     bool mixed;
-    if (!claim || claim->object.deleting || claim->stage == DRA_IN_DOUBT)
+    const char *late = !claim                         ? "it is not there, or cannot be read"
+                       : claim->object.deleting       ? "it is being deleted"
+                       : claim->stage == DRA_IN_DOUBT ? "a write of it has got no answer"
+                       : is_of_another_pod(s, claim)  ? "it is the one of an earlier pod"
+                                                      : NULL;
+    if (late) {
+        buf_printf(s->why, "claim %s: %s", of->claim[0] ? of->claim : of->name, late);
         return DRA_LATER;
-    if (claim->object.owner_pod[0] && strcmp(claim->object.owner_pod, s->pod->object.uid) != 0)
-        return DRA_LATER; /* the one of an earlier pod of that name */
+    }
     const char *node = dra_claim_node(claim);
     if (node[0] && s->node && strcmp(node, s->node) != 0)
         return refuse(s, claim, "it is on node %s, and another claim of the pod on node %s", node,

@@ -92,6 +92,7 @@ struct dra_pod {
     uint64_t retry_ms; /* not before then */
     unsigned failures; /* of writes, in a row */
     uint64_t again_ms; /* the search may end in another way by then */
+    uint64_t later_ms; /* since when an object is not there; 0: all are */
     uint32_t round;    /* of the last search */
     uint64_t refused;  /* `seen_of` the state when there was no room for it; 0: it was not tried */
     uint32_t nshunned;
@@ -157,6 +158,8 @@ void dra_plan_drop(struct dra *d, struct dra_claim *claim);
 /* The node where it is allocated or is to be; "": none. */
 const char *dra_claim_node(const struct dra_claim *claim);
 
+struct dra_pod *dra_pod_find(const struct dra *d, const char *uid);
+
 /* Whether the pod has to do without the node for now. */
 bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms);
 
@@ -165,7 +168,7 @@ bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms
 enum dra_found {
     DRA_FOUND,    /* the claims have their plans, and hold them */
     DRA_NOT_OURS, /* nothing of it is ours to allocate */
-    DRA_LATER,    /* an object is not there yet */
+    DRA_LATER,    /* an object is not there yet; `why` says which */
     DRA_NO_ROOM,  /* `why` says so */
     DRA_REFUSED,  /* as long as the objects are as they are; `why` says why */
 };

@@ -164,9 +164,14 @@ static void free_pod(struct dra *d, struct dra_pod *pod) {
     d->news++;
 }
 
-static struct dra_pod *get_pod(struct dra *d, const char *uid) {
+struct dra_pod *dra_pod_find(const struct dra *d, const char *uid) {
     struct dra_pod *pod;
     HASH_FIND_STR(d->pods, uid, pod);
+    return pod;
+}
+
+static struct dra_pod *get_pod(struct dra *d, const char *uid) {
+    struct dra_pod *pod = dra_pod_find(d, uid);
     if (pod || !(pod = calloc(1, sizeof(*pod))))
         return pod;
     (void) snprintf(pod->object.uid, sizeof(pod->object.uid), "%s", uid);
@@ -177,12 +182,14 @@ static struct dra_pod *get_pod(struct dra *d, const char *uid) {
 static int see_pod(struct dra *d, struct json object, bool gone, struct err *err) {
     struct pod_devices read;
     int r = pod_devices_parse(object, &read, err);
-    if (r <= 0)
+    if (r < 0)
         return r;
     struct dra_pod *pod;
-    if (gone) {
-        HASH_FIND_STR(d->pods, read.uid, pod);
-        pod_devices_done(&read);
+    if (gone || r == 0) { /* which a pod that had nothing but the gate is, too */
+        const char *uid = json_string(JSON_PATH(object, "metadata", "uid"));
+        pod = uid ? dra_pod_find(d, uid) : NULL;
+        if (r > 0)
+            pod_devices_done(&read);
         if (pod)
             free_pod(d, pod);
         return 0;
