@@ -222,3 +222,13 @@ def test_an_agent_has_no_slices_of_other_nodes(cluster):
 def test_classes(cluster):
     names = {one["metadata"]["name"] for one in cluster.api.get(CLASSES)["items"]}
     assert {OURS, "first-fit.gpu.elasticgpu.io"} <= names
+
+
+@pytest.mark.parametrize("selectors, good", [((), False), (("true",), False), (("false", "false"), False), (("false",), True)])
+def test_a_class_for_aliquot_keeps_kube_scheduler_off(cluster, selectors, good):
+    body = {"metadata": {"name": new("class"), "labels": {"gpu.elasticgpu.io/allocator": "aliquot"}},
+            "spec": {"selectors": [{"cel": {"expression": one}} for one in selectors]}}
+    if good:
+        cluster.api.create(CLASSES, body, dryRun="All")
+    else:
+        refused(cluster.api.create, CLASSES, body, dryRun="All", text="must have one selector, false")

@@ -449,8 +449,30 @@ static void test_a_class_is_read(void **state) {
     assert_int_equal(parse_class(none, &class), -EINVAL);
 }
 
+/* The label alone would leave the same claims to two allocators. */
+static void test_a_class_of_ours_keeps_kube_scheduler_off(void **state) {
+    static const char *const selectors[] = {"", "{'cel':{'expression':'true'}}",
+                                            "{'cel':{'expression':'false'}},"
+                                            "{'cel':{'expression':'false'}}"};
+    struct device_class class;
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(selectors) / sizeof(selectors[0]); i++) {
+        char text[512];
+
+        (void) snprintf(text, sizeof(text),
+                        "{'metadata':{'name':'x','labels':{'gpu.elasticgpu.io/allocator':"
+                        "'aliquot'}},'spec':{'selectors':[%s]}}",
+                        selectors[i]);
+        assert_int_equal(parse_class(text, &class), 0);
+        assert_false(class.by_aliquot);
+        device_class_done(&class);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_class_of_ours_keeps_kube_scheduler_off),
         cmocka_unit_test(test_a_share_is_read),
         cmocka_unit_test(test_what_is_not_named_is_absent),
         cmocka_unit_test(test_amounts_that_are_none_are_named),

@@ -327,6 +327,11 @@ static int read_class_config(struct json object, void *ret) {
     return r;
 }
 
+/* Whether kube-scheduler finds no device for it. */
+static bool is_kept_off(const struct strings *selectors) {
+    return selectors->n == 1 && strcmp(selectors->v[0], "false") == 0;
+}
+
 int device_class_parse(struct json object, struct device_class *ret, struct err *err) {
     _cleanup_(device_class_done) struct device_class c = {0};
     struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
@@ -334,8 +339,9 @@ int device_class_parse(struct json object, struct device_class *ret, struct err 
 
     if (field_copy(json_get(meta, "name"), c.name, sizeof(c.name)) < 0)
         return err_set(err, EINVAL, "not a DeviceClass: it has no name");
-    c.by_aliquot = json_is_string(JSON_PATH(meta, "labels", DRA_CLASS_LABEL), DRA_BY_ALIQUOT);
     r = read_selectors(json_get(spec, "selectors"), &c.selectors);
+    c.by_aliquot = json_is_string(JSON_PATH(meta, "labels", DRA_CLASS_LABEL), DRA_BY_ALIQUOT) &&
+                   is_kept_off(&c.selectors);
     if (r == 0)
         r = READ_LIST(json_get(spec, "config"), DEVICE_REQUESTS_MAX, read_class_config, &c.configs,
                       &c.nconfigs);

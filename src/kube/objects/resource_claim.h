@@ -134,7 +134,9 @@ bool resource_claim_is_ours(const struct resource_claim *claim);
 
 struct device_class {
     char name[KUBE_NAME_MAX];
-    bool by_aliquot; /* has the label DRA_CLASS_LABEL with the value DRA_BY_ALIQUOT */
+    /* Has the label DRA_CLASS_LABEL with the value DRA_BY_ALIQUOT, and the selector `false` only:
+     * with another one kube-scheduler allocates its claims, too. */
+    bool by_aliquot;
     struct strings selectors;
     uint32_t nconfigs; /* with `from_class` */
     struct device_config *configs;

@@ -130,26 +130,16 @@ static enum dra_found refuse(const struct search *s, const struct dra_claim *cla
     return DRA_REFUSED;
 }
 
-/* Whether the class's own selector says more than that kube-scheduler keeps off. */
-static const char *selector_of(const struct dra *d, const struct device_choice *choice) {
-    const struct dra_class *class = dra_class_find(d, choice->class);
-    for (uint32_t i = 0; class && i < class->object.selectors.n; i++)
-        if (strcmp(class->object.selectors.v[i], "false") != 0)
-            return class->object.selectors.v[i];
-    return choice->selectors.n > 0 ? choice->selectors.v[0] : NULL;
-}
-
 static enum dra_found check_choice(const struct search *s, const struct dra_claim *claim,
                                    const struct device_choice *choice) {
-    const char *selector = selector_of(s->d, choice);
     const struct device_amounts *a = &choice->amounts;
     if (choice->all || choice->admin)
         return refuse(s, claim, "%s is for kube-scheduler's class " DRA_FIRST_FIT_CLASS,
                       choice->all ? "allocationMode All" : "adminAccess");
-    if (selector)
+    if (choice->selectors.n > 0)
         return refuse(s, claim,
                       "a selector is for kube-scheduler's class " DRA_FIRST_FIT_CLASS ": %.128s",
-                      selector);
+                      choice->selectors.v[0]);
     if (a->odd[0])
         return refuse(s, claim, "capacity %s is not a whole number of core or memory", a->odd);
     if (a->has_core && a->core > CORE_PER_CARD)
