@@ -298,6 +298,70 @@ static void test_an_event_about_a_claim_that_does_not_come(void **state) {
     assert_true(is_told(d, "claim unreadable: it is not there, or cannot be read"));
 }
 
+/* Those of the class count for each request: one of 22 configs is good for two. */
+static void test_more_configs_than_fit(void **state) {
+    struct dra_world *d = *state;
+    _cleanup_buf_ struct buf configs = BUF_INIT(1 << 16);
+    for (unsigned i = 0; i < 22; i++)
+        buf_printf(&configs, "%s{'opaque':{'driver':'other','parameters':{}}}", i ? "," : "");
+    see(d, DRA_CLASSES,
+        "{'metadata':{'name':'gpu.elasticgpu.io','labels':{'gpu.elasticgpu.io/allocator':'aliquot'"
+        "}},'spec':{'selectors':[{'cel':{'expression':'false'}}],'config':[%s]}}",
+        buf_str(&configs));
+    see_claim(d, "c", 1, true,
+              "'requests':[" REQUEST("a", CORE("5")) "," REQUEST("b", CORE("5")) "," REQUEST(
+                  "c", CORE("5")) "]",
+              "");
+    see_pod(d, "p", "c", GATED);
+    run(d);
+    assert_false(is_asked(d, "/resourceclaims/c"));
+    assert_true(is_told(d, "more configs than fit into an allocation"));
+    see_claim(d, "c", 2, true,
+              "'requests':[" REQUEST("a", CORE("5")) "," REQUEST("b", CORE("5")) "]", "");
+    run(d);
+    assert_true(is_asked(d, "/resourceclaims/c/status"));
+}
+
+/* ---- names of choices ---- */
+
+#define CHOICES                                                                                    \
+    "'requests':[{'name':'gpu','firstAvailable':[{'name':'big','deviceClassName':"                 \
+    "'gpu.elasticgpu.io','capacity':{'requests':{'memory':'200Gi'}}},{'name':'small',"             \
+    "'deviceClassName':'gpu.elasticgpu.io','capacity':{'requests':{'core':'5'}}}]},"               \
+    "{'name':'b','exactly':{'deviceClassName':'gpu.elasticgpu.io','capacity':{'requests':{"        \
+    "'core':'5'}}}}]"
+
+static unsigned cards_of(struct dra_world *d, const char *devices) {
+    see_claim(d, "c", 1, true, devices, "");
+    see_pod(d, "p", "c", "");
+    run(d);
+    const char *body = body_of(d, find_asked(d, "/resourceclaims/c/status", ""));
+    return (unsigned) (strstr(body, "\"device\":\"gpu-0\"") != NULL) +
+           (strstr(body, "\"device\":\"gpu-1\"") != NULL);
+}
+
+static void test_a_constraint_names_a_choice(void **state) {
+    assert_int_equal(cards_of(*state, CHOICES ",'constraints':[{'requests':['gpu/small','b'],"
+                                              "'distinctAttribute':'gpu.elasticgpu.io/uuid'}]"),
+                     2);
+}
+
+static void test_a_constraint_of_another_choice(void **state) {
+    assert_int_equal(cards_of(*state, CHOICES ",'constraints':[{'requests':['gpu/big','b'],"
+                                              "'distinctAttribute':'gpu.elasticgpu.io/uuid'}]"),
+                     1);
+}
+
+static void test_a_config_names_a_choice(void **state) {
+    struct dra_world *d = *state;
+    see_claim(d, "x", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-0", "30", "24Gi"), "x"));
+    (void) cards_of(d, CHOICES ",'config':[{'requests':['gpu/small'],'opaque':{'driver':"
+                               "'gpu.elasticgpu.io','parameters':{'apiVersion':"
+                               "'gpu.elasticgpu.io/v1alpha1','kind':'ShareConfig',"
+                               "'placementPolicy':'spread'}}}]");
+    assert_null(strstr(body_of(d, find_asked(d, "/resourceclaims/c/status", "")), "gpu-0"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
@@ -313,6 +377,10 @@ int main(void) {
         TEST(test_pods_on_their_way_take_room),
         TEST(test_a_gate_without_claims),
         TEST(test_an_event_about_a_claim_that_does_not_come),
+        TEST(test_more_configs_than_fit),
+        TEST(test_a_constraint_names_a_choice),
+        TEST(test_a_constraint_of_another_choice),
+        TEST(test_a_config_names_a_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,13 @@ static const struct device_choice *choice_of(const struct want *want) {
     return &want->request->choices[want->choice];
 }
 
+/* As constraints, configs and results name it. */
+static void name_request(const struct want *want, char ret[static DEVICE_REQUEST_MAX]) {
+    const struct device_choice *choice = choice_of(want);
+    (void) snprintf(ret, DEVICE_REQUEST_MAX, "%s%s%s", want->request->name,
+                    choice->name[0] ? "/" : "", choice->name);
+}
+
 static bool is_class_of_ours(const struct dra *d, const char *name) {
     const struct dra_class *class = dra_class_find(d, name);
     return class && class->object.by_aliquot;
@@ -170,13 +177,15 @@ static struct container_request read_amounts(const struct device_choice *choice)
 /* The configs of the classes of its requests and its own. */
 static int read_policy(struct search *s, const struct want *want, struct err *err) {
     const struct dra_class *class = dra_class_find(s->d, choice_of(want)->class);
+    char request[DEVICE_REQUEST_MAX];
     struct share_config of_class = {.weight = 0}, of_claim = {.weight = 0};
-    int r = class ? share_config_of(class->object.configs, class->object.nconfigs,
-                                    want->request->name, &of_class, err)
+    name_request(want, request);
+    int r = class ? share_config_of(class->object.configs, class->object.nconfigs, request,
+                                    &of_class, err)
                   : 0;
     if (r == 0)
-        r = share_config_of(want->claim->object.configs, want->claim->object.nconfigs,
-                            want->request->name, &of_claim, err);
+        r = share_config_of(want->claim->object.configs, want->claim->object.nconfigs, request,
+                            &of_claim, err);
     const char *name =
         of_claim.placement_policy[0] ? of_claim.placement_policy : of_class.placement_policy;
     if (r == 0 && name[0] && !s->policy)
@@ -194,12 +203,14 @@ static enum dra_found add_claim(struct search *s, struct dra_claim *claim) {
         struct err err;
         *want = (struct want){.claim = claim, .request = &object->requests[i]};
         for (uint32_t j = 0; j < want->request->nchoices; j++) {
-            enum dra_found found = check_choice(s, claim, &want->request->choices[j]);
+            want->choice = j;
+            enum dra_found found = check_choice(s, claim, choice_of(want));
             if (found != DRA_FOUND)
                 return found;
+            if (read_policy(s, want, &err) < 0)
+                return refuse(s, claim, "%s", err.text);
         }
-        if (read_policy(s, want, &err) < 0)
-            return refuse(s, claim, "%s", err.text);
+        want->choice = 0;
     }
     s->nconstraints += object->nconstraints;
     if (s->nconstraints > CONSTRAINTS_MAX)
@@ -405,10 +416,12 @@ static uint64_t cards_with(const struct dra *d, const struct state_node *node, c
 static uint32_t containers_of(const struct search *s, const struct dra_claim *claim,
                               const struct device_constraint *constraint) {
     uint32_t set = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->wants[i].claim == claim &&
-            device_requests_have(&constraint->requests, s->wants[i].request->name))
+    for (uint32_t i = 0; i < s->n; i++) {
+        char request[DEVICE_REQUEST_MAX];
+        name_request(&s->wants[i], request);
+        if (s->wants[i].claim == claim && device_requests_have(&constraint->requests, request))
             set |= UINT32_C(1) << i;
+    }
     return set;
 }
 
@@ -565,15 +578,18 @@ static struct state_node *best_node(struct search *s, const struct state_pod *se
 
 /* The cards of the best node, in d->result. */
 static struct state_node *find_place(struct search *s, struct tally *tally) {
-    struct state_pod self = {
-        .ncontainers = s->n, .containers = s->containers, .class_policy = s->policy};
+    struct state_pod self = {.ncontainers = s->n, .containers = s->containers};
     struct limits limits;
+    struct err err;
     memcpy(self.namespace, s->pod->object.namespace, sizeof(self.namespace));
     self.room = s->pod->object.room;
+    s->policy = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
+        (void) read_policy(s, &s->wants[i], &err); /* as it was read before */
         s->containers[i] = read_amounts(choice_of(&s->wants[i]));
         (void) snprintf(s->containers[i].container, sizeof(s->containers[i].container), "%u", i);
     }
+    self.class_policy = s->policy;
     memset(&limits, 0xff, sizeof(limits));
     s->d->sought = &self;
     struct state_node *node = best_node(s, &self, tally);
@@ -597,12 +613,6 @@ static bool next_choices(struct search *s) {
 }
 
 /* ---- the plans ---- */
-
-static void name_request(const struct want *want, char ret[static DEVICE_REQUEST_MAX]) {
-    const struct device_choice *choice = choice_of(want);
-    (void) snprintf(ret, DEVICE_REQUEST_MAX, "%s%s%s", want->request->name,
-                    choice->name[0] ? "/" : "", choice->name);
-}
 
 static bool add_part(struct search *s, const struct state_node *node,
                      const struct place_grant *grant, struct dra_plan *plan) {
@@ -639,6 +649,17 @@ static struct dra_plan *make_plan(struct search *s, const struct dra_claim *clai
     return plan;
 }
 
+/* Why the API server would refuse the allocation; NULL: it takes it. */
+static const char *why_not_written(const struct search *s, const struct dra_claim *claim,
+                                   const struct dra_plan *plan) {
+    if (!plan)
+        return "it has more devices than fit into an allocation";
+    return dra_configs_of(s->d, claim, plan) > 2 * DEVICE_REQUESTS_MAX
+               ? "it and its classes have more configs than fit into an allocation: those of a "
+                 "class count for each request"
+               : NULL;
+}
+
 static void drop_plans(struct search *s) {
     for (uint32_t i = 0; i < s->nclaims; i++)
         dra_plan_drop(s->d, s->claims[i]);
@@ -651,13 +672,14 @@ static enum dra_found plan_all(struct search *s, const struct state_node *node) 
         _cleanup_buf_ struct buf text = BUF_INIT(GATE_WHY_MAX);
         struct dra_plan *plan = make_plan(s, claim, node);
         const struct quota_use use = plan ? dra_use_of(plan) : (struct quota_use){0};
+        const char *problem = why_not_written(s, claim, plan);
         bool admitted =
-            plan && (!s->d->quotas || quotas_admit(s->d->quotas, claim->object.namespace, &use,
-                                                   NULL, QUOTA_CLAIM, &text));
+            !problem && (!s->d->quotas || quotas_admit(s->d->quotas, claim->object.namespace, &use,
+                                                       NULL, QUOTA_CLAIM, &text));
         if (!admitted) {
             drop_plans(s);
             buf_printf(s->why, "claim %s: %s", claim->object.name,
-                       plan ? buf_str(&text) : "it has more devices than fit into an allocation");
+                       problem ? problem : buf_str(&text));
             free(plan);
             return DRA_NO_ROOM;
         }

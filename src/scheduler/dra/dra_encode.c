@@ -108,13 +108,36 @@ static bool is_first(const struct dra_plan *plan, uint32_t part) {
     return part == 0 || strcmp(plan->parts[part - 1].request, plan->parts[part].request) != 0;
 }
 
+/* The class whose configs are those of the part's request; NULL: none, or they are there already.
+ */
+static const struct dra_class *class_of(const struct dra *d, const struct dra_plan *plan,
+                                        uint32_t part) {
+    return is_first(plan, part) ? dra_class_find(d, plan->parts[part].class) : NULL;
+}
+
+static uint32_t written(const struct device_config *configs, uint32_t n) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += configs[i].parameters != NULL;
+    return sum;
+}
+
+uint32_t dra_configs_of(const struct dra *d, const struct dra_claim *claim,
+                        const struct dra_plan *plan) {
+    uint32_t sum = written(claim->object.configs, claim->object.nconfigs);
+    for (uint32_t i = 0; i < plan->nparts; i++) {
+        const struct dra_class *class = class_of(d, plan, i);
+        sum += class ? written(class->object.configs, class->object.nconfigs) : 0;
+    }
+    return sum;
+}
+
 /* As kube-scheduler fills it: of the class of each request, then those of the claim. */
 static void put_configs(struct json_writer *w, const struct dra *d, const struct dra_claim *claim) {
     const struct dra_plan *plan = claim->plan;
     json_array_begin(w, "config");
     for (uint32_t i = 0; i < plan->nparts; i++) {
-        const struct dra_class *class =
-            is_first(plan, i) ? dra_class_find(d, plan->parts[i].class) : NULL;
+        const struct dra_class *class = class_of(d, plan, i);
         for (uint32_t j = 0; class && j < class->object.nconfigs; j++)
             put_config(w, &class->object.configs[j], plan->parts[i].request);
     }

@@ -192,6 +192,10 @@ bool dra_is_ours(const struct dra *d, const struct resource_claim *claim, bool *
 
 void dra_encode_finalizer(const struct dra_claim *claim, struct buf *out); /* strategic patch */
 
+/* The number of configs of the allocation. */
+uint32_t dra_configs_of(const struct dra *d, const struct dra_claim *claim,
+                        const struct dra_plan *plan);
+
 /* A merge patch of the status. `now`: as the API server writes times. */
 void dra_encode_allocation(const struct dra *d, const struct dra_claim *claim, const char *now,
                            struct buf *out);
