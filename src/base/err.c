@@ -4,36 +4,38 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct err *e, int code, const char *format, va_list ap) {
-    if (!e)
-        return;
-    e->code = code;
-    (void) vsnprintf(e->text, sizeof(e->text), format, ap);
-}
-
-int err_set(struct err *e, int code, const char *format, ...) {
-    va_list ap;
-    va_start(ap, format);
-    fill(e, code, format, ap);
-    va_end(ap);
+static int fill(struct err *e, int code, const char *format, va_list ap) {
+    code = code > 0 ? code : EIO;
+    if (e) {
+        e->code = code;
+        (void) vsnprintf(e->text, sizeof(e->text), format, ap);
+    }
     return -code;
 }
 
-int err_errno(struct err *e, int code, const char *format, ...) {
+int(err_set)(struct err *e, int code, const char *format, ...) {
     va_list ap;
     va_start(ap, format);
-    fill(e, code, format, ap);
+    int r = fill(e, code, format, ap);
+    va_end(ap);
+    return r;
+}
+
+int(err_errno)(struct err *e, int code, const char *format, ...) {
+    va_list ap;
+    va_start(ap, format);
+    int r = fill(e, code, format, ap);
     va_end(ap);
     if (e) {
         char reason[64];
         size_t len = strlen(e->text);
         (void) snprintf(e->text + len, sizeof(e->text) - len, ": %s",
-                        strerror_r(code, reason, sizeof(reason)));
+                        strerror_r(-r, reason, sizeof(reason)));
     }
-    return -code;
+    return r;
 }
 
-int err_wrap(struct err *e, const char *format, ...) {
+int(err_wrap)(struct err *e, const char *format, ...) {
     if (!e)
         return -EIO;
 
@@ -42,10 +44,10 @@ int err_wrap(struct err *e, const char *format, ...) {
 
     va_list ap;
     va_start(ap, format);
-    fill(e, e->code, format, ap);
+    int r = fill(e, e->code, format, ap);
     va_end(ap);
 
     size_t len = strlen(e->text);
     (void) snprintf(e->text + len, sizeof(e->text) - len, ": %s", cause);
-    return -e->code;
+    return r;
 }

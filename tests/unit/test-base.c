@@ -29,6 +29,16 @@ static void test_err_chain(void **state) {
     assert_int_equal(err_set(NULL, EIO, "no listener"), -EIO);
 }
 
+static void test_err_is_a_failure_without_a_code(void **state) {
+    (void) state;
+    struct err err = {0};
+    assert_int_equal(err_wrap(&err, "config"), -EIO);
+    assert_int_equal(err_errno(&err, 0, "the connection is lost"), -EIO);
+    assert_int_equal(err.code, EIO);
+    assert_string_equal(err.text, "the connection is lost: Input/output error");
+    assert_int_equal(err_set(NULL, 0, "no listener"), -EIO);
+}
+
 static void test_err_long_text_is_cut(void **state) {
     (void) state;
     struct err err;
@@ -304,6 +314,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_err_chain),
+        cmocka_unit_test(test_err_is_a_failure_without_a_code),
         cmocka_unit_test(test_err_long_text_is_cut),
         cmocka_unit_test(test_buf_appends_and_consumes),
         cmocka_unit_test(test_buf_keeps_its_bound),
