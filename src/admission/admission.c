@@ -338,7 +338,7 @@ static int (*const rules[])(struct admission *, const struct asked *, struct ref
 int admission_validate(struct admission *a, const char *body, size_t len, struct buf *out,
                        struct err *err) {
     struct asked q;
-    struct refusal refusal = {.text = BUF_INIT(ERR_TEXT_MAX * 2)};
+    struct refusal refusal = {.text = BUF_INIT((size_t) 2 * ERR_TEXT_MAX)};
     int r = read_review(a, body, len, &q, err);
     for (size_t i = 0; r == 0 && refusal.code == 0 && i < sizeof(rules) / sizeof(rules[0]); i++)
         if (rules[i](a, &q, &refusal) < 0)

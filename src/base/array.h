@@ -11,7 +11,7 @@
  * or NULL; there is room for `*room` elements of that size. 0, or -ENOMEM and nothing changes. */
 static inline int array_reserve(void *array, size_t *room, size_t n, size_t element) {
     size_t more = *room > 0 ? 2 * *room : 8, bytes;
-    void *at;
+    void *old, *at;
 
     if (n <= *room)
         return 0;
@@ -19,8 +19,8 @@ static inline int array_reserve(void *array, size_t *room, size_t n, size_t elem
     /* reallocarray() under the address sanitizer ends the program instead. */
     if (__builtin_mul_overflow(more, element, &bytes))
         return -ENOMEM;
-    memcpy(&at, array, sizeof(at));
-    at = realloc(at, bytes);
+    memcpy(&old, array, sizeof(old));
+    at = realloc(old, bytes);
     if (!at)
         return -ENOMEM;
     memcpy(array, &at, sizeof(at));

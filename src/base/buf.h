@@ -5,6 +5,7 @@
  * first failure (out of memory, or past the bound) is remembered, later appends do nothing, and
  * buf_error() returns it at the end. Not thread-safe. */
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,9 @@ void buf_commit(struct buf *b, size_t len);   /* len bytes of the room are used 
 
 /* 0, or the negative errno of the first failed append. */
 static inline int buf_error(const struct buf *b) {
-    return -b->error;
+    int r = -b->error;
+    assert(r <= 0);
+    return r;
 }
 
 /* The content as a C string, never NULL. */

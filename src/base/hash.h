@@ -42,7 +42,8 @@
  */
 #define hash_unlist(all)                                                                           \
     do {                                                                                           \
-        for (__typeof__(all) entry_ = (all); entry_; entry_ = entry_->hh.next)                     \
+        __typeof__(all) entry_;                                                                    \
+        for (entry_ = (all); entry_; entry_ = entry_->hh.next)                                     \
             entry_->listed = false;                                                                \
     } while (0)
 

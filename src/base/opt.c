@@ -20,7 +20,7 @@ static size_t fill_getopt(const struct opt *options, struct option *longs, char 
     size_t n = 0;
     *shorts++ = '+'; /* stop at the first non-option */
     *shorts++ = ':'; /* distinguishes a missing argument from an unknown option */
-    for (; options[n].name && n < OPT_MAX; n++) {
+    for (; n < OPT_MAX && options[n].name; n++) {
         int has_arg = options[n].arg ? required_argument : no_argument;
         longs[n] = (struct option){options[n].name, has_arg, NULL, LONG_CODE + (int) n};
         if (options[n].letter) {

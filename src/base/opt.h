@@ -52,7 +52,7 @@ struct opt_usage {
  * names the option and the remedy; or -ECANCELED after --help has been printed on stdout (the
  * program then ends with status 0). */
 int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc, char **argv,
-              struct err *err);
+              struct err *err) __attribute__((nonnull(1)));
 
 /* The word of that name, which is the first member of a row where `stride` says so; NULL: none. */
 const void *opt_word_find(const struct opt_usage *usage, const char *name);

@@ -2,6 +2,7 @@
 
 /* Whole devices and replicas of them. */
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static uint32_t list(const struct resource *r, const struct gpu_snapshot *s) {
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (is_in(r, s, &s->devices[i], &offer) &&
-            (n + offer.replicas) * LISTED_SIZE <= RESOURCE_MESSAGE_MAX)
+            (size_t) (n + offer.replicas) * LISTED_SIZE <= RESOURCE_MESSAGE_MAX)
             n += offer.replicas;
     return n;
 }
@@ -101,6 +102,7 @@ static void health(const struct resource *r, const struct gpu_snapshot *s,
         struct unit u;
 
         nth(r, s, n, &u);
+        assert(u.device); /* the count is of these devices */
         const struct gpu_device *card =
             gpu_is_part(u.device) ? gpu_find(s, u.device->parent) : u.device;
         ret_sick[n] = !gpu_takes_pods(u.device) || !card || !gpu_takes_pods(card);

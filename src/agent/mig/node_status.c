@@ -113,7 +113,7 @@ static void put_text(struct json_writer *w, const char *object, const char *key,
 }
 
 static void write_it(struct mig_node_status *s) {
-    _cleanup_buf_ struct buf body = BUF_INIT(4 * TEXT_MAX);
+    _cleanup_buf_ struct buf body = BUF_INIT((size_t) 4 * TEXT_MAX);
     struct json_writer w = {.out = &body};
 
     if (!s->known || !s->decided || s->call || is_written(s))

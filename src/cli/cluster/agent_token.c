@@ -15,9 +15,9 @@
 #define ACCOUNT "aliquot-figures"
 #define ROLE "aliquot-viewer"
 #define TOKEN_MAX 8192
-#define LIFE_S "600"            /* that is requested, the shortest that Kubernetes allows */
-#define KEEP_MS (8 * 60 * 1000) /* of it */
-#define FRESH_MS (60 * 1000)    /* so long another request would do no better */
+#define LIFE_S "600"             /* that is requested, the shortest that Kubernetes allows */
+#define KEEP_MS UINT64_C(480000) /* of it */
+#define FRESH_MS UINT64_C(60000) /* so long another request would do no better */
 #define REQUEST                                                                                    \
     "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenRequest\","                      \
     "\"spec\":{\"audiences\":[\"aliquot-agent\"],\"expirationSeconds\":" LIFE_S "}}"

@@ -16,7 +16,7 @@
 #include "mig/file.h"
 
 #define GPU_MIG_MAGIC 0x414c514du /* "ALQM" */
-#define GPU_MIG_HELD_MAX (2 * GPU_MAX)
+#define GPU_MIG_HELD_MAX ((size_t) 2 * GPU_MAX)
 #define GPU_MIG_ENDED_MAX (MIG_CARD_INSTANCES_MAX * MIG_COMPUTE_MAX + 1)
 #define GPU_MIG_HOLDER_MAX 128
 #define GPU_MIG_PATH_MAX 512

@@ -12,9 +12,9 @@
  * driver has no MIG. */
 unsigned int instance_count(const struct nvml *nvml, nvmlDevice_t card);
 
-/* What the n-th instance is: kind, parent, UUID, model, profile and placement, with the minor
- * number and the PCI address of its card, whose message is `of`. False: there is none with that
- * number. Figures are not read. */
-bool instance_read(const struct nvml *nvml, nvmlDevice_t card, unsigned int n,
+/* What the instance of that number is: kind, parent, UUID, model, profile and placement, with the
+ * minor number and the PCI address of its card, whose message is `of`. False: there is none with
+ * that number. Figures are not read. */
+bool instance_read(const struct nvml *n, nvmlDevice_t card, unsigned int number,
                    const struct gpu_message_device *of, struct gpu_message_device *ret,
                    nvmlDevice_t *ret_instance);

@@ -260,7 +260,7 @@ static void take(struct lease *l) {
 /* A Lease without a holder goes to the replica that left the note, if that one comes soon. */
 static bool is_allocated(const struct lease *l) {
     return l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 &&
-           now(l) - l->seen_ms < 2 * LEASE_POLL_MS;
+           now(l) - l->seen_ms < UINT64_C(2) * LEASE_POLL_MS;
 }
 
 /* It is not ours. */

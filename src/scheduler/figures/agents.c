@@ -130,7 +130,7 @@ static void on_tick(uv_timer_t *timer) {
 static void keep(struct agent *agent, struct pod_use *uses, size_t n) {
     uint64_t at = now_ms();
     if (agent->now.at_ms &&
-        (!agent->before.at_ms || at - agent->before.at_ms >= 2 * BEFORE_MIN_MS)) {
+        (!agent->before.at_ms || at - agent->before.at_ms >= UINT64_C(2) * BEFORE_MIN_MS)) {
         reading_done(&agent->before);
         agent->before = agent->now;
     } else {
