@@ -57,7 +57,7 @@ static void choose_words(const char *const *words, const char **all) {
         all[n++] = "--kubeconfig";
         all[n++] = kubectl_options.kubeconfig;
     }
-    for (size_t i = 0; words[i] && i < SELF_WORDS_MAX; i++)
+    for (size_t i = 0; i < SELF_WORDS_MAX && words[i]; i++)
         all[n++] = words[i];
 }
 

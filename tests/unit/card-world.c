@@ -10,7 +10,7 @@
 /* A thread that sleeps is woken so much late. */
 #define LATE_NS (80 * US)
 
-#define END_EVENT 1000u
+#define END_EVENT MEASURES_MAX
 
 struct world *world_new(void) {
     struct world *world = calloc(1, sizeof(*world));

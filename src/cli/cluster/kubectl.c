@@ -103,7 +103,7 @@ int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *r
         argv[n++] = join("--context=", kubectl_options.context);
     if (kubectl_options.kubeconfig)
         argv[n++] = join("--kubeconfig=", kubectl_options.kubeconfig);
-    for (size_t i = 0; arguments[i] && i < ARGUMENTS_MAX; i++)
+    for (size_t i = 0; i < ARGUMENTS_MAX && arguments[i]; i++)
         argv[n++] = strdup(arguments[i]);
     argv[n] = NULL;
 

@@ -103,8 +103,11 @@ static void on_authentication_end(void *userdata) {
 
 static void on_authentication(enum kube_event event, struct json object, void *userdata) {
     struct metrics_apis *m = userdata;
+    struct json data = {0};
+    if (event != KUBE_DELETED)
+        data = json_get(object, "data");
     m->authentication_listed = true;
-    metrics_api_trust(m->api, event == KUBE_DELETED ? (struct json){0} : json_get(object, "data"));
+    metrics_api_trust(m->api, data);
 }
 
 static void on_authentication_trouble(const char *text, unsigned retry_ms, void *userdata) {

@@ -227,7 +227,7 @@ CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   size_t num_dependencies, CUgraph child_graph) {
-    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = child_graph}};
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph.graph = child_graph};
     return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 

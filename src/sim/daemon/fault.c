@@ -42,8 +42,8 @@ static void log_event(struct sim_machine *m, struct area area, uint64_t type, ui
 
 /* A card, or one of the instances that it is divided into: what happens to it happens to them. */
 static bool unit_is_of_card(const struct sim_machine *m, uint32_t unit, uint32_t minor) {
-    return unit == minor ||
-           (unit >= SIM_MAX_GPUS && m->gpu[unit].page && m->gpu[unit].page->parent == minor);
+    const struct sim_page *page = m->gpu[unit].page;
+    return unit == minor || (unit >= SIM_MAX_GPUS && page && page->parent == minor);
 }
 
 static bool unit_is_in(const struct sim_machine *m, uint32_t unit, struct area area) {
