@@ -178,6 +178,6 @@ void carrier_base64(const struct buf *text, struct buf *out) {
         for (size_t b = 0; b < 3; b++)
             bits = bits << 8 | (b < n ? data[i + b] : 0u);
         for (size_t c = 0; c < 4; c++)
-            buf_putc(out, c <= n ? digits[bits >> (18 - 6 * c) & 63] : '=');
+            buf_putc(out, (char) (c <= n ? digits[bits >> (18 - 6 * c) & 63] : '='));
     }
 }

@@ -451,7 +451,7 @@ static int check_file(const char *path, struct err *err) {
         r = node_config_parse(buf_str(&text), text.len, node ? node : "", &c, err);
     if (r == 0)
         r = node_config_override(c, &given.overrides, err);
-    if (r < 0)
+    if (r != 0)
         return err_wrap(err, "%s", path);
     (void) printf("%s%s: valid\n", buf_str(&c->notes), path);
     return 0;

@@ -218,7 +218,7 @@ static void provision(struct claims *c, struct claim_item *item) {
     } else if (claim->selector.n > 0)
         pending(c, item, "NoMatch", "no ElasticGPU has the labels of the selector and fits");
     else if (c->now_ms < item->make_ms)
-        return;
+        return; /* NOLINT: the checks have an order */
     else if (claims_may_make(class, claim, &why) < 0)
         give_up(c, item, "ProvisioningFailed", why.text);
     else if (class->wait_consumer && claim->selected_node[0] == '\0')
@@ -288,10 +288,9 @@ static void sync_bound(struct claims *c, struct claim_item *item) {
     struct egpu_item *e = claim->egpu[0] ? claims_egpu_find(c, claim->egpu) : NULL;
     char text[CLAIM_MESSAGE_MAX];
     bool holds = e && egpu_holds(&e->o);
-    if (holds && is_kept_for(&e->o, claim))
+    bool is_half = holds && !e->o.reserved && !e->o.meta.deleting; /* the other half was lost */
+    if (is_half || (holds && is_kept_for(&e->o, claim)))
         bind(c, item, e);
-    else if (holds && !e->o.reserved && !e->o.meta.deleting)
-        bind(c, item, e); /* the other half was lost */
     else {
         snprintf(text, sizeof(text), "ElasticGPU %.200s %s; the claim stays lost: delete it",
                  claim->egpu[0] ? claim->egpu : "(none)",

@@ -53,7 +53,7 @@ static void stir_all(const struct claims *c) {
 
 static void drop_egpu(struct claims *c, struct egpu_item *item) {
     stir_by_egpu(c, &item->o);
-    HASH_DEL(c->egpus, item);
+    HASH_DEL(c->egpus, item); /* NOLINT: the analyzer loses its way in uthash's lists */
     c->world.drop(c->world.self, item->o.meta.name);
     egpu_done(&item->o);
     free(item);

@@ -164,7 +164,7 @@ void self_read(struct self_command *command, struct buf *ret) {
 }
 
 int self_run(const char *const *words, struct buf *ret) {
-    struct self_command command;
+    struct self_command command = {.out = -1};
     int r = self_start(words, &command);
 
     if (r < 0)

@@ -235,14 +235,13 @@ static void charge(struct audit *a, struct card_audit *audit, const struct gpu_d
         lacks -= within;
     }
     lacks = (lacks + HELD_BACK_GRAIN - 1) / HELD_BACK_GRAIN * HELD_BACK_GRAIN;
-    if (lacks >= audit->held_back) {
+    uint64_t now = uv_now(a->shares->loop);
+    bool is_lower = audit->lower_ms > 0 && now - audit->lower_ms >= HELD_BACK_MS;
+    if (lacks >= audit->held_back || is_lower) {
         audit->held_back = lacks;
         audit->lower_ms = 0;
     } else if (audit->lower_ms == 0) {
-        audit->lower_ms = uv_now(a->shares->loop);
-    } else if (uv_now(a->shares->loop) - audit->lower_ms >= HELD_BACK_MS) {
-        audit->held_back = lacks;
-        audit->lower_ms = 0;
+        audit->lower_ms = now;
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/backends/partition.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -27,6 +28,7 @@ static uint32_t score_of(const struct partition_case *c, uint32_t set) {
 
 /* The next larger number with as many bits. */
 static uint32_t next_set(uint32_t set) {
+    assert(set > 0);
     uint32_t low = set & -set, ripple = set + low;
 
     return ripple | (((set ^ ripple) >> 2) / low);

@@ -21,7 +21,7 @@ static int get_payload(const char *token, struct buf *out) {
     if (!end)
         return -1;
     for (const char *c = begin + 1; c < end; c++)
-        buf_putc(out, *c == '-' ? '+' : *c == '_' ? '/' : *c);
+        buf_putc(out, (char) (*c == '-' ? '+' : *c == '_' ? '/' : *c));
     for (size_t n = out->len; n % 4 != 0; n++)
         buf_putc(out, '=');
     return buf_error(out);

@@ -147,7 +147,7 @@ int agent_certificate_new(const char *dir, const char *node, struct agent_certif
         text_copy(c->trouble, sizeof(c->trouble), "it has not been requested yet");
     }
     if (r < 0)
-        c = agent_certificate_free(c);
+        (void) agent_certificate_free(c);
     else
         *ret = c;
     return r;

@@ -93,7 +93,7 @@ int dra_claim_devices(const struct resource_claim *claim, const char *node,
         r = check_result(result, node, err);
         if (r == 0)
             r = find_card(s, result->device, &card, err);
-        if (r < 0)
+        if (r != 0)
             break;
         part = part_on(ret, n, card->uuid);
         if (!part) {

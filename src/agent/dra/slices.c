@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/dra/slices.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +135,7 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     slice_text(ret->driver_version, snapshot->driver_version);
     ret->shared = true;
     ret->index = d->index;
-    ret->numa = d->links.known > 0 && d->links.numa <= INT8_MAX ? (int8_t) d->links.numa : -1;
+    ret->numa = (int8_t) (d->links.known > 0 && d->links.numa <= INT8_MAX ? d->links.numa : -1);
     ret->by_scheduler = s->options.by_scheduler;
     ret->core = gpu_core(d);
     ret->memory = capacity < d->memory ? capacity : d->memory;
@@ -184,6 +185,7 @@ static bool was_published(struct dra_slices *s) {
             return false;
         first = first ? first : have;
     }
+    assert(first); /* a pool without devices is one slice */
     s->pool.generation = first->generation;
     return true;
 }

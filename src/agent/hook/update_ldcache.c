@@ -63,14 +63,14 @@ static char *point_of(char *line) {
 static bool read_points(struct found *f) {
     FILE *in = fopen("/proc/self/mountinfo", "re");
     size_t room = 0;
-    char *line, *rest;
+    char *text = NULL, *line, *rest;
+    bool done = in && getdelim(&text, &room, 0, in) >= 0;
 
-    if (!in || getdelim(&f->text, &room, 0, in) < 0) {
-        if (in)
-            (void) fclose(in);
+    f->text = text;
+    if (in)
+        (void) fclose(in);
+    if (!done)
         return false;
-    }
-    (void) fclose(in);
     for (const char *c = f->text; *c; c++)
         room = *c == '\n' ? room + 1 : room;
     f->point = calloc(room + 1, sizeof(*f->point));

@@ -351,11 +351,8 @@ void mig_manager_update(struct mig_manager *m, uint64_t division) {
     m->division = division;
     if (follow_files(m) || m->wish == 0 || !m->wanted[0])
         return;
-    if (m->left_out & ~left_out) {
+    if ((m->left_out & ~left_out) || (other && !m->dynamic && m->status.state == MIG_STATE_SUCCESS))
         start_again(m);
-    } else if (other && !m->dynamic && m->status.state == MIG_STATE_SUCCESS) {
-        start_again(m);
-    }
 }
 
 void mig_manager_retry(struct mig_manager *m) {

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
 
@@ -147,18 +146,18 @@ static int spawn(uv_loop_t *loop, struct command *c, const struct command_option
                                     .flags = UV_PROCESS_DETACHED,
                                     .stdio = stdio,
                                     .stdio_count = o->inherited > 0 ? 4 : 3};
-    _cleanup_close_ int outer = -1;
     int pair[2], r;
 
     if (pipe2(pair, O_CLOEXEC) < 0)
         return -errno;
-    outer = stdio[1].data.fd = stdio[2].data.fd = pair[1];
+    stdio[1].data.fd = stdio[2].data.fd = pair[1];
     r = uv_pipe_open(&c->out, pair[0]);
-    if (r < 0) {
+    if (r < 0)
         (void) close(pair[0]);
-        return r;
-    }
-    return uv_spawn(loop, &c->process, &options);
+    else
+        r = uv_spawn(loop, &c->process, &options);
+    (void) close(pair[1]);
+    return r;
 }
 
 static void send_input(struct command *c) {

@@ -182,7 +182,7 @@ void device_object(const struct report *report, const struct node_object *node,
     if (d->traits.vgpu)
         text_copy(ret->licence, sizeof(ret->licence),
                   d->traits.unlicensed ? "Unlicensed" : "Licensed");
-    ret->numa = card->links.known > 0 ? (int8_t) card->links.numa : -1;
+    ret->numa = (int8_t) (card->links.known > 0 ? card->links.numa : -1);
     put_links(&d->links, ret);
     put_overuse(report, d->uuid, ret);
     put_maintenance(report, d->uuid, ret);

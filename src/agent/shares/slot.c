@@ -422,7 +422,7 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     }
     slot_grant_done(grant);
     step_end();
-    if (r < 0) {
+    if (r != 0) {
         if (!slot)
             discard(s, nonce);
         return r;

@@ -436,7 +436,7 @@ void api_gets_done(struct api_get *gets, size_t n) {
 /* ---- one ---- */
 
 static int do_one(const struct request *request, struct buf *ret, struct err *err) {
-    struct err own;
+    struct err own = {0};
     struct job job = {.request = *request, .ret = ret, .err = err ? err : &own};
 
     do_all(&job, 1, ANSWER_MS, ANSWER_MS);

@@ -264,7 +264,7 @@ static int wait_for(const struct target *t, time_t end, struct err *err) {
             return time_out(&now, err);
         (void) nanosleep(&second, NULL);
     }
-    if (r < 0)
+    if (r != 0)
         return r;
     if (t->verb->has_failed && t->verb->has_failed(&now))
         return err_set(err, EIO, "GPU %s: %s (it is %s)", now.name, now.reset.message, now.state);
@@ -311,7 +311,7 @@ static int order_node(const struct verb *verb, const char *node, struct err *err
     size_t n = 0;
     int r = read_gpus(&parser, &items, err);
 
-    if (r < 0)
+    if (r != 0)
         return r;
     targets = calloc(json_size(items) + 1, sizeof(*targets));
     if (!targets)

@@ -134,7 +134,8 @@ static int by_name(const void *a, const void *b) {
 static void add_card(struct plan *plan, uint32_t at) {
     const struct card *card = &plan->cards.list[at];
     struct capacity_nodes *now = &plan->now;
-    bool same = now->n > 0 && strcmp(plan->nodes[now->n - 1].cards->node, card->node) == 0 &&
+    const struct card *last = now->n > 0 ? plan->nodes[now->n - 1].cards : NULL;
+    bool same = last && strcmp(last->node, card->node) == 0 &&
                 now->list[now->n - 1].ncards < PLACE_CARDS_MAX;
 
     now->cards[at] = card_place(card);

@@ -120,7 +120,7 @@ int prometheus_query(const char *where, const char *query,
                           : get_by_service(where, query, &text, err);
     if (r == 0)
         r = json_open(buf_str(&text), text.len, &parser, &answer, err);
-    if (r < 0)
+    if (r != 0)
         return err_wrap(err, "Prometheus %s", where);
     if (!json_is_string(json_get(answer, "status"), "success"))
         return err_set(err, EREMOTEIO, "Prometheus %s: %s", where,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/replay/packing.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,6 +177,7 @@ static struct row *row_of(struct packing *p, const struct trace_pod *pod) {
             return &p->rows[r];
     struct row *row = &p->rows[p->nrows];
     if (p->nrows == p->rows_max) {
+        assert(p->rows_max > 0); /* TRACE_NODES_MAX leaves room for some */
         row = &p->rows[p->next_row];
         p->next_row = (p->next_row + 1) % p->rows_max;
         memset(row->answers, 0, p->trace->nnodes * sizeof(*row->answers));
@@ -287,7 +289,7 @@ int packing_put(struct packing *p, const struct trace_pod *pod, struct packing_p
                 struct err *err) {
     struct gpu_request request;
     struct place_plan plan;
-    struct place_result result;
+    struct place_result result = {0};
     struct row *row = row_of(p, pod);
     if (!row)
         return err_errno(err, ENOMEM, "cannot place %s", pod->name);

@@ -52,7 +52,7 @@ static void lock_path(char *ret, size_t size) {
     const char *sim = getenv("ALIQUOT_SIM_DIR");
     uint32_t machine = run_shares_machine();
 
-    if (machine != 0 && access(sim, W_OK) == 0)
+    if (sim && machine != 0 && access(sim, W_OK) == 0)
         (void) snprintf(ret, size, "%s/arbiter-%u", sim, (unsigned) geteuid());
     else
         (void) snprintf(ret, size, "/dev/shm/aliquot-arbiter-%u-%08x", (unsigned) geteuid(),
