@@ -158,6 +158,7 @@ static void test_slices_of_other_nodes(void **state) {
     see(d, DRA_SLICES,
         SLICE("m", "n", "9",
               LEFT_CARD ",{'name':'gpu-7','attributes':{'uuid':{'string':'GPU-n-1'}}}"));
+    assert_int_equal(d->dra.others, 0);
     assert_string_equal(filter(d->w, "two", "\"elasticgpu.io/gpu-core\":\"200\"", "\"n\""), "n");
     state_pod_gone(d->w->state, "two");
     see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-7", "40", "8Gi"), "x"));

@@ -108,8 +108,13 @@ static void remove_device(struct dra *d, const struct resource_slice *slice, con
         drop_device(d, device);
 }
 
+/* The pool of a node has its name, and is in its slices only. */
+static bool is_of_pool(const struct resource_slice *slice, const char *pool) {
+    return strcmp(slice->pool, pool) == 0 && strcmp(slice->node, pool) == 0;
+}
+
 static void add_devices(struct dra *d, const struct resource_slice *slice) {
-    for (uint32_t i = 0; i < slice->ndevices; i++)
+    for (uint32_t i = 0; is_of_pool(slice, slice->node) && i < slice->ndevices; i++)
         add_device(d, slice, &slice->devices[i]);
 }
 
@@ -154,14 +159,10 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
     return slice || gone ? 0 : err_errno(err, ENOMEM, "cannot keep a ResourceSlice");
 }
 
-/* The pool of a node has its name, and is in its slices only. */
-static bool is_of_pool(const struct dra_slice *slice, const char *pool) {
-    return strcmp(slice->object.pool, pool) == 0 && strcmp(slice->object.node, pool) == 0;
-}
-
 static const struct slice_device *find_in(const struct dra_slice *slice, const char *pool,
                                           const char *device) {
-    return slice && is_of_pool(slice, pool) ? resource_slice_find(&slice->object, device) : NULL;
+    return slice && is_of_pool(&slice->object, pool) ? resource_slice_find(&slice->object, device)
+                                                     : NULL;
 }
 
 /* First by the names that slices of a pool have. */
@@ -183,7 +184,7 @@ const struct slice_device *dra_device_of(const struct dra *d, const char *pool,
 bool dra_device_is_gone(const struct dra *d, const char *pool, const char *device) {
     uint64_t newest = 0, seen = 0, all = UINT64_MAX;
     for (const struct dra_slice *slice = d->slices; slice; slice = slice->hh.next) {
-        if (!is_of_pool(slice, pool) || slice->object.generation < newest)
+        if (!is_of_pool(&slice->object, pool) || slice->object.generation < newest)
             continue;
         seen = slice->object.generation > newest ? 1 : seen + 1;
         newest = slice->object.generation;
