@@ -46,9 +46,10 @@ static int by_key(const void *a, const void *b) {
 
 const struct top_hour *top_hour_find(const struct top_hours *hours, const char *key) {
     const struct top_hour wanted = {.key = (char *) (uintptr_t) key}, *at = &wanted;
-    struct top_hour **found =
-        hours->n > 0 ? bsearch(&at, hours->list, hours->n, sizeof(at), by_key) : NULL;
+    struct top_hour **found = NULL;
 
+    if (hours->n > 0)
+        found = bsearch(&at, hours->list, hours->n, sizeof(at), by_key); /* NOLINT: of a pointer */
     return found ? *found : NULL;
 }
 

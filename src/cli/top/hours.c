@@ -153,13 +153,14 @@ static void hand_over(struct entries *entries, struct top_hours *ret) {
     for (struct entry *entry = entries->by_key; entry; entry = entry->hh.next) {
         for (size_t i = 0; i < TOP_HOUR_POINTS; i++) {
             double percent = entry->percent[i];
-            entry->hour->percent[i] = percent < 0     ? TOP_HOUR_UNKNOWN
-                                      : percent > 100 ? 100
-                                                      : (uint8_t) (percent + 0.5);
+            entry->hour->percent[i] = percent < 0 ? TOP_HOUR_UNKNOWN
+                                      : percent > 100
+                                          ? 100
+                                          : (uint8_t) (percent + 0.5); /* NOLINT: not negative */
         }
         ret->list[ret->n++] = take_ptr(entry->hour);
     }
-    qsort(ret->list, ret->n, sizeof(*ret->list), by_key);
+    qsort(ret->list, ret->n, sizeof(*ret->list), by_key); /* NOLINT: of a pointer */
 }
 
 static void note_nodes(const char *const *nodes, size_t n, struct top_hours *ret) {
@@ -177,9 +178,10 @@ int top_read_hours(const struct top_source *source, const char *const *nodes, si
     int r = agents_history_of(nodes, n, &history, err);
     if (r < 0)
         return r;
-    *ret = (struct top_hours){.list = calloc(entries.n + 1, sizeof(*ret->list)),
-                              .nodes = calloc(n + 1, sizeof(*ret->nodes)),
-                              .read_at = time(NULL)};
+    *ret = (struct top_hours){
+        .list = calloc(entries.n + 1, sizeof(*ret->list)), /* NOLINT: of a pointer */
+        .nodes = calloc(n + 1, sizeof(*ret->nodes)),
+        .read_at = time(NULL)};
     if (!ret->list || !ret->nodes) {
         top_hours_done(ret);
         return err_errno(err, ENOMEM, "cannot hold the history");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/top/screen.h"
 
+#include <assert.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -199,6 +200,7 @@ static size_t heaviest(const struct top_view *view, const struct layout *l) {
 static bool can_be_cut(const struct top_view *view, const struct layout *l, int width) {
     size_t last = view->ncolumns - 1;
 
+    assert(view->ncolumns > 0);
     if (view->columns[last].is_number || l->widths[last] == 0)
         return false;
     return sum_of(l, last) + GAP + TEXT_MAX / 4 <= width;

@@ -27,9 +27,9 @@ struct err;
 #define DEVICE_PARAMETERS_MAX ((size_t) 10 << 10)
 
 #define DEVICE_NAME_MAX 64 /* a label of DNS, as of devices and requests, terminator included */
-#define DEVICE_REQUEST_MAX (2 * DEVICE_NAME_MAX) /* "request" or "request/choice" */
-#define DEVICE_ATTRIBUTE_MAX 128                 /* "domain/name" */
-#define DEVICE_SHARE_MAX 40                      /* a UUID as text */
+#define DEVICE_REQUEST_MAX ((size_t) 2 * DEVICE_NAME_MAX) /* "request" or "request/choice" */
+#define DEVICE_ATTRIBUTE_MAX 128                          /* "domain/name" */
+#define DEVICE_SHARE_MAX 40                               /* a UUID as text */
 
 /* Amounts of a device, requested or consumed. What is not named is absent, not 0. */
 struct device_amounts {
