@@ -2,7 +2,9 @@
 """Shares by ResourceClaims: a stock kube-scheduler allocates, the agent is the DRA driver of kubelet."""
 
 import os
+import pathlib
 import secrets
+import shutil
 
 import kit
 import pytest
@@ -19,13 +21,22 @@ CLASS = "first-fit." + DRIVER
 READY = 120     # seconds until a pod runs after kubelet's second try, 60 to 75 s later
 
 
+def of_kube_scheduler(directory):
+    """The manifests in a new directory, as a user edits the component who wants cards of kube-scheduler."""
+    shutil.copytree(os.path.dirname(aliquot.DEPLOY), directory)
+    component = pathlib.Path(directory, "dra/kustomization.yaml")
+    before = component.read_text()
+    component.write_text(before.replace("--resource-claims=aliquot", "--resource-claims=kube-scheduler"))
+    assert component.read_text() != before
+    return directory
+
+
 @pytest.fixture(scope="module")
 def world(build, programs):
     with Cluster(f"dra-{os.getpid()}", say=lambda text: print(text, flush=True), stock_scheduler=True) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        options = aliquot.with_options(f"{cluster.state}/deploy", "--resource-claims=kube-scheduler")
         aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe", *programs],
-                        deploy=aliquot.with_components(cluster, "dra", directory=options))
+                        deploy=aliquot.with_components(cluster, "dra", directory=of_kube_scheduler(f"{cluster.state}/deploy")))
         made = kit.World(cluster, build)
         wait_slices(made)
         yield made
