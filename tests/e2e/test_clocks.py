@@ -183,6 +183,8 @@ def test_scheduler(world, space, seconds):
         seen = pod("load", container(core=50, memory=GiB))
         seen["metadata"]["labels"] = {"app": "load"}
         space.start(seen)
+        # A page can be a second old.
+        world.until(lambda: bound(world)[0] > before[0], 10, "the Binding is counted")
         count, took = (now - then for now, then in zip(bound(world), before))
         assert count == 1 and took < CLOSE
         wait_figures(world, space)
