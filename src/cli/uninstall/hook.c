@@ -142,7 +142,7 @@ int removal_leave_job(const struct removal *r, struct err *err) {
 
     if (e == 0)
         e = removal_get(OBJECTS(.kind = "clusterroles", .name = AFTERWARDS), &parser, &role, err);
-    if (e < 0)
+    if (e != 0)
         return e;
     uid = json_string(JSON_PATH(role, "metadata", "uid"));
     if (!uid || !r->job)

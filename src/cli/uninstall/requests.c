@@ -17,7 +17,7 @@ void removal_say(const char *step, const char *format, ...) {
 
     printf("%-12s ", step);
     va_start(ap, format);
-    (void) vprintf(format, ap);
+    (void) vprintf(format, ap); /* NOLINT: va_start() is above */
     va_end(ap);
     (void) putchar('\n');
     (void) fflush(stdout);

@@ -80,7 +80,7 @@ static void entry_free(struct journal *j, struct entry *e) {
         r->state = r->state == e ? NULL : r->state;
     }
     j->size -= size_of(e);
-    HASH_DEL(j->by_key, e);
+    HASH_DEL(j->by_key, e); /* NOLINT: the analyzer loses its way in uthash's lists */
     DL_DELETE(j->by_number, e);
     free(e->data);
     free(e);

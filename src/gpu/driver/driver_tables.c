@@ -87,12 +87,12 @@ const char *const driver_program_dirs[] = {
     "/bin",
     "/home/kubernetes/bin/nvidia/bin",
     "/opt/nvidia/current/usr/bin",
-    "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/bin",
-    "/run/current-system/sw/bin", /* NixOS */
+    "/" MACHINE "-bottlerocket-linux-gnu/sys-root/usr/bin", /* NOLINT: one text */
+    "/run/current-system/sw/bin",                           /* NixOS */
     NULL,
 };
 static const char *const sockets[] = {"/run", "/var/run", NULL};
-static const char *const modules[] = {"/usr/lib/" MULTIARCH "/nvidia/xorg",
+static const char *const modules[] = {"/usr/lib/" MULTIARCH "/nvidia/xorg", /* NOLINT: one text */
                                       "/usr/lib64/nvidia/xorg",
                                       "/usr/lib/nvidia/xorg",
                                       "/usr/lib/xorg/modules/drivers",

@@ -292,7 +292,7 @@ static int converge(struct run *run, struct err *err) {
         if (r < 0 || plan.outcome == MIG_REACHED)
             return r;
         if (plan.outcome == MIG_PENDING) {
-            _cleanup_buf_ struct buf text = BUF_INIT(4 * GPU_MIG_REASON_MAX);
+            _cleanup_buf_ struct buf text = BUF_INIT((size_t) 4 * GPU_MIG_REASON_MAX);
 
             mig_plan_explain(&run->card, &plan, &text);
             text_copy(run->result.reason, sizeof(run->result.reason), buf_str(&text));

@@ -70,7 +70,7 @@ static void take_output(struct run *run, const char *data, size_t len) {
             run->have = 0;
         run->whole = false;
         if (run->have < TAIL_MAX - 1)
-            run->tail[run->have++] = (data[i] & 0x80) || data[i] < ' ' ? '?' : data[i];
+            run->tail[run->have++] = (char) ((data[i] & 0x80) || data[i] < ' ' ? '?' : data[i]);
     }
     run->tail[run->have] = 0;
 }
@@ -183,7 +183,8 @@ int hook_program_run(const struct hook_program *p, struct err *err) {
         become(p, p->output ? STDERR_FILENO : out, error_out);
     if (run.pid < 0)
         return err_errno(err, errno, "cannot run %s", p->argv[0]);
-    ended = run.ended = (int) syscall(SYS_pidfd_open, run.pid, 0);
+    run.ended = (int) syscall(SYS_pidfd_open, run.pid, 0);
+    ended = run.ended; /* NOLINT: closed at the end */
     (void) close(take_fd(&out));
     (void) close(take_fd(&error_out));
     run.output = p->output ? -1 : in;

@@ -303,13 +303,12 @@ static int open_card(struct worker *w, struct job *ret, struct err *err) {
                    : NVML_ERROR_FUNCTION_NOT_FOUND;
     if (code != NVML_SUCCESS)
         return gpu_mig_error(n, code, "nvmlDeviceGetHandleByUUID", err);
-    ret->worker = w;
     return 0;
 }
 
 /* The lock is held until this process ends. */
 static int carry_out(struct worker *w, struct err *err) {
-    struct job job = {0};
+    struct job job = {.worker = w};
     int r = w->order.kind == GPU_MIG_READ ? 0 : gpu_mig_lock(w->order.lock, err);
 
     if (r >= 0 && w->order.kind == GPU_MIG_CONFIG) {

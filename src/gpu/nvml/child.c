@@ -159,7 +159,7 @@ int gpu_child_start(uv_loop_t *loop, const struct gpu_child_options *options,
     c->handles = 3;
     (void) uv_timer_init(loop, &c->timer);
     (void) uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_readable);
-    ours = -1; /* closed with the handles */
+    ours = -1; /* closed with the handles; NOLINT: not here */
     r = spawn(c, loop, theirs);
     if (r < 0) {
         c->options.handlers = NULL;

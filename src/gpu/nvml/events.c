@@ -11,7 +11,7 @@
 #include "gpu/device.h"
 
 #define WAIT_MS 5000
-#define STACK_BYTES (64 * 1024)
+#define STACK_BYTES ((size_t) 64 * 1024)
 
 struct listener {
     struct gpu_events_options options;

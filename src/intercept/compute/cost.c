@@ -27,7 +27,8 @@ struct cost *cost_add(struct cost_table *table, uint64_t key) {
         uint64_t found = __atomic_load_n(&cost->key, __ATOMIC_ACQUIRE);
 
         /* A quarter stays free, so that searches stay short. */
-        if (found == 0 && __atomic_load_n(&table->used, __ATOMIC_RELAXED) >= COSTS_MAX / 4 * 3)
+        if (found == 0 &&
+            __atomic_load_n(&table->used, __ATOMIC_RELAXED) >= (size_t) COSTS_MAX / 4 * 3)
             return rest_of(table);
         if (found == 0) {
             /* Two threads at the same time write the same value. */
@@ -85,7 +86,7 @@ static bool any_unknown(const struct batch *batch) {
 static uint64_t cost_by_sample(const struct batch *batch, const struct sample *sample) {
     /* The first slice and the last belong to this container. */
     uint64_t turns = sample->neighbours + 1ull;
-    uint64_t least = (sample->elapsed + sample->neighbours * SLICE_MIN_NS) / turns;
+    uint64_t least = (sample->elapsed + (uint64_t) sample->neighbours * SLICE_MIN_NS) / turns;
     uint64_t own = sample->others < sample->elapsed ? sample->elapsed - sample->others : 0;
     uint64_t idle = sample->launching;
 
