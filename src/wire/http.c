@@ -459,7 +459,8 @@ struct gnutls_session_int *http_tls_session(const struct http_exchange *exchange
 }
 
 static bool is_to_be_compressed(const struct http_exchange *x) {
-    return x->compress && x->answer.len > COMPRESS_FROM && x->answer.len <= COMPRESS_TO &&
+    return x->compress && !x->compressed && x->answer.len > COMPRESS_FROM &&
+           x->answer.len <= COMPRESS_TO &&
            http_accept_quality(http_header(x, "Accept-Encoding"), "gzip") > 0;
 }
 

@@ -105,6 +105,9 @@ const char *http_body_problem(const struct http_exchange *exchange);
 /* The reply goes as gzip if the client takes it and it is longer than 1 KiB and no longer than
  * 2 MiB. For pages: it takes longer than to send an answer to the same host. */
 void http_compress(struct http_exchange *exchange);
+/* For a reply that the caller has as gzip, too: whether the client takes it so, and then `body` is
+ * to be that. */
+bool http_send_gzip(struct http_exchange *exchange);
 /* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */
 void http_reply(struct http_exchange *exchange, unsigned status, const char *content_type,
                 struct buf *body);

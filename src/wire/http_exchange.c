@@ -77,3 +77,10 @@ unsigned http_accepts(const struct http_exchange *exchange, const char *type) {
 void http_compress(struct http_exchange *exchange) {
     exchange->compress = true;
 }
+
+bool http_send_gzip(struct http_exchange *exchange) {
+    exchange->compress = true;
+    exchange->compressed =
+        http_accept_quality(http_header(exchange, "Accept-Encoding"), "gzip") > 0;
+    return exchange->compressed;
+}

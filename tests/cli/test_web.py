@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aliquot web` as a command and a server: who is answered, what is read, how it ends. The page itself: test_web_page.py."""
 
+import gzip
 import json
 import os
 import re
@@ -146,9 +147,12 @@ def test_files_are_small_and_compressed(started):
     for name in names:
         path = "/" if name == "index.html" else "/" + name
         status, headers, body = started.request(path, Accept_Encoding="gzip")
-        assert status == 200 and (headers["Content-Encoding"] == "gzip" or len(body) <= 1024)
+        _, plainly, whole = started.request(path)
+        assert "Content-Encoding" not in plainly and "Accept-Encoding" in plainly["Vary"] and headers["Vary"] == plainly["Vary"]
+        assert status == 200 and headers["Content-Encoding"] == "gzip" and gzip.decompress(body) == whole
+        assert body[8] == 2     # with all effort: by the build, and not for each client that asks
         packed += len(body)
-        plain += len(started.request(path)[2])
+        plain += len(whole)
     assert packed < plain / 2 and plain <= 150_000
 
 

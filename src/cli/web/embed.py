@@ -5,10 +5,16 @@
 Usage: embed.py OUTPUT FILE...
 """
 
+import gzip
 import pathlib
 import sys
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def array(name, data):
+    return [f"static const unsigned char {name}[] = {{",
+            *(",".join(map(str, data[at:at + 40])) + "," for at in range(0, len(data), 40)), "};"]
 
 
 def main(output, *files):
@@ -16,10 +22,10 @@ def main(output, *files):
     rows = []
     for number, path in enumerate(map(pathlib.Path, files)):
         data = path.read_bytes()
-        lines += [f"static const unsigned char file{number}[] = {{"]
-        lines += [",".join(map(str, data[at:at + 40])) + "," for at in range(0, len(data), 40)] + ["};"]
+        lines += array(f"file{number}", data) + array(f"gzip{number}", gzip.compress(data, mtime=0))
         where = "/" if path.name == "index.html" else "/" + path.name
-        rows.append(f'    {{"{where}", "{TYPES[path.suffix]}; charset=utf-8", file{number}, sizeof(file{number})}},')
+        rows.append(f'    {{"{where}", "{TYPES[path.suffix]}; charset=utf-8", file{number}, sizeof(file{number}), '
+                    f'gzip{number}, sizeof(gzip{number})}},')
     lines += ["const struct static_file static_files[] = {", *rows, "    {0},", "};", ""]
     pathlib.Path(output).write_text("\n".join(lines))
 

@@ -157,8 +157,10 @@ static void reply_file(struct http_exchange *x) {
 
     while (strcmp(file->path, http_path(x)) != 0)
         file++;
-    buf_append(&body, file->data, file->len);
-    http_compress(x);
+    if (http_send_gzip(x))
+        buf_append(&body, file->gzip, file->gzip_len);
+    else
+        buf_append(&body, file->data, file->len);
     http_reply(x, 200, file->type, &body);
 }
 

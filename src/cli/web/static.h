@@ -10,6 +10,8 @@ struct static_file {
     const char *type;
     const unsigned char *data;
     size_t len;
+    const unsigned char *gzip; /* the same, compressed by the build: any client may ask for it */
+    size_t gzip_len;
 };
 
 extern const struct static_file static_files[];
