@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,9 +16,12 @@
 #include "cli/web/reading.h"
 #include "cli/web/thread.h"
 
-/* A reading may take this part of a processor of ours; what kubectl and the API server take comes
- * to about as much as the time in which it waits for them. */
+/* All readings together may take this part of a processor of ours; what kubectl and the API server
+ * take comes to about as much as the time in which a reading waits for them. */
 #define CPU_PART 24
+#define CPU_REST_MS 60000 /* no longer for that: what is shown is no older */
+
+static atomic_uint nreading; /* workers that have viewers to read for */
 
 struct worker {
     struct worker_source source;
@@ -37,7 +40,8 @@ struct worker {
     /* Of the thread: */
     char *token;
     struct api_login login; /* with it */
-    uint64_t cpu;           /* milliseconds of the process at the end of the last reading */
+    bool is_counted;        /* in `nreading` */
+    uint64_t cpu;           /* milliseconds of the thread at the end of the last reading */
 };
 
 /* ---- the thread ---- */
@@ -65,6 +69,15 @@ static void note_outcome(struct worker *w, int r) {
     (void) pthread_mutex_unlock(&w->lock);
 }
 
+uint64_t worker_rest(uint64_t took, uint64_t cpu, unsigned readers, uint64_t least) {
+    uint64_t cycle = CPU_PART * cpu * readers, rest = least > took ? least : took;
+    uint64_t for_cpu = cycle > took ? cycle - took : 0;
+
+    if (for_cpu > CPU_REST_MS)
+        for_cpu = CPU_REST_MS;
+    return rest > for_cpu ? rest : for_cpu;
+}
+
 /* When the next one may begin, in milliseconds. One that was broken off, as no page was open or
  * another token is to be used, is made again at once, and what it cost counts with the next. */
 static uint64_t read_once(struct worker *w, bool is_strict) {
@@ -75,18 +88,16 @@ static uint64_t read_once(struct worker *w, bool is_strict) {
                               .is_strict = is_strict,
                               .pause = on_pause,
                               .userdata = w};
-    uint64_t start = clock_ms(CLOCK_MONOTONIC), rest = w->source.rest_ms;
+    uint64_t start = clock_ms(CLOCK_MONOTONIC);
 
     int r = reading_run(&reading);
     note_outcome(w, r);
     w->news(w->userdata);
     if (r < 0)
         return 0;
-    uint64_t end = clock_ms(CLOCK_MONOTONIC), took = end - start;
-    uint64_t cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID), cycle = CPU_PART * (cpu - w->cpu);
-    w->cpu = cpu;
-    rest = rest > took ? rest : took;
-    return end + (cycle > took + rest ? cycle - took : rest);
+    uint64_t end = clock_ms(CLOCK_MONOTONIC), before = w->cpu;
+    w->cpu = clock_ms(CLOCK_THREAD_CPUTIME_ID);
+    return end + worker_rest(end - start, w->cpu - before, nreading, w->source.rest_ms);
 }
 
 static struct timespec time_of(uint64_t ms) {
@@ -103,17 +114,20 @@ static bool must_wait(const struct worker *w, uint64_t next) {
     return !w->is_stopped && !w->has_given && (!may_read(w) || clock_ms(CLOCK_MONOTONIC) < next);
 }
 
-/* What others take of a processor while it reads nothing is not its own. */
+static void count(struct worker *w, bool reads) {
+    if (reads != w->is_counted)
+        nreading += reads ? 1U : -1U;
+    w->is_counted = reads;
+}
+
 static void await(struct worker *w, uint64_t next) {
     while (must_wait(w, next)) {
         struct timespec end = time_of(next);
-        if (may_read(w)) {
+        count(w, may_read(w));
+        if (w->is_counted)
             (void) pthread_cond_timedwait(&w->changed, &w->lock, &end);
-        } else {
-            uint64_t before = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
+        else
             (void) pthread_cond_wait(&w->changed, &w->lock);
-            w->cpu += clock_ms(CLOCK_PROCESS_CPUTIME_ID) - before;
-        }
     }
 }
 
@@ -140,6 +154,7 @@ static void adopt(struct worker *w) {
 
 static void leave(struct worker *w) {
     forget(w);
+    count(w, false);
     (void) pthread_mutex_lock(&w->lock);
     w->has_ended = true;
     (void) pthread_mutex_unlock(&w->lock);
@@ -159,7 +174,8 @@ static void *run(void *arg) {
         ends = w->is_stopped;
         if (!ends)
             adopt(w);
-        bool reads = !ends && may_read(w) && clock_ms(CLOCK_MONOTONIC) >= next;
+        count(w, !ends && may_read(w));
+        bool reads = w->is_counted && clock_ms(CLOCK_MONOTONIC) >= next;
         bool is_strict = w->is_strict;
         (void) pthread_mutex_unlock(&w->lock);
         if (reads)
@@ -188,7 +204,6 @@ static int begin(struct worker *w) {
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&w->changed, &attr);
     (void) pthread_condattr_destroy(&attr);
-    w->cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
     w->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return w->bell < 0 ? -errno : thread_start(&w->thread, run, w);
 }

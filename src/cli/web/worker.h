@@ -5,6 +5,7 @@
  * no viewers nothing is read. */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "cli/login.h"
@@ -21,6 +22,11 @@ struct worker_source {
     const struct api_login *cluster;
     const unsigned *rights; /* as in struct reading; borrowed */
 };
+
+/* How long it rests after a reading that took so long and so much of a processor, one of `readers`
+ * that are made beside each other; `least` at least, and as long as it took. Milliseconds. What the
+ * process does beside readings is for any client to cause, and delays none. */
+uint64_t worker_rest(uint64_t took, uint64_t cpu, unsigned readers, uint64_t least);
 
 /* `news` is called by the thread whenever the journal has changed or there is an outcome. */
 int worker_start(const struct worker_source *source, struct journal *journal,
