@@ -427,14 +427,15 @@ def threads_of(web):
 
 
 def test_the_queue_of_the_gate(start, api):
-    """While the API server hangs, 64 wait and no more, of one address 48; all are answered when it comes back."""
+    """While the API server hangs, 64 wait and no more, of one address 48; all are answered when it comes back, but for those
+    that were tried for 5 s, who leave their places."""
     web = start()
     api.held.clear()
     found, threads = [], []
 
     def ask(address, i):
         connection = web.connect(source_address=(address, 0))
-        connection.request("GET", "/api/events", headers={"X-Aliquot-Token": f"guess-{i}"})
+        connection.request("GET", "/api/events", headers={"X-Aliquot-Token": f"guess-{address}-{i}"})
         found.append(connection.getresponse().status)
         connection.close()
 
@@ -443,13 +444,41 @@ def test_the_queue_of_the_gate(start, api):
         for thread in threads[-n:]:
             thread.start()
         until("the queue is full", lambda: len(found) >= refused)
-        assert found == [503] * refused
+        assert set(found) <= {502, 503}
     flood("127.0.0.1", 60, 12)
     flood("127.0.0.2", 20, 16)
     api.held.set()
     for thread in threads:
         thread.join(PATIENCE)
-    assert sorted(found) == [401] * 64 + [503] * 16
+    assert len(found) == 80 and set(found) <= {401, 502, 503} and 16 - found.count(502) <= found.count(503) <= 16
+
+
+def tries(api, token):
+    return [who for who, _, path, _ in list(api.asked) if path == REVIEW].count(token)
+
+
+def test_a_user_who_is_put_off_is_tried_once(start, api):
+    """The page asks again by itself, while others sign in."""
+    web = start()
+    api.rights[RED][REVIEW] = lambda: 429
+    assert web.request("/api/events", RED, "red")[0] in (502, 503) and tries(api, RED) == 1
+    del api.rights[RED][REVIEW]
+    assert "w/red/secret-red" in web.reading(RED, "red")
+
+
+def test_a_user_of_whom_no_answer_comes(start, api):
+    """Others sign in beside it, however often it asks."""
+    web, comes = start(), threading.Event()
+    api.rights[RED][REVIEW] = lambda: comes.wait() and 201
+    waiting = [web.connect() for _ in range(12)]
+    for connection in waiting:
+        connection.request("GET", "/api/events", headers={"X-Aliquot-Token": RED, "X-Aliquot-Namespace": "red"})
+    until("it is tried", lambda: tries(api, RED))
+    assert "w/blue/secret-blue" in web.reading(BLUE, "blue") and tries(api, RED) <= 2
+    assert waiting[0].getresponse().status == 502
+    comes.set()
+    for connection in waiting:
+        connection.close()
 
 
 def test_a_slow_viewer_stops_no_other(start, api):

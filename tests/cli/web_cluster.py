@@ -112,7 +112,7 @@ class ApiServer:
         self.held.wait()
         if token not in self.rights:
             return 401, {"kind": "Status", "message": "Unauthorized", "code": 401}
-        if path == REVIEW and method == "POST":
+        if path == REVIEW and method == "POST" and path not in self.rights[token]:
             return 201, {"status": {"userInfo": {"username": token}}}
         if path == ACCESS and method == "POST" and self.reviews(token):
             return 201, {"status": {"allowed": is_allowed(self.rights.get(token, {}), json.loads(body)["spec"]["resourceAttributes"])}}

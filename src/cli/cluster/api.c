@@ -65,6 +65,7 @@ static _Thread_local size_t nidle;
 static _Thread_local char part[1 << 16];
 static _Thread_local void (*on_answer)(size_t len);
 static _Thread_local int cancel_fd = -1;
+static _Thread_local unsigned hurry_ms;
 
 static size_t at_once(void) {
     return login_used() ? LOGIN_AT_ONCE : AT_ONCE;
@@ -238,7 +239,7 @@ static bool put_off(struct carriers *of, struct carrier *c) {
                                   .end = c->end,
                                   .again = clock_ms(CLOCK_MONOTONIC) + 1000 * (uint64_t) seconds};
 
-    if (c->answer.status != 429 || c->job->tries >= TRIES_MAX || later.again >= c->end)
+    if (c->answer.status != 429 || hurry_ms || c->job->tries >= TRIES_MAX || later.again >= c->end)
         return false;
     keep(of, c);
     *c = later;
@@ -397,6 +398,10 @@ void api_on_answer(void (*take_turn)(size_t len)) {
     on_answer = take_turn;
 }
 
+void api_hurry(unsigned ms) {
+    hurry_ms = ms;
+}
+
 void api_cancel_by(int fd) {
     cancel_fd = fd;
 }
@@ -439,7 +444,9 @@ static int do_one(const struct request *request, struct buf *ret, struct err *er
     struct err own = {0};
     struct job job = {.request = *request, .ret = ret, .err = err ? err : &own};
 
-    do_all(&job, 1, ANSWER_MS, ANSWER_MS);
+    unsigned ms = hurry_ms ? hurry_ms : ANSWER_MS;
+
+    do_all(&job, 1, ms, ms);
     return job.result;
 }
 

@@ -74,6 +74,10 @@ void api_gets_done(struct api_get *gets, size_t n); /* what they own, and the ar
  * is given up: -ETIMEDOUT. NULL: nothing is called. */
 void api_on_answer(void (*take_turn)(size_t len));
 
+/* A request of this thread that is made alone has so long from now on, and one that the server puts
+ * off (429) is not made again. 0: neither. */
+void api_hurry(unsigned ms);
+
 /* While the descriptor can be read, all requests of this thread end: -ECANCELED. Connecting is not
  * broken off. -1: none does. */
 void api_cancel_by(int fd);

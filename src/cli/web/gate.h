@@ -2,7 +2,10 @@
 #pragma once
 
 /* Whether the API server takes a token: a SelfSubjectReview with it, in a thread. Only tokens that
- * pass get a session, so that others cost a place in this queue and nothing more. */
+ * pass get a session, so that others cost a place in this queue and nothing more. One token is
+ * tried after the other, and an answer is waited for 5 s at most, so that a user whom the API
+ * server puts off holds others no longer than that. Requests that wait with the same token are one
+ * try. */
 
 #include <netinet/in.h>
 
