@@ -165,3 +165,14 @@ def test_axe_finds_nothing_in_the_form(page, start, axe, width, dark):     # noq
             "const done = arguments[0]; axe.run(document).then((r) => done(r.violations.map((v) => [v.id, v.nodes.map((n) => n.html)])))")
         assert found == []
         assert shown.run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_that_is_not_told_its_mode(page, start):     # noqa: F811
+    """It asks again: in a cluster it never takes itself for the page of a user's machine, whose tabs share their token."""
+    shown = Viewer(page, start())
+    page.execute_cdp_cmd("Network.enable", {})
+    page.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/api/mode"]})
+    page.refresh()
+    until("it was not told", lambda: shown.run("performance.getEntriesByName(location.origin + '/api/mode').length > 0"))
+    page.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+    shown.until("Sign in")

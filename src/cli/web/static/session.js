@@ -4,7 +4,7 @@
 // the code in the address, which is good once. In a cluster it is one of Kubernetes, which is given in a form.
 
 const STORED = "aliquot-token", NAMESPACE = "aliquot-namespace", SHOWN = "aliquot-shown";
-const TABS_MS = 500;
+const TABS_MS = 500, AGAIN_MS = 1000;
 const code = takeCode();
 let isUsed = false;     // the code
 export const inCluster = await isInCluster();
@@ -20,11 +20,17 @@ function takeCode() {
     return given;
 }
 
+// There is no guess: a page that takes a cluster for its user's machine would hand a token of Kubernetes to other tabs.
 async function isInCluster() {
-    try {
-        return (await (await fetch("/api/mode")).json()).kubernetes;
-    } catch {
-        return false;
+    for (;;) {
+        try {
+            const {kubernetes} = await (await fetch("/api/mode")).json();
+            if (typeof kubernetes === "boolean")
+                return kubernetes;
+        } catch {
+            // it is asked again
+        }
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
 }
 
