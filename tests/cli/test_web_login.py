@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `aliquot web --in-cluster` in headless Chromium: signing in and out, tokens that end, replicas that end."""
 
+import http.server
+import socket
 import subprocess
 import threading
+import time
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -10,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from test_inspect import gpu
 from test_web_cluster import ADMIN, BLUE, EMPTY, RED, api, everything, listed, start, tenant     # noqa: F401  (fixtures)
 from test_web_page import Shown, axe     # noqa: F401  (fixture)
-from web_cluster import GPUS
+from web_cluster import GPUS, InCluster, make_certificate
 from web_page import PATIENCE, browser, resize, theme, until
 
 pytestmark = pytest.mark.waits
@@ -26,8 +29,8 @@ def page(tmp_path_factory):
 class Viewer(Shown):
     """The page in the browser, of a tab that has nothing stored."""
 
-    def __init__(self, page, web, route="#/"):
-        web.address = f"http://127.0.0.1:{web.port}/"
+    def __init__(self, page, web, route="#/", scheme="http"):
+        web.address = f"{scheme}://127.0.0.1:{web.port}/"
         super().__init__(page, web, route)
         self.forget()
 
@@ -102,10 +105,31 @@ def test_a_token_that_is_revoked(page, start, api):     # noqa: F811
     shown.until("red/another")
 
 
-def test_a_replica_that_ends(page, aliquot, start, api):     # noqa: F811
+@pytest.fixture
+def start_tls(aliquot, api, tmp_path):     # noqa: F811
+    """By HTTPS, as behind an ingress."""
+    (tmp_path / "own").mkdir()
+    certificate, key = make_certificate(tmp_path / "own")
+    made = []
+
+    def begin():
+        made.append(InCluster(aliquot, api, "--tls-cert", str(certificate), "--tls-key", str(key)))
+        until("it listens", lambda: listens(made[-1].port))
+        return made[-1]
+    yield begin
+    for one in made:
+        one.stop()
+
+
+def listens(port):
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_replica_that_ends(page, start_tls, api):     # noqa: F811
     """The page goes on with the next one at the same address, without asking for the token again."""
-    web = start()
-    shown = Viewer(page, web, "#/waiting")
+    web = start_tls()
+    shown = Viewer(page, web, "#/waiting", "https")
     shown.sign_in(RED, "red")
     shown.until("red/secret-red")
     web.process.kill()
@@ -121,10 +145,59 @@ def test_a_replica_that_ends(page, aliquot, start, api):     # noqa: F811
         successor.wait()
 
 
-def test_what_was_known_stays_until_all_is_known_again(page, start, api):     # noqa: F811
-    """When events break off, and over a reload: the next replica has read a part of the cluster."""
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """Another program, which notes what it is asked."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        self.send_error(404)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_another_program_at_a_forwarded_port(page, start, api):     # noqa: F811
+    """It is sent nothing when the connection is lost, whatever the viewer looks at, until the viewer says so."""
     web = start()
-    shown = Viewer(page, web)
+    shown = Viewer(page, web, "#/waiting")
+    shown.sign_in(RED, "red")
+    shown.until("red/secret-red")
+    shown.until_read()
+    web.process.kill()
+    web.process.wait()
+    until("the page says so", lambda: "Another program may have this port" in shown.text("#trouble"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", web.port), Recorder) as other:
+        other.asked = []
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        shown.go("#/pod/red/secret-red")
+        shown.until("not connected")
+        for hidden in ("true", "false"):
+            page.execute_script(f"Object.defineProperty(document, 'hidden', {{configurable: true, get: () => {hidden}}}); "
+                                "document.dispatchEvent(new Event('visibilitychange'))")
+        time.sleep(7)       # twice what a page waits that connects by itself
+        assert other.asked == []
+        shown.run("document.getElementById('again').click()")
+        until("it is asked", lambda: other.asked)
+        until("the page asks the viewer again", lambda: shown.run("Boolean(document.getElementById('again'))"))
+        other.shutdown()
+    api.rights[RED] = tenant("red", "later")
+    successor = subprocess.Popen(web.process.args)
+    try:
+        until("it serves", lambda: listens(web.port))
+        shown.go("#/waiting")
+        shown.run("document.getElementById('again').click()")
+        shown.until("red/later")
+        shown.until_read()
+        assert shown.text("#trouble").count("port") == 0
+    finally:
+        successor.terminate()
+        successor.wait()
+
+
+def test_what_was_known_stays_until_all_is_known_again(page, start_tls, api):     # noqa: F811
+    """When events break off, and over a reload: the next replica has read a part of the cluster."""
+    web = start_tls()
+    shown = Viewer(page, web, scheme="https")
     shown.sign_in(ADMIN)
     until("the cards", lambda: shown.texts(".node h2 a") == ["a"])
     shown.until_read()

@@ -153,6 +153,7 @@ def browser(where, width=1200, height=900, dark=False, language="en-US"):
                      f"--user-data-dir={where}/profile", f"--lang={language}"):
         options.add_argument(argument)
     options.add_experimental_option("prefs", {"intl.accept_languages": language})
+    options.accept_insecure_certs = True
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     made.set_script_timeout(PATIENCE)

@@ -3,7 +3,7 @@
 
 import {choice, drawCluster} from "./cluster.js";
 import {clock, el, update} from "./draw.js";
-import {start, status, waiting} from "./data.js";
+import {connectAgain, start, status, waiting} from "./data.js";
 import {drawLogin} from "./login.js";
 import {inCluster, isSignedIn, signOut} from "./session.js";
 import {chooseLanguage, otherLanguage, t} from "./texts.js";
@@ -61,9 +61,15 @@ function statusText() {
     return parts.join(" · ");
 }
 
+const drawEnded = () => el("p", {key: "ended"}, t("endedLong"), " ",
+                           el("button", {id: "again", type: "button", on: {click: connectAgain}}, t("connectAgain")));
+
 function drawTrouble() {
-    return (asksForToken() ? [] : status.trouble).map((trouble) => el(
+    if (asksForToken())
+        return [];
+    const troubles = status.trouble.map((trouble) => el(
         "p", {key: trouble.part}, el("b", {}, t(PARTS[trouble.part])), ": ", t(trouble.refused ? "isRefused" : "isTroubled", trouble.text)));
+    return status.connection === "ended" ? [drawEnded(), ...troubles] : troubles;
 }
 
 let drawing = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server has said: lines of /api/events, each with a key, in maps by kind. Paths and members: docs/web.md.
 
-import {keep, listen, takeKept} from "./session.js";
+import {isForwarded, keep, listen, takeKept} from "./session.js";
 
 export const nodes = new Map();     // name -> {name, runs, cards, words, sum}
 export const use = new Map();       // node -> line
@@ -157,7 +157,7 @@ function onLines(lines) {
 
 async function connect() {
     clearTimeout(again);
-    if (connection || document.hidden)
+    if (connection || (document.hidden && !isForwarded))
         return;
     const own = connection = new AbortController();
     const end = await listen("/api/events", own.signal, onOpen, onLines);
@@ -166,11 +166,25 @@ async function connect() {
     connection = null;
     status.connection = end;
     if (end === "lost" || end === "tooMany")
-        again = setTimeout(connect, AGAIN_MS);
+        goOn();
     announce();
 }
 
-// A page that is not seen costs the cluster nothing.
+function goOn() {
+    if (isForwarded)
+        status.connection = "ended";
+    else
+        again = setTimeout(connect, AGAIN_MS);
+}
+
+// The viewer says so.
+export function connectAgain() {
+    status.connection = "connecting";
+    connect();
+    announce();
+}
+
+// A page that is not seen costs the cluster nothing. Only one that could not connect again by itself stays connected.
 function onVisibility() {
     if (document.hidden) {
         clearTimeout(again);
@@ -220,6 +234,7 @@ export function start(onChange) {
     listener = onChange;
     applyKept();
     addEventListener("pagehide", () => keep(textOfLines()));
-    document.addEventListener("visibilitychange", onVisibility);
+    if (!isForwarded)
+        document.addEventListener("visibilitychange", onVisibility);
     connect();
 }

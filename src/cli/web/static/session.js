@@ -9,6 +9,10 @@ const code = takeCode();
 let isUsed = false;     // the code
 export const inCluster = await isInCluster();
 const tabs = inCluster ? null : new BroadcastChannel("aliquot");
+// Whether another program can have the port as soon as the server is gone, as behind `kubectl port-forward`: a token of
+// Kubernetes is sent again only when the viewer says so.
+export const isForwarded = inCluster && location.protocol === "http:" && /^(localhost|127\.[\d.]+|\[::1\])$/.test(location.hostname);
+let hasEnded = false;   // the connection, there
 let token = await takeToken(), namespace = load(NAMESPACE);
 tabs?.addEventListener("message", ({data}) => !data && token && tabs.postMessage(token));
 
@@ -130,6 +134,7 @@ export async function listen(path, signal, onOpen, onLines) {
         store(STORED, token = await askTabs());
     if (!token)
         return isUsed ? "usedCode" : "noToken";
+    hasEnded = false;
     try {
         const answer = await request(path, signal);
         if (answer.status === 401) {
@@ -144,12 +149,16 @@ export async function listen(path, signal, onOpen, onLines) {
         await eachLines(answer.body, onLines);
     } catch {
         // it is lost like one that ends
+    } finally {
+        hasEnded = isForwarded;
     }
     return "lost";
 }
 
 // {data} or {error}.
 export async function ask(path, parameters) {
+    if (hasEnded)
+        return {error: "not connected"};
     try {
         const answer = await request(path + "?" + new URLSearchParams(parameters));
         if (!answer.ok)

@@ -16,6 +16,10 @@ export const TEXTS = {
     asOf: ["as of {0}", "截至 {0}"],
     connecting: ["connecting", "正在连接"],
     lost: ["connection lost, trying again", "连接中断，正在重试"],
+    ended: ["connection lost", "连接已中断"],
+    endedLong: ["The connection has ended. Another program may have this port now, and would get your token: connect again if the "
+                + "port still leads to Aliquot.", "连接已中断。此端口现在可能属于其他程序，它会得到您的令牌：请确认端口仍通向 Aliquot 后再重新连接。"],
+    connectAgain: ["Connect again", "重新连接"],
     refused: ["not served any more: open the address that aliquot web prints", "服务已结束：请打开 aliquot web 输出的新地址"],
     noToken: ["this tab has no token: open the last address that aliquot web has printed",
               "此标签页没有令牌：请打开 aliquot web 最后输出的地址"],
