@@ -209,11 +209,20 @@ def test_the_viewer_whose_token_is_read_with_leaves(both, api):     # noqa: F811
 def test_an_api_server_that_puts_one_user_off(both, api):     # noqa: F811
     """The next one's token is read with: what one user asks too much elsewhere costs the others a reading."""
     _, first, second = both
-    api.rights[A][LISTS["quotas"]] = lambda: 500
+    api.rights[A][LISTS["quotas"]] = lambda: 429
     until("the other's token is used", lambda: B in readers(api))
     since = len(api.asked)
     first.more(), second.more()
     assert readers(api, since=since) == {B} and not first.troubles() and not second.troubles()
+
+
+def test_an_api_server_that_fails(both, api):     # noqa: F811
+    """For one user or all: that is said, and no other token is read with, as it is no matter of the user."""
+    _, first, second = both
+    api.rights[A][LISTS["quotas"]] = lambda: 500
+    until("it is said", lambda: "quotas" in second.troubles())
+    first.more(3)
+    assert readers(api) == {A} and [path for token, _, path, _ in api.asked if token == A].count(FIGURES_TOKEN) <= 1
 
 
 # ---- rights that change ----

@@ -97,6 +97,8 @@ static int code_of(int status) {
         return ENOENT;
     case 409:
         return EEXIST;
+    case 429:
+        return EBUSY;
     default:
         return EREMOTEIO;
     }

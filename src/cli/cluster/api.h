@@ -28,8 +28,9 @@ struct api_get {
 };
 
 /* Appends the answer to `ret`. -ENOENT: there is no such object, or the server does not know the
- * kind; -EACCES: the user may not; -EEXIST: it is there already, or is another one by now; the text
- * is the server's. -EKEYREJECTED: it does not take the token of the thread's login (any more). */
+ * kind; -EACCES: the user may not; -EEXIST: it is there already, or is another one by now; -EBUSY:
+ * the server puts it off; the text is the server's. -EKEYREJECTED: it does not take the token of
+ * the thread's login (any more). */
 int api_get(const char *path, struct buf *ret, struct err *err);
 
 /* The same for what Aliquot has in every cluster; -ENOENT says that it is not installed, and that

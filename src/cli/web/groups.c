@@ -85,15 +85,28 @@ static bool can_act(const struct member *m) {
     return m->viewers > 0 && !m->is_doubted;
 }
 
+static bool can_act_wholly(const struct member *m) {
+    return can_act(m) && !m->is_lenient;
+}
+
 /* The first one behind `before` (NULL: of all) that can, at last that one itself. */
-static struct member *next_to_act(const struct group *g, const struct member *before) {
+static struct member *find_behind(const struct group *g, const struct member *before,
+                                  bool (*can)(const struct member *m)) {
     struct member *m = before ? before->next : g->members;
 
     for (; m != before; m = m ? m->next : g->members) {
-        if (m && can_act(m))
+        if (m && can(m))
             return m;
     }
-    return m && can_act(m) ? m : NULL;
+    return m && can(m) ? m : NULL;
+}
+
+/* One that was refused what its rights allow only where there is no other: what is refused to it is
+ * missing for all. */
+static struct member *next_to_act(const struct group *g, const struct member *before) {
+    struct member *m = find_behind(g, before, can_act_wholly);
+
+    return m ? m : find_behind(g, before, can_act);
 }
 
 static void act(struct group *g, struct member *m) {
@@ -107,7 +120,8 @@ static void choose(struct group *g) {
     const struct member *m;
     unsigned viewers = 0;
 
-    if (!g->acting || !can_act(g->acting)) {
+    if (!g->acting || !can_act(g->acting) ||
+        (g->acting->is_lenient && find_behind(g, NULL, can_act_wholly))) {
         struct member *next = next_to_act(g, NULL);
         if (next != g->acting)
             act(g, next);
@@ -212,6 +226,16 @@ static void tell_news(struct group *g) {
     }
 }
 
+/* A token that is given again would cost the worker its connections and the token for agents. */
+static void pass_on(struct group *g) {
+    struct member *next = next_to_act(g, g->acting);
+
+    if (next == g->acting)
+        worker_go_on(g->worker);
+    else
+        act(g, next);
+}
+
 static void take_outcome(struct group *g) {
     const struct groups_options *o = &g->groups->options;
     enum worker_outcome outcome = worker_outcome(g->worker);
@@ -227,7 +251,7 @@ static void take_outcome(struct group *g) {
         o->doubt(o->userdata, m);
     }
     if (outcome == WORKER_SLOW)
-        act(g, next_to_act(g, m));
+        pass_on(g);
 }
 
 void groups_look(struct groups *all) {

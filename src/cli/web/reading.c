@@ -487,7 +487,7 @@ static int read_part(const struct reading *reading, const struct part *part, str
     int r = call_read(part, &s, &err);
     line_done(&s.line);
     tally->silent += s.silent;
-    tally->is_slow |= r == -ETIMEDOUT || r == -EREMOTEIO;
+    tally->is_slow |= r == -ETIMEDOUT || r == -EBUSY;
     if (r == STOPPED || r == -EKEYREJECTED)
         return r;
     if (r == -EACCES && reading->rights) {

@@ -23,10 +23,10 @@ struct reading {
     void *userdata;
 };
 
-/* 0; 1: the API server was too slow for some of it. -ECANCELED: `pause` has ended it.
- * -EKEYREJECTED: the API server does not take the token of the thread's login, and nothing has
- * changed by that. -EACCES: it has refused what the rights allow, and nothing has changed by that,
- * either. */
+/* 0; 1: the API server has put some of it off, or did not answer in time. -ECANCELED: `pause` has
+ * ended it. -EKEYREJECTED: the API server does not take the token of the thread's login, and
+ * nothing has changed by that. -EACCES: it has refused what the rights allow, and nothing has
+ * changed by that, either. */
 int reading_run(const struct reading *reading);
 
 /* Appends the page /history of the node's agent about the pod. -ENOENT: the node has no agent. */

@@ -241,6 +241,13 @@ void worker_read_as(struct worker *w, const char *token, bool is_strict) {
     (void) pthread_mutex_unlock(&w->lock);
 }
 
+void worker_go_on(struct worker *w) {
+    (void) pthread_mutex_lock(&w->lock);
+    w->outcome = WORKER_READS;
+    (void) pthread_cond_signal(&w->changed);
+    (void) pthread_mutex_unlock(&w->lock);
+}
+
 enum worker_outcome worker_outcome(struct worker *w) {
     (void) pthread_mutex_lock(&w->lock);
     enum worker_outcome outcome = w->outcome;

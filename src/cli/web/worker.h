@@ -38,14 +38,17 @@ int worker_start(const struct worker_source *source, struct journal *journal,
 void worker_read_as(struct worker *worker, const char *token, bool is_strict);
 
 /* What came of the token that is read with; but with WORKER_READS nothing is read before
- * worker_read_as(). Only with rights there are the last two. */
+ * worker_read_as() or worker_go_on(). Only with rights there are the last two. */
 enum worker_outcome {
     WORKER_READS,
     WORKER_REFUSED, /* the API server does not take it any more */
     WORKER_DENIED,  /* it has not the rights any more that it is to have */
-    WORKER_SLOW,    /* the API server is slow for it, perhaps as its user asks too much elsewhere */
+    WORKER_SLOW,    /* the API server puts it off, perhaps as its user asks too much elsewhere */
 };
 enum worker_outcome worker_outcome(struct worker *worker);
+
+/* With the same token, whatever came of it. */
+void worker_go_on(struct worker *worker);
 
 /* The thread ends soon, as its request is broken off, and calls `news`. */
 void worker_end(struct worker *worker);
