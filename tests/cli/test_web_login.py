@@ -163,6 +163,8 @@ def test_another_program_at_a_forwarded_port(page, start, api):     # noqa: F811
     shown.sign_in(RED, "red")
     shown.until("red/secret-red")
     shown.until_read()
+    shown.run("dispatchEvent(new Event('pagehide'))")
+    assert sorted(shown.run("Object.keys(sessionStorage)")) == ["aliquot-namespace", "aliquot-token"]
     web.process.kill()
     web.process.wait()
     until("the page says so", lambda: "Another program may have this port" in shown.text("#trouble"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the server has said: lines of /api/events, each with a key, in maps by kind. Paths and members: docs/web.md.
 
-import {isForwarded, keep, listen, takeKept} from "./session.js";
+import {isForwarded, keep, keeps, listen, takeKept} from "./session.js";
 
 export const nodes = new Map();     // name -> {name, runs, cards, words, sum}
 export const use = new Map();       // node -> line
@@ -233,7 +233,8 @@ function applyKept() {
 export function start(onChange) {
     listener = onChange;
     applyKept();
-    addEventListener("pagehide", () => keep(textOfLines()));
+    if (keeps)
+        addEventListener("pagehide", () => keep(textOfLines()));
     if (!isForwarded)
         document.addEventListener("visibilitychange", onVisibility);
     connect();

@@ -99,8 +99,10 @@ export function signOut() {
     location.reload();
 }
 
-// What the tab shows, for itself after a reload. It is of the token; null: nothing.
-export const keep = (text) => store(SHOWN, token && text ? token + "\n" + text : null);
+// What the tab shows, for itself after a reload. It is of the token; null: nothing. Without HTTPS the page that is loaded
+// then can be another server's, to which it would be shown.
+export const keeps = inCluster && location.protocol === "https:";
+export const keep = (text) => store(SHOWN, keeps && token && text ? token + "\n" + text : null);
 
 export function takeKept() {
     const kept = load(SHOWN), before = token + "\n";
