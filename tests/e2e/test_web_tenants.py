@@ -141,7 +141,7 @@ def test_two_with_the_same_rights_are_shown_one_reading(page, space):
     space.unschedulable("large")
     (address, *_) = replicas(page)
     with viewers_of_all(space, "first", "second") as (tokens, bindings), contextlib.ExitStack() as open_pages:
-        pages = [lines(open_pages.enter_context(contextlib.closing(ask(page, address, "/api/events", token)))) for token in tokens]
+        pages = [documents(open_pages.enter_context(contextlib.closing(ask(page, address, "/api/events", token)))) for token in tokens]
         times = [{next(line for line in page if line["k"] == "state")["time"] for _ in range(6)} for page in pages]
         assert times[0] & times[1]
         space.api.delete(bindings["first", "view"])
@@ -265,6 +265,9 @@ def test_a_browser_signs_in_and_stays_over_the_end_of_a_replica(page, space, tmp
         name = replicas(page)[first]["metadata"]["name"]
         page.api.delete(kube.pods(SYSTEM, name))
         page.until(lambda: first not in replicas(page), 60, "the replica is out")
+        # Behind a forwarded port the page waits for its viewer.
+        page.until(lambda: shown.execute_script("const again = document.getElementById('again'); again?.click(); return again !== null"),
+                   30, "the page offers to connect again")
         space.create(pod("later", container(core=500)))
         page.until(lambda: f"{space.name}/later" in text(), 60, "what came after is shown, by another replica")
         assert token not in shown.current_url and "Sign in" not in text()
