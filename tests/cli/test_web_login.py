@@ -90,9 +90,9 @@ def test_a_token_in_the_address_is_not_taken(page, start):     # noqa: F811
     assert RED not in page.current_url and shown.run("sessionStorage.length") == 0
 
 
-def test_a_token_that_is_revoked(page, start, api):     # noqa: F811
+def test_a_token_that_is_revoked(page, start_tls, api):     # noqa: F811
     """What was shown goes, the page says why, and another token is taken."""
-    shown = Viewer(page, start(), "#/waiting")
+    shown = Viewer(page, start_tls(), "#/waiting", scheme="https")
     shown.sign_in(RED, "red")
     shown.until("red/secret-red")
     del api.rights[RED]
