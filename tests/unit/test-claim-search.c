@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 
-#define EFFORT 2048 /* of dra_choose.c */
+#define EFFORT 2048 /* DRA_EFFORT of dra_search.h */
 
 /* ---- work has an end ---- */
 

@@ -2,8 +2,9 @@
 #pragma once
 
 /* Inside the directory, each file using those before it: dra_devices.c (classes, slices and nodes),
- * dra_hold.c (reserved capacity), dra_objects.c (claims and pods), dra_choose.c (where the claims
- * of a pod go), dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
+ * dra_hold.c (reserved capacity), dra_objects.c (claims and pods), dra_cards.c (which cards a
+ * search may take), dra_choose.c (where the claims of a pod go, with the files of dra_search.h),
+ * dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
 
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
@@ -163,6 +164,10 @@ struct dra_pod *dra_pod_find(const struct dra *d, const char *uid);
 /* Whether the pod has to do without the node for now. */
 bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms);
 
+/* ---- dra_cards.c ---- */
+
+int dra_selector_add(struct dra *d);
+
 /* ---- dra_choose.c ---- */
 
 enum dra_found {
@@ -174,8 +179,6 @@ enum dra_found {
 };
 
 #define DRA_WHY_MAX 1024
-
-int dra_selector_add(struct dra *d);
 
 /* Counts the CPU and memory of the pods on their way to their nodes; to be called before searches.
  */
