@@ -42,6 +42,7 @@ struct viewer {
     struct session *session;
     struct http_exchange *exchange;
     struct session_reader *reader;
+    bool is_told; /* that its token is refused */
 };
 
 struct web_server {
@@ -212,11 +213,22 @@ static void on_health(struct http_exchange *x, void *userdata) {
 
 /* ---- its events ---- */
 
+/* A page that may not connect again by itself learns it from the last event. */
+static size_t tell_refused(struct viewer *viewer, char *to, size_t max) {
+    static const char event[] = "event: expired\ndata:\n\n";
+
+    if (viewer->is_told || !viewer->session->is_refused || max < strlen(event))
+        return HTTP_STREAM_END;
+    viewer->is_told = true;
+    memcpy(to, event, strlen(event));
+    return strlen(event);
+}
+
 static size_t fill(void *userdata, char *to, size_t max) {
     struct viewer *viewer = userdata;
 
     size_t n = viewer->server->is_draining ? SESSION_END : session_read(viewer->reader, to, max);
-    return n == SESSION_END ? HTTP_STREAM_END : n;
+    return n == SESSION_END ? tell_refused(viewer, to, max) : n;
 }
 
 static void stop_when_drained(struct web_server *s) {

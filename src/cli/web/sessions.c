@@ -256,8 +256,10 @@ static void end_all_of(struct sessions *all, const char *token) {
     struct session *s;
 
     DL_FOREACH(all->list, s) {
-        if (text_is_same_secret(s->token, token))
-            end_session(s);
+        if (!text_is_same_secret(s->token, token))
+            continue;
+        s->is_refused = true;
+        end_session(s);
     }
 }
 

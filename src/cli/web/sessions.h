@@ -35,7 +35,8 @@ struct session {
     unsigned commands;
     /* In milliseconds: its last use; when the last proof was asked for; when what holds was true */
     uint64_t since, asked, proved;
-    bool is_over; /* its token is refused, or it is not used: nothing more begins */
+    bool is_over;    /* its token is refused, or it is not used: nothing more begins */
+    bool is_refused; /* its token is */
     atomic_bool has_news;
 };
 

@@ -119,14 +119,22 @@ function headers() {
 
 const request = (path, signal) => fetch(path, {headers: headers(), signal});
 
+// Whether the last event says that the token is refused.
 async function eachLines(body, onLines) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
+    let rest = "", isRefused = false;
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
         const lines = (rest + part.value).split("\n");
         rest = lines.pop();
         onLines(lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)));
+        isRefused ||= lines.includes("event: expired");
     }
+    return isRefused;
+}
+
+function forget() {
+    store(STORED, token = null);
+    return inCluster ? "expired" : "refused";
 }
 
 // Data of server-sent events until their end, which is returned: "lost", "tooMany", "refused", "noToken", "usedCode", or
@@ -139,16 +147,15 @@ export async function listen(path, signal, onOpen, onLines) {
     hasEnded = false;
     try {
         const answer = await request(path, signal);
-        if (answer.status === 401) {
-            store(STORED, token = null);
-            return inCluster ? "expired" : "refused";
-        }
+        if (answer.status === 401)
+            return forget();
         if (answer.status === 403)
             return "refused";
         if (!answer.ok)
             return answer.status === 503 ? "tooMany" : "lost";
         onOpen();
-        await eachLines(answer.body, onLines);
+        if (await eachLines(answer.body, onLines))
+            return forget();
     } catch {
         // it is lost like one that ends
     } finally {
