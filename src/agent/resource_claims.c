@@ -39,7 +39,7 @@ static void on_prepared(void *userdata) {
     usage_sweep(&a->audit);
 }
 
-/* Of the cards that can be in claims. */
+/* Of what can be in claims. */
 static void put_health(struct buf *out, void *userdata) {
     const struct agent *a = userdata;
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
@@ -48,7 +48,7 @@ static void put_health(struct buf *out, void *userdata) {
         const struct gpu_device *d = &s->devices[i];
         char name[DEVICE_NAME_MAX];
 
-        if (d->kind != GPU_CARD)
+        if (d->kind != GPU_CARD && d->kind != GPU_MIG_INSTANCE)
             continue;
         dra_device_name(d->uuid, name);
         dra_message_health(&(struct dra_health){.pool = a->shares.options.node_name,

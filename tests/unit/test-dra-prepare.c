@@ -249,6 +249,8 @@ static int teardown(void **state) {
     "\"status\":{\"reservedFor\":[{\"resource\":\"pods\",\"name\":\"p\",\"uid\":\"p1\"}],"         \
     "\"allocation\":{\"devices\":{\"results\":[" results "]" configs "}}}}"
 #define CLAIM(results) HEAD(U1, "c1") SPEC STATUS(results, "")
+#define CORE(n) "\"core\":\"" n "\",\"memory\":\"20Gi\""
+#define PARAMETERS "\"apiVersion\":\"gpu.elasticgpu.io/v1alpha1\",\"kind\":\"ShareConfig\""
 #define GOOD CLAIM(RESULT("gpu", "gpu-ab", SHARE, PART))
 
 static void begin(struct fixture *f, const char *uid, const char *name, unsigned timeout_ms) {
@@ -418,6 +420,51 @@ static void a_card_that_is_gone(void **state) {
         strstr(f->answer->claims[0]->value->error, "device gpu-ef is not on this node"));
 }
 
+static struct gpu_device instance(const char *uuid) {
+    struct gpu_device d = {
+        .kind = GPU_MIG_INSTANCE,
+        .index = 3,
+        .memory = 40 * GIB,
+        .healthy = true,
+        .offer = GPU_OFFER_SHARES,
+        .parent = "GPU-AB",
+        .mig = {.profile = "3g.40gb", .ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
+
+    text_copy(d.uuid, sizeof(d.uuid), uuid);
+    return d;
+}
+
+/* Its percent is of a card, and all of it is no part, so that the terms are those of the part. */
+static void a_share_of_an_instance(void **state) {
+    struct fixture *f = *state;
+
+    snapshot.devices[0].divided = true;
+    snapshot.devices[2] = instance("MIG-1");
+    snapshot.devices[3] = instance("MIG-2");
+    snapshot.ndevices = 4;
+    body = HEAD(U1, "c1") SPEC STATUS(
+        RESULT("all", "mig-2", SHARE, CORE("42")) "," RESULT("gpu", "mig-1", SHARE, PART),
+        ",\"config\":[{\"source\":\"FromClaim\",\"requests\":[\"gpu\"],\"opaque\":{"
+        "\"driver\":\"gpu.elasticgpu.io\",\"parameters\":{" PARAMETERS
+        ",\"computePolicy\":\"burst\"}}}]");
+    prepare(f);
+    assert_string_equal(f->answer->claims[0]->value->error, "");
+    assert_string_equal(asked_devices[1].uuid, "MIG-1");
+    assert_int_equal(asked_devices[1].core, 30);
+    assert_int_equal(asked.terms.policy, SHARE_BURST);
+    body = CLAIM(RESULT("gpu", "mig-1", SHARE, "\"core\":\"30\",\"memory\":\"41Gi\""));
+    expect_refused(f, "more memory than MIG instance 3 has");
+    snapshot.devices[2].offer = GPU_OFFER_DEFAULT; /* kubelet gives it out */
+    body = CLAIM(RESULT("gpu", "mig-1", SHARE, PART));
+    begin(f, U1, "c1", 3000);
+    finish(f);
+    assert_non_null(strstr(f->answer->claims[0]->value->error, "is not given out in shares now"));
+    body = CLAIM(RESULT("gpu", "gpu-ab", SHARE, PART)); /* its card was divided */
+    begin(f, U1, "c1", 3000);
+    finish(f);
+    assert_non_null(strstr(f->answer->claims[0]->value->error, "is not given out in shares now"));
+}
+
 static void one_share_for_a_container(void **state) {
     struct fixture *f = *state;
     struct container_request *request = &pod.pod.request.containers[0];
@@ -499,7 +546,6 @@ static void names_that_are_none(void **state) {
     SPEC STATUS(RESULT("gpu", "gpu-ab", SHARE, PART),                                              \
                 ",\"config\":[{\"source\":\"FromClaim\",\"opaque\":{\"driver\":"                   \
                 "\"gpu.elasticgpu.io\",\"parameters\":" parameters "}}]")
-#define PARAMETERS "\"apiVersion\":\"gpu.elasticgpu.io/v1alpha1\",\"kind\":\"ShareConfig\""
 
 static void terms_of_a_claim(void **state) {
     struct fixture *f = *state;
@@ -517,8 +563,6 @@ static void terms_of_a_claim(void **state) {
     body = CONFIG("{" PARAMETERS ",\"wieght\":9}");
     expect_refused(f, "wieght");
 }
-
-#define CORE(n) "\"core\":\"" n "\",\"memory\":\"20Gi\""
 
 /* The terms are those of the part of a card, also beside a whole one and beside memory only. */
 static void terms_of_different_amounts(void **state) {
@@ -596,6 +640,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_reason_of_a_wait_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(what_does_not_pass_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_card_that_is_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_of_an_instance, setup, teardown),
         cmocka_unit_test_setup_teardown(one_share_for_a_container, setup, teardown),
         cmocka_unit_test_setup_teardown(every_pod_of_the_claim_is_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(two_claims_of_a_container, setup, teardown),

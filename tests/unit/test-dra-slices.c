@@ -425,6 +425,44 @@ static void a_card_that_others_hold(void **state) {
     assert_null(strstr(f->objects[0].text, "gpu-ab00"));
 }
 
+/* The first card is in MIG mode: of its instances the one that is given out in shares is there. */
+static void instances_are_published(void **state) {
+    struct gpu_device *d = f->devices.devices;
+
+    (void) state;
+    set_cards(1);
+    publish(1);
+    d[0].divided = true;
+    d[0].links = (struct gpu_connections){.known = 1, .numa = 1};
+    for (int i = 1; i < 3; i++)
+        d[i] = (struct gpu_device){
+            .kind = GPU_MIG_INSTANCE,
+            .index = 5,
+            .memory = 40 * GIB,
+            .healthy = true,
+            .service = GPU_SERVES,
+            .mig = {.profile = "3g.40gb", .ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
+    for (int i = 1; i < 3; i++) {
+        (void) snprintf(d[i].uuid, sizeof(d[i].uuid), "MIG-AB%d", i);
+        text_copy(d[i].parent, sizeof(d[i].parent), d[0].uuid);
+    }
+    d[1].offer = GPU_OFFER_SHARES;
+    f->devices.ndevices = 3;
+    publish(1);
+    expect("\"name\":\"mig-ab1\",\"allowMultipleAllocations\":true");
+    expect("\"profile\":{\"string\":\"3g.40gb\"},\"parentUUID\":{\"string\":\"GPU-AB00\"}");
+    expect("\"index\":{\"int\":0},\"numa\":{\"int\":1}");
+    expect("\"core\":{\"value\":\"42\"");
+    expect("\"memory\":{\"value\":\"42949672960\"");
+    assert_null(strstr(f->objects[0].text, "gpu-ab00"));
+    assert_null(strstr(f->objects[0].text, "mig-ab2"));
+    f->devices.ndevices = 1; /* it is destroyed, and the mode ends */
+    d[0].divided = false;
+    publish(1);
+    expect("\"name\":\"gpu-ab00\"");
+    assert_null(strstr(f->objects[0].text, "mig-ab1"));
+}
+
 /* kubelet has deleted them: with the event they come back, and with a generation that was not used
  * for anything else. */
 static void deleted_slices_come_back(void **state) {
@@ -540,6 +578,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(changes_raise_the_generation, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_is_kept_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_card_that_others_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(instances_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_agent, setup, teardown),

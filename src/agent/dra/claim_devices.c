@@ -60,9 +60,9 @@ static int find_card(const struct gpu_snapshot *s, const char *device,
 
     if (!d)
         return err_set(err, EAGAIN, "device %s is not on this node", device);
-    if (d->kind != GPU_CARD || !gpu_gives_shares(d))
-        return err_set(err, EAGAIN, "GPU %u (%s) is not given out in shares now", d->index,
-                       d->uuid);
+    if (!gpu_gives_shares(d))
+        return err_set(err, EAGAIN, "%s %u (%s) is not given out in shares now",
+                       gpu_kind_name(d->kind), d->index, d->uuid);
     *ret = d;
     return 0;
 }
@@ -104,8 +104,8 @@ int dra_claim_devices(const struct resource_claim *claim, const char *node,
         /* Parts of 32 results: neither sum overflows where each is of a card. */
         if (result->consumed.memory > card->memory)
             return err_set(err, EINVAL,
-                           "the allocation of request %s is more memory than GPU %u has",
-                           result->request, card->index);
+                           "the allocation of request %s is more memory than %s %u has",
+                           result->request, gpu_kind_name(card->kind), card->index);
         part->core += (uint32_t) result->consumed.core;
         part->memory += result->consumed.memory;
         part->physical = part->memory;

@@ -162,13 +162,21 @@ static int check_containers(struct wanted *w) {
 
 /* ---- the share ---- */
 
-/* All devices of a claim are one share, with the terms of the first one that is a part of a card.
- * Without one, none of a card has terms, too (slot_device_terms). */
-static const struct assigned_device *terms_device(const struct assigned_device *devices, size_t n) {
+/* Whether it is a part of a card or of a MIG instance. */
+static bool is_part(const struct shares *s, const struct assigned_device *device) {
+    const struct gpu_device *d = gpu_find(gpu_monitor_snapshot(s->monitor), device->uuid);
+
+    return device->core > 0 && device->core < (d ? gpu_core(d) : 100);
+}
+
+/* All devices of a claim are one share, with the terms of the first one that is a part of a card or
+ * instance. Without one, none of a card has terms, too (slot_device_terms). */
+static const struct assigned_device *terms_device(const struct shares *s,
+                                                  const struct assigned_device *devices, size_t n) {
     const struct assigned_device *ret = devices;
 
     for (size_t i = 0; i < n; i++) {
-        if (devices[i].core > 0 && devices[i].core < 100)
+        if (is_part(s, &devices[i]))
             return &devices[i];
         if (devices[i].core < ret->core)
             ret = &devices[i];
@@ -189,8 +197,8 @@ static const char *request_of(const struct resource_claim *claim, const char *uu
 }
 
 static void judge(struct wanted *w, const struct assigned_device *devices, size_t n) {
-    const struct assigned_device *first = terms_device(devices, n);
     struct shares *s = w->of->all->shares;
+    const struct assigned_device *first = terms_device(s, devices, n);
     struct claim_share share = {.uid = w->uid,
                                 .namespace = w->namespace,
                                 .name = w->name,

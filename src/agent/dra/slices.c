@@ -119,14 +119,27 @@ static bool takes_claims(const struct dra_slices *s, const struct gpu_device *d)
 }
 
 static bool is_published(const struct dra_slices *s, const struct gpu_device *d) {
-    return d->kind == GPU_CARD && gpu_gives_shares(d) && d->memory > 0 &&
-           (takes_claims(s, d) || !s->no_taints);
+    return gpu_gives_shares(d) && d->memory > 0 && (takes_claims(s, d) || !s->no_taints);
+}
+
+/* The number and model of an instance are those of its card, as in its GPU object. */
+static void describe_part(const struct gpu_snapshot *snapshot, const struct gpu_device *d,
+                          struct slice_device *ret) {
+    const struct gpu_device *card = gpu_find(snapshot, d->parent);
+
+    slice_text(ret->profile, d->mig.profile);
+    slice_text(ret->parent, d->parent);
+    if (!card)
+        return;
+    slice_text(ret->model, card->model);
+    ret->index = card->index;
 }
 
 /* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
 static void describe(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
                      const struct gpu_device *d, struct slice_device *ret) {
     uint64_t capacity = s->options.capacity(d, s->options.userdata);
+    int64_t numa = gpu_numa(snapshot, d);
 
     memset(ret, 0, sizeof(*ret));
     dra_device_name(d->uuid, ret->name);
@@ -135,10 +148,12 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     slice_text(ret->driver_version, snapshot->driver_version);
     ret->shared = true;
     ret->index = d->index;
-    ret->numa = (int8_t) (d->links.known > 0 && d->links.numa <= INT8_MAX ? d->links.numa : -1);
+    ret->numa = (int8_t) (numa <= INT8_MAX ? numa : -1);
     ret->by_scheduler = s->options.by_scheduler;
     ret->core = gpu_core(d);
     ret->memory = capacity < d->memory ? capacity : d->memory;
+    if (gpu_is_part(d))
+        describe_part(snapshot, d, ret);
     if (!takes_claims(s, d)) {
         ret->ntaints = 1;
         text_copy(ret->taints[0].key, sizeof(ret->taints[0].key), DRA_UNHEALTHY_TAINT);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The ResourceSlices of this node: its cards, for the allocators of ResourceClaims. They are
- * watched and repaired, since kubelet deletes them when it starts, and while the plugin is away. */
+/* The ResourceSlices of this node: what it gives out in shares, cards and MIG instances, for the
+ * allocators of ResourceClaims. They are watched and repaired, since kubelet deletes them when it
+ * starts, and while the plugin is away. */
 
 #include <stdbool.h>
 #include <stdint.h>
