@@ -33,9 +33,10 @@ SERVER = ["digital signature", "server auth"]
 CHECKED = 90        # seconds in which each replica has looked at its authority
 
 
-@pytest.fixture(scope="module")
-def world(build):
-    with Cluster("agent-tls-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
+@contextlib.contextmanager
+def secure_world(build, name):
+    """A node whose agent has a certificate of the authority."""
+    with Cluster(f"{name}-{secrets.token_hex(2)}", say=lambda text: print(text, flush=True)) as cluster:
         cluster.up()
         aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-spin"],
                         deploy=aliquot.with_components(cluster, "metrics-api", "agent-tls"))
@@ -44,6 +45,12 @@ def world(build):
         installed.until(lambda: is_answered(installed), 60, "a certificate of the authority")
         yield installed
         installed.wait_cleared()
+
+
+@pytest.fixture(scope="module")
+def world(build):
+    with secure_world(build, "agent-tls") as installed:
+        yield installed
 
 
 # ---- the port ----

@@ -7,16 +7,14 @@ import contextlib
 import json
 import pathlib
 import re
-import secrets
 import time
 
 import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
-from cluster.cluster import Cluster
 from kit import SYSTEM, GiB, container, pod
-from test_agent_tls import figures, is_answered, page, shown, wait_figures
+from test_agent_tls import figures, is_answered, page, secure_world, shown, wait_figures
 from test_autoscaling import wait_available
 from test_dashboards import figures as leader
 from test_dashboards import of_pods, of_scheduler
@@ -33,17 +31,10 @@ PARTS = {"aliquot-agent": ("daemonsets", "agent"), "aliquot-scheduler": ("deploy
 
 @pytest.fixture(scope="module")
 def world(build):
-    with Cluster("clocks-" + secrets.token_hex(2), say=lambda text: print(text, flush=True)) as cluster:
-        cluster.up()
-        aliquot.install(cluster, str(build), gpus=2, programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-spin"],
-                        deploy=aliquot.with_components(cluster, "metrics-api", "agent-tls"))
+    with secure_world(build, "clocks") as installed:
         (library,) = pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
-        cluster.on_node(["install", "-D", str(library), f"{PLACE}/libfaketime.so.1"])
-        installed = kit.World(cluster, build)
-        wait_available(installed, 60)
-        installed.until(lambda: is_answered(installed), 60, "a certificate of the authority")
+        installed.cluster.on_node(["install", "-D", str(library), f"{PLACE}/libfaketime.so.1"])
         yield installed
-        installed.wait_cleared()
 
 
 def change(world, name, env, wait=True, **more):

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "cli/cluster/api.h"
@@ -38,15 +39,9 @@ static void own_shares_done(struct own_shares *shares) {
 
 static void add_share(struct own_shares *to, const struct pod *pod, const char *container,
                       const struct assigned_device *device) {
-    if (to->n == to->room) {
-        size_t room = to->room ? 2 * to->room : 64;
-        void *more = reallocarray(to->list, room, sizeof(*to->list));
-        if (!more) {
-            to->is_short = true;
-            return;
-        }
-        to->list = more;
-        to->room = room;
+    if (array_reserve(&to->list, &to->room, to->n + 1, sizeof(*to->list)) < 0) {
+        to->is_short = true;
+        return;
     }
     struct own_share *share = &to->list[to->n++];
     *share =

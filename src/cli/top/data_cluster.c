@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
@@ -106,14 +107,8 @@ static void add_waiting(const struct waiting_pod *pod, void *userdata) {
     struct waiting_room *to = userdata;
     struct top_data *data = to->data;
 
-    if (data->nwaiting == to->room) {
-        size_t room = to->room ? 2 * to->room : 64;
-        struct top_pod *more = reallocarray(data->waiting, room, sizeof(*more));
-        if (!more)
-            return;
-        data->waiting = more;
-        to->room = room;
-    }
+    if (array_reserve(&data->waiting, &to->room, data->nwaiting + 1, sizeof(*data->waiting)) < 0)
+        return;
     data->waiting[data->nwaiting++] = (struct top_pod){
         .namespace = top_text(data, "%s", pod->namespace),
         .name = top_text(data, "%s", pod->name),
