@@ -15,7 +15,6 @@
 #include "wire/json.h"
 
 #define CONTAINERS_MAX 256
-#define USES_MAX 256 /* of claims that are looked up */
 
 struct pods {
     struct pods_handlers handlers;
@@ -72,60 +71,6 @@ static void read_statuses(struct pod_entry *e, struct json list, bool *running) 
     }
 }
 
-/* The claim by its name in the pod: made of a template, or one that is there; NULL: none yet. */
-static const char *claim_of(struct json object, const char *name) {
-    struct json made =
-        json_find(JSON_PATH(object, "status", "resourceClaimStatuses"), "name", name);
-    struct json given = json_find(JSON_PATH(object, "spec", "resourceClaims"), "name", name);
-    const char *claim = json_string(json_get(made, "resourceClaimName"));
-
-    return claim ? claim : json_string(json_get(given, "resourceClaimName"));
-}
-
-static int add_use(struct pod_entry *e, const char *container, const char *claim) {
-    struct pod_claim_use *more;
-
-    if (pod_claim_use_find(e, container, claim))
-        return 0;
-    more = realloc(e->uses, (e->nuses + 1) * sizeof(*more));
-    if (!more)
-        return -ENOMEM;
-    e->uses = more;
-    more = &e->uses[e->nuses++];
-    text_copy(more->container, sizeof(more->container), container);
-    text_copy(more->claim, sizeof(more->claim), claim);
-    return 0;
-}
-
-/* Each look-up goes through all claims of the pod, and nothing bounds those: `left` says how many
- * there may be. */
-static int read_uses(struct pod_entry *e, struct json object, const char *list, size_t *left) {
-    struct json_iter it = json_iter(JSON_PATH(object, "spec", list));
-    struct json item, claim;
-    int r = 0;
-
-    while (r == 0 && *left > 0 && json_next(&it, NULL, &item)) {
-        struct json_iter claims = json_iter(JSON_PATH(item, "resources", "claims"));
-        const char *container = json_string(json_get(item, "name"));
-
-        for (; r == 0 && container && *left > 0 && json_next(&claims, NULL, &claim); --*left) {
-            const char *name = json_string(json_get(claim, "name"));
-            const char *found = name ? claim_of(object, name) : NULL;
-
-            if (found)
-                r = add_use(e, container, found);
-        }
-    }
-    return r;
-}
-
-static int read_all_uses(struct pod_entry *e, struct json object) {
-    size_t left = USES_MAX;
-    int r = read_uses(e, object, "initContainers", &left);
-
-    return r < 0 ? r : read_uses(e, object, "containers", &left);
-}
-
 const struct pod_claim_use *pod_claim_use_find(const struct pod_entry *e, const char *container,
                                                const char *claim) {
     for (size_t i = 0; i < e->nuses; i++)
@@ -153,7 +98,7 @@ int pod_entry_new(struct json object, bool claims, struct pod_entry **ret) {
     e->containers = calloc((n < CONTAINERS_MAX ? n : CONTAINERS_MAX) + 1, sizeof(*e->containers));
     r = e->containers ? 0 : -ENOMEM;
     if (r == 0 && claims)
-        r = read_all_uses(e, object);
+        r = pod_claim_uses_read(object, &e->uses, &e->nuses);
     if (r < 0) {
         pod_entry_free(e);
         return r;

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "kube/objects/pod.h"
+#include "kube/objects/pod_claim_uses.h"
 #include "wire/json.h"
 
 struct err;
@@ -17,12 +18,6 @@ struct pod_container {
     char name[KUBE_LABEL_MAX];
     char id[65];   /* without "containerd://" */
     char *failure; /* why it could not be started, as kubelet reports it; NULL: not reported */
-};
-
-/* A container uses a ResourceClaim of the pod's namespace. */
-struct pod_claim_use {
-    char container[KUBE_LABEL_MAX];
-    char claim[KUBE_NAME_MAX];
 };
 
 struct pod_entry {
