@@ -96,11 +96,14 @@ def test_a_share_by_a_claim(world, space, gated):
     assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     assert [who["uid"] for who in claim["status"]["reservedFor"]] == [seen["metadata"]["uid"]]
     assert "schedulingGates" not in seen["spec"]
-    keeper = f"claim {space.name}/{claim['metadata']['name']}"
-    world.until(lambda: any(keeper in gpu["status"].get("heldBy", "") for gpu in world.gpus()), 30, "GPU.status names the claim")
+    share = {"claim": claim["metadata"]["name"], "namespace": space.name, "pod": "one", "users": [{"container": "main", "pod": "one"}],
+             "containers": [{"container": "main", "resource": {"elasticgpu.io/gpu-core": "30", "elasticgpu.io/gpu-memory": "24Gi"}}]}
+    world.until(lambda: any(gpu["status"].get("allocated", {}).get(claim["metadata"]["uid"]) == share for gpu in world.gpus()), 30,
+                "GPU.status has the share and its user")
     space.delete("one")
     no_claim_left(space)
-    world.until(lambda: not any(gpu["status"].get("heldBy") for gpu in world.gpus()), 30, "the share is free")
+    world.until(lambda: not any(gpu["status"].get("allocated") or gpu["status"].get("heldBy") for gpu in world.gpus()), 30,
+                "the share is free")
 
 
 def test_both_ways_share_the_cards(world, space):

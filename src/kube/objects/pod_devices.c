@@ -96,6 +96,8 @@ static int read_pod(struct json object, struct pod_devices *p) {
     p->room = resources_of_pod(spec);
     r = read_claims(json_get(spec, "resourceClaims"),
                     JSON_PATH(object, "status", "resourceClaimStatuses"), p);
+    if (r == 0)
+        r = pod_claim_uses_read(object, &p->uses, &p->nuses);
     return r < 0 ? r : read_where(spec, p);
 }
 
@@ -117,6 +119,7 @@ int pod_devices_parse(struct json object, struct pod_devices *ret, struct err *e
 
 void pod_devices_done(struct pod_devices *pod) {
     free(pod->claims);
+    free(pod->uses);
     free(pod->tolerations);
     label_terms_done(&pod->selector);
     node_selector_done(&pod->affinity);

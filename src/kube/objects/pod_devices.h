@@ -8,6 +8,7 @@
 
 #include "kube/api/labels.h"
 #include "kube/api/names.h"
+#include "kube/objects/pod_claim_uses.h"
 #include "kube/objects/resources.h"
 #include "wire/json.h"
 
@@ -35,6 +36,8 @@ struct pod_devices {
     struct cpu_memory room;
     uint32_t nclaims;
     struct pod_device_claim *claims;
+    size_t nuses; /* of claims that are there */
+    struct pod_claim_use *uses;
     struct label_terms selector;   /* spec.nodeSelector */
     struct node_selector affinity; /* what its node affinity requires; n == 0: nothing */
     bool affinity_unknown;         /* it has more terms than are read */

@@ -54,25 +54,79 @@ static void put_pod(struct json_writer *w, const struct state_pod *pod,
     json_object_end(w);
 }
 
-static int by_uid(const void *a, const void *b) {
-    const struct state_pod *const *x = a, *const *y = b;
-    return strcmp((*x)->uid, (*y)->uid);
+/* What a claim has of the card; its devices can be parts of one card. */
+static void put_claim(struct json_writer *w, const struct state_reserved *reserved,
+                      const struct state_card *card) {
+    const struct state_claim *claim = reserved->claim;
+    uint64_t core = 0, memory = 0;
+    for (uint32_t i = 0; i < reserved->ndevices; i++) {
+        const struct assigned_device *device = &reserved->devices[i];
+        bool here = strcmp(device->uuid, card->uuid) == 0;
+        core += here ? device->core : 0;
+        memory += here ? device->memory : 0;
+    }
+    json_object_begin(w, claim->uid);
+    json_put_string(w, "claim", claim->name);
+    json_array_begin(w, "containers");
+    json_object_begin(w, NULL);
+    json_put_string(w, "container", claim->users[0].container);
+    put_amount(w, "resource", core, memory);
+    json_object_end(w);
+    json_array_end(w);
+    json_put_string(w, "namespace", claim->namespace);
+    json_put_string(w, "pod", claim->users[0].pod);
+    json_array_begin(w, "users");
+    for (uint32_t i = 0; i < claim->nusers; i++) {
+        json_object_begin(w, NULL);
+        json_put_string(w, "container", claim->users[i].container);
+        json_put_string(w, "pod", claim->users[i].pod);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_object_end(w);
 }
 
-static size_t collect_holders(const struct state_node *node, const struct state_card *card,
-                              const struct state_pod ***ret) {
-    size_t n = 0, size = 0;
+/* A pod, or a claim that pods use. */
+struct holder {
+    const char *uid;
+    const struct state_pod *pod;           /* NULL: a claim */
+    const struct state_reserved *reserved; /* of the claim */
+};
+
+struct holders {
+    struct holder *list;
+    size_t n, size;
+};
+
+static void holders_done(struct holders *holders) {
+    free(holders->list);
+}
+
+static int by_uid(const void *a, const void *b) {
+    const struct holder *x = a, *y = b;
+    return strcmp(x->uid, y->uid);
+}
+
+/* Without memory it is repeated at the next change. */
+static void add_holder(struct holders *to, struct holder holder) {
+    if (array_reserve(&to->list, &to->size, to->n + 1, sizeof(*to->list)) == 0)
+        to->list[to->n++] = holder;
+}
+
+static bool is_kept(const struct state_reserved *reserved, const struct state_card *card,
+                    struct place_amount *ret);
+
+static void collect_holders(const struct state_node *node, const struct state_card *card,
+                            struct holders *ret) {
     struct place_amount ignored;
-    for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
-        if (pod->stage != POD_BOUND || !state_pod_amount(pod, card, &ignored))
-            continue;
-        if (array_reserve(ret, &size, n + 1, sizeof(struct state_pod *)) < 0)
-            break; /* repeated at the next change */
-        (*ret)[n++] = pod;
-    }
-    if (n > 0)
-        qsort(*ret, n, sizeof(struct state_pod *), by_uid);
-    return n;
+    for (const struct state_pod *pod = node->pods; pod; pod = pod->next)
+        if (pod->stage == POD_BOUND && state_pod_amount(pod, card, &ignored))
+            add_holder(ret, (struct holder){.uid = pod->uid, .pod = pod});
+    for (const struct state_reserved *kept = node->reserved; kept; kept = kept->next)
+        if (kept->claim && is_kept(kept, card, &ignored))
+            add_holder(ret, (struct holder){.uid = kept->claim->uid, .reserved = kept});
+    if (ret->n > 0)
+        qsort(ret->list, ret->n, sizeof(*ret->list), by_uid);
 }
 
 /* What is kept of the card for pods that are not there: claims, reservations, room that is being
@@ -87,14 +141,13 @@ static bool is_kept(const struct state_reserved *reserved, const struct state_ca
 }
 
 /* The free amounts of the card, without assumed allocations. */
-static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
+static void free_after(const struct state_card *card, const struct holders *holders,
                        struct place_amount *ret) {
     const struct place_card all = state_place_card(card);
     struct place_amount free = place_amount_of(&all), amount;
-    for (size_t i = 0; i < n; i++) {
-        (void) state_pod_amount(pods[i], card, &amount);
-        (void) place_amount_take(&free, &amount);
-    }
+    for (size_t i = 0; i < holders->n; i++)
+        if (holders->list[i].pod && state_pod_amount(holders->list[i].pod, card, &amount))
+            (void) place_amount_take(&free, &amount);
     for (const struct state_reserved *kept = card->node->reserved; kept; kept = kept->next)
         if (is_kept(kept, card, &amount))
             (void) place_amount_take(&free, &amount);
@@ -112,7 +165,7 @@ static void put_kept(struct json_writer *w, const struct state_card *card) {
     struct place_amount rest = {0};
     size_t n = 0;
     for (const struct state_reserved *kept = card->node->reserved; kept; kept = kept->next) {
-        if (!is_kept(kept, card, &rest))
+        if (kept->claim || !is_kept(kept, card, &rest))
             continue;
         if (n == 0)
             json_array_begin(w, "held");
@@ -142,17 +195,20 @@ static void put_absence(struct json_writer *w, const struct state_card *card) {
 }
 
 void gpu_status_text(struct state *s, struct state_card *card, struct buf *out) {
-    _cleanup_free_ const struct state_pod **pods = NULL;
+    _cleanup_(holders_done) struct holders holders = {0};
     struct json_writer w = {.out = out};
     struct place_amount free;
     state_refresh(s, card->node);
-    size_t n = collect_holders(card->node, card, &pods);
-    free_after(card, pods, n, &free);
+    collect_holders(card->node, card, &holders);
+    free_after(card, &holders, &free);
     json_object_begin(&w, NULL);
     put_amount(&w, "allocatable", free.core, free.memory);
     json_object_begin(&w, "allocated");
-    for (size_t i = 0; i < n; i++)
-        put_pod(&w, pods[i], card);
+    for (const struct holder *h = holders.list; h < holders.list + holders.n; h++)
+        if (h->pod)
+            put_pod(&w, h->pod, card);
+        else
+            put_claim(&w, h->reserved, card);
     json_object_end(&w);
     put_kept(&w, card);
     put_absence(&w, card);

@@ -5,10 +5,12 @@
  * counts once. */
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "model/dra.h"
 #include "scheduler/dra/dra_internal.h"
 #include "scheduler/state/namespace_usage.h"
@@ -118,6 +120,63 @@ static void reserve(struct dra *d, const struct dra_claim *claim, const char *no
     state_reserved_name(d->state, id, keeper);
 }
 
+static int by_name(const void *a, const void *b) {
+    const struct state_claim_user *x = a, *y = b;
+    int r = strcmp(x->pod, y->pod);
+    return r ? r : strcmp(x->container, y->container);
+}
+
+static void add_user(struct state_claim *to, const char *pod, const char *container) {
+    if (to->nusers == STATE_CLAIM_USERS_MAX)
+        return;
+    struct state_claim_user *user = &to->users[to->nusers++];
+    *user = (struct state_claim_user){.pod = ""};
+    text_copy(user->pod, sizeof(user->pod), pod);
+    text_copy(user->container, sizeof(user->container), container);
+}
+
+/* The containers of one pod; of one that is not known, the pod alone. */
+static void add_users(const struct dra *d, const struct resource_claim *claim,
+                      const struct device_user *user, struct state_claim *to) {
+    const struct dra_pod *pod;
+    uint32_t before = to->nusers;
+    HASH_FIND_STR(d->pods, user->uid, pod);
+    for (size_t i = 0; pod && i < pod->object.nuses; i++)
+        if (strcmp(pod->object.uses[i].claim, claim->name) == 0)
+            add_user(to, user->name, pod->object.uses[i].container);
+    if (to->nusers == before)
+        add_user(to, user->name, "");
+}
+
+/* The pods for which it is reserved; NULL: there is none. */
+static struct state_claim *users_of(const struct dra *d, const struct resource_claim *claim) {
+    struct state_claim *ret =
+        calloc(1, sizeof(*ret) + STATE_CLAIM_USERS_MAX * sizeof(ret->users[0]));
+    if (!ret)
+        return NULL;
+    memcpy(ret->uid, claim->uid, sizeof(ret->uid));
+    memcpy(ret->namespace, claim->namespace, sizeof(ret->namespace));
+    memcpy(ret->name, claim->name, sizeof(ret->name));
+    for (uint32_t i = 0; i < claim->nusers; i++)
+        if (claim->users[i].pod)
+            add_users(d, claim, &claim->users[i], ret);
+    if (ret->nusers == 0) {
+        free(ret);
+        return NULL;
+    }
+    qsort(ret->users, ret->nusers, sizeof(ret->users[0]), by_name);
+    struct state_claim *small = realloc(ret, sizeof(*ret) + ret->nusers * sizeof(ret->users[0]));
+    return small ? small : ret;
+}
+
+static void reserve_allocated(struct dra *d, const struct dra_claim *claim, const char *node,
+                              const struct assigned_device *devices, uint32_t n) {
+    char id[DRA_ID_MAX];
+    reserve(d, claim, node, devices, n);
+    dra_id(&claim->object, id);
+    state_reserved_claim(d->state, id, users_of(d, &claim->object));
+}
+
 void dra_hold(struct dra *d, struct dra_claim *claim) {
     struct assigned_device devices[DEVICE_RESULTS_MAX];
     const struct resource_claim *object = &claim->object;
@@ -131,7 +190,7 @@ void dra_hold(struct dra *d, struct dra_claim *claim) {
     } else if (!resolve(d, object, devices, &n, &node)) {
         d->unheld = true; /* what was reserved before stays */
     } else if (n > 0) {
-        reserve(d, claim, node->name, devices, n);
+        reserve_allocated(d, claim, node->name, devices, n);
     } else {
         dra_unhold(d, claim);
     }

@@ -179,6 +179,15 @@ static struct dra_pod *get_pod(struct dra *d, const char *uid) {
     return hash_added_or_freed(pod);
 }
 
+/* Which containers use what is allocated to the claims of the pod. */
+static void hold_claims_of(struct dra *d, const struct pod_devices *pod) {
+    for (uint32_t i = 0; i < pod->nclaims; i++) {
+        struct dra_claim *claim = dra_claim_find(d, pod->namespace, pod->claims[i].claim);
+        if (claim && claim->object.allocated)
+            dra_hold(d, claim);
+    }
+}
+
 static int see_pod(struct dra *d, struct json object, bool gone, struct err *err) {
     struct pod_devices read;
     int r = pod_devices_parse(object, &read, err);
@@ -204,6 +213,7 @@ static int see_pod(struct dra *d, struct json object, bool gone, struct err *err
     pod->listed = true;
     pod->refused = 0;
     d->news++;
+    hold_claims_of(d, &pod->object);
     return 0;
 }
 

@@ -65,6 +65,7 @@ static void reserved_free(struct state *s, struct state_reserved *reserved) {
     state_node_changed(node);
     free(reserved->devices);
     free(reserved->keeper);
+    free(reserved->claim);
     free(reserved);
     s->left_nodes = true; /* the node may be a candidate of the current pod */
 }
@@ -134,6 +135,30 @@ void state_reserved_name(struct state *s, const char *id, const char *keeper) {
         return;
     free(reserved->keeper);
     reserved->keeper = strdup(keeper);
+    state_unproject(reserved->node);
+}
+
+static bool same_claim(const struct state_claim *a, const struct state_claim *b) {
+    if (!a || !b)
+        return a == b;
+    if (strcmp(a->uid, b->uid) != 0 || strcmp(a->namespace, b->namespace) != 0 ||
+        strcmp(a->name, b->name) != 0 || a->nusers != b->nusers)
+        return false;
+    for (uint32_t i = 0; i < a->nusers; i++)
+        if (strcmp(a->users[i].pod, b->users[i].pod) != 0 ||
+            strcmp(a->users[i].container, b->users[i].container) != 0)
+            return false;
+    return true;
+}
+
+void state_reserved_claim(struct state *s, const char *id, struct state_claim *claim) {
+    struct state_reserved *reserved = state_reserved_find(s, id);
+    if (!reserved || same_claim(reserved->claim, claim)) {
+        free(claim);
+        return;
+    }
+    free(reserved->claim);
+    reserved->claim = claim;
     state_unproject(reserved->node);
 }
 

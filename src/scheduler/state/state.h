@@ -63,8 +63,25 @@ struct state_reserved {
     struct state_node *node;
     uint32_t ndevices;
     struct assigned_device *devices;
-    char *keeper; /* for people, what it is held for; NULL: by its id */
+    char *keeper;              /* for people, what it is held for; NULL: by its id */
+    struct state_claim *claim; /* whose it is, while pods use that; NULL: nothing uses it */
     char id[];
+};
+
+struct state_claim_user {
+    char pod[KUBE_NAME_MAX];
+    char container[KUBE_LABEL_MAX]; /* "": it is not known which of the pod's */
+};
+
+#define STATE_CLAIM_USERS_MAX 64 /* are named */
+
+/* A ResourceClaim that pods use, all of which have its share together. */
+struct state_claim {
+    char uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    uint32_t nusers; /* at least 1 */
+    struct state_claim_user users[];
 };
 
 /* Members of state_pod that the state only keeps. Each belongs to the directory that it names. */
@@ -537,6 +554,10 @@ void state_reserved_name(struct state *s, const char *id, const char *keeper);
 #define STATE_KEEPER_MAX (2 * KUBE_NAME_MAX + KUBE_LABEL_MAX + 64)
 void state_reserved_keeper(const struct state_reserved *reserved,
                            char out[static STATE_KEEPER_MAX]);
+
+/* Says that pods use the claim of which the capacity is (NULL: none does). Takes `claim` over,
+ * which is from malloc(); nothing where there is no such capacity. */
+void state_reserved_claim(struct state *s, const char *id, struct state_claim *claim);
 
 /* Has a container of the pod (NULL: all without a row of their own, which draw on the pod's UID
  * otherwise) draw on `id` (NULL: no more), whether or not it is reserved yet. 0 or -ENOMEM.

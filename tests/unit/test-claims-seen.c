@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What GPU.status says of shares by ResourceClaims. The test is the watches and the API server. */
+
+#include "claim-allocation-world.h"
+
+static const char *status_of(struct dra_world *d, uint32_t card) {
+    static char text[4096];
+    _cleanup_buf_ struct buf out = BUF_INIT(sizeof(text) - 1);
+    struct state_node *node = state_node_find(d->w->state, "n");
+    assert_non_null(node);
+    gpu_status_text(d->w->state, node->cards[card], &out);
+    (void) snprintf(text, sizeof(text), "%s", buf_str(&out));
+    return text;
+}
+
+static void expect_status(struct dra_world *d, uint32_t card, const char *part) {
+    const char *text = status_of(d, card);
+    if (!strstr(text, part))
+        fail_msg("%s: %s", part, text);
+}
+
+/* Two containers of it use the claim. */
+static void see_user(struct dra_world *d, const char *pod, const char *claim) {
+    see(d, DRA_PODS,
+        "{'metadata':{'name':'%s','namespace':'d','uid':'p-%s'},'spec':{'nodeName':'n',"
+        "'resourceClaims':[{'name':'gpu','resourceClaimName':'%s'}],"
+        "'initContainers':[{'name':'side','resources':{'claims':[{'name':'gpu'}]}}],"
+        "'containers':[{'name':'none'},{'name':'main','resources':{'claims':[{'name':'gpu'}]}}]}}",
+        pod, pod, claim);
+}
+
+#define USERS(users)                                                                               \
+    "'allocation':{'devices':{'results':[" RESULT(                                                 \
+        "gpu-0", "30",                                                                             \
+        "24Gi") "]},'nodeSelector':{'nodeSelectorTerms':[{'matchFields':[{'key':'metadata.name',"  \
+                "'operator':'In','values':['n']}]}]}},'reservedFor':[" users "]"
+#define USER(pod) "{'resource':'pods','name':'" pod "','uid':'p-" pod "'}"
+#define AMOUNT                                                                                     \
+    "\"resource\":{\"elasticgpu.io/gpu-core\":\"30\",\"elasticgpu.io/gpu-memory\":\"24Gi\"}"
+#define REST                                                                                       \
+    "{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"70\",\"elasticgpu.io/gpu-memory\":\"56Gi\"},"
+#define NAMED(container, pod) "{\"container\":\"" container "\",\"pod\":\"" pod "\"}"
+
+/* The share is there once, with all that use it. */
+static void test_the_users_of_a_claim(void **state) {
+    struct dra_world *d = *state;
+    see_user(d, "two", "c");
+    see_claim(d, "c", 1, true, SHARE, USERS(USER("two") "," USER("one")));
+    expect_status(d, 0,
+                  REST "\"allocated\":{\"u-c\":{\"claim\":\"c\",\"containers\":[{"
+                       "\"container\":\"\"," AMOUNT "}],\"namespace\":\"d\",\"pod\":\"one\","
+                       "\"users\":[" NAMED("", "one") "," NAMED("main", "two") "," NAMED(
+                           "side", "two") "]}}}");
+    expect_status(d, 1, "\"allocated\":{}}");
+    see_user(d, "one", "c"); /* the watch of pods comes later */
+    expect_status(d, 0, "\"container\":\"main\"," AMOUNT "}],\"namespace\":\"d\",\"pod\":\"one\"");
+    see_claim(d, "c", 2, true, SHARE, USERS(USER("two")));
+    expect_status(d, 0, "\"users\":[" NAMED("main", "two") "," NAMED("side", "two") "]}}}");
+}
+
+/* No pod has it yet, or any more. */
+static void test_a_claim_without_users_is_kept(void **state) {
+    static const char kept[] = REST "\"allocated\":{},\"held\":[{\"by\":\"claim d/c\"," AMOUNT
+                                    "}],\"heldBy\":\"claim d/c\"}";
+    struct dra_world *d = *state;
+    see_claim(d, "c", 1, true, SHARE, USERS(""));
+    expect_status(d, 0, kept);
+    see_claim(d, "c", 2, true, SHARE, USERS(USER("p")));
+    expect_status(d, 0, "\"pod\":\"p\"");
+    see_claim(d, "c", 3, true, SHARE, USERS(""));
+    expect_status(d, 0, kept);
+    see_claim(d, "c", 4, true, SHARE, "");
+    expect_status(d, 0, "\"allocated\":{}}");
+}
+
+/* Another kind of object than a pod may be a user. */
+static void test_another_kind_of_user(void **state) {
+    struct dra_world *d = *state;
+    see_claim(d, "c", 1, true, SHARE, USERS("{'resource':'jobs','name':'j','uid':'j'}"));
+    expect_status(d, 0, "\"heldBy\":\"claim d/c\"");
+}
+
+/* Cards of kube-scheduler's, which the extender leaves alone, have their true figures, too. */
+static void test_a_card_of_kube_scheduler(void **state) {
+    struct dra_world *d = *state;
+    see_slice(d, "n", 2, "kube-scheduler", "aliquot");
+    see_user(d, "p", "c");
+    see_claim(d, "c", 1, true,
+              "'requests':[{'name':'gpu','exactly':{'deviceClassName':"
+              "'first-fit.gpu.elasticgpu.io'}}]",
+              USERS(USER("p")));
+    expect_status(d, 0, REST "\"allocated\":{\"u-c\":{\"claim\":\"c\"");
+}
+
+/* A change of what uses a claim is written, and nothing else is. */
+static void test_changes_are_projected(void **state) {
+    struct dra_world *d = *state;
+    struct state_node *node;
+    see_user(d, "p", "c");
+    see_claim(d, "c", 1, true, SHARE, USERS(USER("p")));
+    node = state_node_find(d->w->state, "n");
+    state_projected(node);
+    see_user(d, "p", "c");
+    assert_int_equal(d->w->state->nunprojected, 0);
+    see_claim(d, "c", 2, true, SHARE, USERS(USER("p") "," USER("q")));
+    assert_int_equal(d->w->state->nunprojected, 1);
+}
+
+/* More than are named count nothing. */
+static void test_many_users(void **state) {
+    _cleanup_buf_ struct buf users = BUF_INIT(1 << 16);
+    struct dra_world *d = *state;
+    for (unsigned i = 0; i < 100; i++)
+        buf_printf(&users, "%s{'resource':'pods','name':'p%u','uid':'p-%u'}", i ? "," : "", i, i);
+    _cleanup_buf_ struct buf status = BUF_INIT(1 << 16);
+    buf_printf(&status,
+               "'allocation':{'devices':{'results':[" RESULT(
+                   "gpu-0", "30", "24Gi") "]},'nodeSelector':{'nodeSelectorTerms':[{'matchFields':"
+                                          "[{'key':'metadata.name','operator':'In','values':['n']}"
+                                          "]}]}},'reservedFor':[%s]",
+               buf_str(&users));
+    see_claim(d, "c", 1, true, SHARE, buf_str(&status));
+    _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
+    gpu_status_text(d->w->state, state_node_find(d->w->state, "n")->cards[0], &out);
+    unsigned named = 0;
+    for (const char *at = buf_str(&out); (at = strstr(at, "{\"container\":\"\",\"pod\"")); at++)
+        named++;
+    assert_int_equal(named, STATE_CLAIM_USERS_MAX);
+    assert_non_null(strstr(buf_str(&out), REST));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_the_users_of_a_claim),  TEST(test_a_claim_without_users_is_kept),
+        TEST(test_another_kind_of_user),  TEST(test_a_card_of_kube_scheduler),
+        TEST(test_changes_are_projected), TEST(test_many_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
