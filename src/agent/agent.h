@@ -95,6 +95,14 @@ void reconfigure_scaling(struct agent *a);
  * evaluated. */
 bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static GPU_REASON_MAX]);
 
+/* ---- card_allocator.c: who allocates the cards to ResourceClaims ---- */
+
+/* Sets `allocator` of a device by the configuration. While shares are held that it does not know
+ * of, or that another one has allocated, the device keeps its allocator. True then, with the reason
+ * why it takes no other containers. For each device before its health is evaluated. */
+bool card_allocator_judge(const struct agent *a, struct gpu_device *d,
+                          char ret_why[static GPU_REASON_MAX]);
+
 /* ---- card_mps.c: MPS of the cards ---- */
 
 /* Finds what a former agent has left. */

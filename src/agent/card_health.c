@@ -127,7 +127,8 @@ static void on_notice(const struct health_card *card, const char *reason, const 
  * that is to be given out otherwise than its containers have it, or is about to be divided. */
 static void judge_offer(struct agent *a, struct gpu_device *d) {
     char offer[GPU_REASON_MAX], text[GPU_REASON_MAX];
-    bool waits = card_offer_judge(a, d, offer) || card_mig_waits(a, d, offer);
+    bool held = card_allocator_judge(a, d, offer);
+    bool waits = card_offer_judge(a, d, offer) || card_mig_waits(a, d, offer) || held;
     const char *mps = waits || d->saved ? NULL : card_mps_judge(a, d);
 
     if (d->saved)

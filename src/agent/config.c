@@ -136,17 +136,14 @@ static int parse_driver_limits(const char *value, void *target, struct err *err)
 }
 
 static int parse_allocator(const char *value, void *target, struct err *err) {
-    static const char *const names[] = {[CLAIMS_OFF] = "off",
-                                        [CLAIMS_BY_ALIQUOT] = DRA_BY_ALIQUOT,
-                                        [CLAIMS_BY_KUBE_SCHEDULER] = DRA_BY_KUBE_SCHEDULER};
-    enum claims_allocator *ret = target;
+    enum dra_allocator *ret = target;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(value, names[i]) != 0)
-            continue;
-        *ret = (enum claims_allocator) i;
+    if (strcmp(value, "off") == 0) {
+        *ret = DRA_NONE;
         return 0;
     }
+    if (dra_allocator_parse(value, ret) == 0 && *ret != DRA_NONE)
+        return 0;
     return err_set(err, EINVAL,
                    "--resource-claims is off, " DRA_BY_ALIQUOT " or " DRA_BY_KUBE_SCHEDULER
                    ", not '%s'",
@@ -261,8 +258,9 @@ static const struct opt options[] = {
      &given.kubelet_dir},
     {"resource-claims", 0, "ALLOCATOR",
      "be a DRA driver: publish the cards in ResourceSlices, and give shares to ResourceClaims that "
-     "ALLOCATOR, aliquot or kube-scheduler, has allocated (default off)",
-     parse_allocator, &given.claims},
+     "ALLOCATOR, aliquot or kube-scheduler, has allocated, where the configuration does not say "
+     "otherwise of a card (default off)",
+     parse_allocator, &given.allocator},
     {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
      &given.shares.state_dir},
     {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,

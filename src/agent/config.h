@@ -9,15 +9,9 @@
 #include "agent/config/node_config.h"
 #include "agent/report/labeler.h"
 #include "agent/shares/shares.h"
+#include "model/dra.h"
 
 struct err;
-
-/* Which scheduler allocates the cards to ResourceClaims (attribute `allocator`). */
-enum claims_allocator {
-    CLAIMS_OFF, /* none: the agent is no DRA driver */
-    CLAIMS_BY_ALIQUOT,
-    CLAIMS_BY_KUBE_SCHEDULER,
-};
 
 /* All texts borrow from argv or the environment. */
 struct config {
@@ -37,7 +31,9 @@ struct config {
     const char *dev_root;    /* NULL: to be found */
     const char *sim_dir;
     const char *kubelet_dir;
-    enum claims_allocator claims;
+    /* Of cards of which the configuration does not say otherwise; DRA_NONE: the agent is no DRA
+     * driver. */
+    enum dra_allocator allocator;
     const char *library;
     const char *namespace;  /* of our own objects */
     const char *api_server; /* NULL: as a pod finds it */

@@ -668,7 +668,6 @@ static void join_rooms(struct agent *a) {
     a->report.mig_report = card_dynamic_report;
     a->report.userdata = a;
     a->report.labels = a->config.labels;
-    a->report.claims_only = a->config.claims == CLAIMS_BY_KUBE_SCHEDULER;
     a->report.kubelet_dir = a->config.kubelet_dir;
     a->report.signing_namespace = a->config.namespace;
     a->report.shares = &a->shares;

@@ -99,23 +99,11 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     return shares_capacity(&a->shares, d);
 }
 
-/* kube-scheduler knows nothing of shares by resource names, which a card has from before it became
- * its allocator. */
-static bool is_held(const struct gpu_device *d, void *userdata) {
-    const struct agent *a = userdata;
-
-    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (a->config.claims == CLAIMS_BY_KUBE_SCHEDULER && !slot->grant.claim &&
-            slot_has_device(slot, d->uuid))
-            return true;
-    return false;
-}
-
 bool resource_claims_are_read(const struct agent *a) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (slot->grant.claim)
             return true;
-    return a->config.claims != CLAIMS_OFF;
+    return a->config.allocator != DRA_NONE;
 }
 
 int resource_claims_start(struct agent *a, struct err *err) {
@@ -128,11 +116,8 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                               .userdata = a};
     const struct dra_slices_options slices = {.client = a->client,
                                               .node = a->shares.options.node_name,
-                                              .by_scheduler =
-                                                  a->config.claims == CLAIMS_BY_KUBE_SCHEDULER,
                                               .devices = devices,
                                               .capacity = capacity,
-                                              .is_held = is_held,
                                               .on_trouble = on_trouble,
                                               .userdata = a};
     int r;
@@ -142,7 +127,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
     a->claims.on_prepared = on_prepared;
     a->claims.userdata = a;
     dra_prepare_init(&a->claims);
-    if (a->config.claims == CLAIMS_OFF)
+    if (a->config.allocator == DRA_NONE)
         return 0;
     r = dra_slices_start(&slices, &a->slices, err);
     return r < 0 ? r : dra_plugin_start(a->loop, &plugin, &a->dra, err);

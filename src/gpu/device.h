@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "model/dialect.h"
+#include "model/dra.h"
 #include "model/gpu_model.h"
 
 #define GPU_CARDS_MAX 64      /* cards of one machine */
@@ -180,8 +181,9 @@ struct gpu_device {
     bool needs_reset;         /* they fail until it is reset */
     bool released;            /* the monitor has closed the card: nothing is known of it now */
     bool stale;               /* the driver has not answered for any device of late */
-    enum gpu_service service; /* this and the next five: written by the monitor's option `judge` */
+    enum gpu_service service; /* this and the next six: written by the monitor's option `judge` */
     enum gpu_offer offer;
+    enum dra_allocator allocator;
     bool whole_only;               /* in shares: only as all of it */
     bool under_mps;                /* its containers are clients of MPS */
     bool mps_on_demand;            /* it is put under MPS for claims */

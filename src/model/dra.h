@@ -22,6 +22,20 @@
 #define DRA_BY_ALIQUOT "aliquot"
 #define DRA_BY_KUBE_SCHEDULER "kube-scheduler"
 
+/* Who allocates a card to ResourceClaims. Shares by resource names are aliquot-scheduler's, too. */
+enum dra_allocator {
+    DRA_NONE, /* it is in no claims */
+    DRA_ALIQUOT,
+    DRA_KUBE_SCHEDULER,
+    DRA_ALLOCATORS,
+};
+
+/* "none" or a value of the attribute. */
+const char *dra_allocator_name(enum dra_allocator allocator);
+
+/* The allocator of that name; -EINVAL: there is none. */
+int dra_allocator_parse(const char *name, enum dra_allocator *ret);
+
 /* The label of a DeviceClass, with the same values: who allocates the devices of its claims. */
 #define DRA_CLASS_LABEL "gpu.elasticgpu.io/allocator"
 

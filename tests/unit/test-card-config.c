@@ -310,8 +310,42 @@ static void dynamic_cards(void **state) {
     }
 }
 
+/* A letter for each device: in no claims, or who allocates it. */
+static void allocators(void **state) {
+    static const struct {
+        const char *text;
+        enum dra_allocator otherwise;
+        const char *allocators;
+    } cases[] = {
+        {V1, DRA_ALIQUOT, "aaaaa"},
+        {V1, DRA_KUBE_SCHEDULER, "kkkkk"},
+        {CARDS "  - {devices: [1], allocator: kube-scheduler}\n", DRA_ALIQUOT, "akaaa"},
+        {CARDS "  - {devices: [1], allocator: none}\n", DRA_KUBE_SCHEDULER, "knkkk"},
+        /* The first one with an allocator decides. */
+        {CARDS "  - {devices: [0], mode: share}\n  - {devices: [0], allocator: aliquot}\n"
+               "  - {devices: all, allocator: none}\n",
+         DRA_KUBE_SCHEDULER, "annnn"},
+        /* An instance that is not named is as its card. */
+        {CARDS "  - {devices: [MIG-0], allocator: none}\n  - {devices: [2], allocator: aliquot}\n",
+         DRA_KUBE_SCHEDULER, "kkana"},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct node_config *c = parse(cases[i].text, NULL);
+        char got[8] = "";
+
+        for (uint32_t k = 0; k < node.ndevices; k++)
+            got[k] = "nak"[config_card_allocator(c, &node, &node.devices[k], cases[i].otherwise)];
+        if (strcmp(got, cases[i].allocators) != 0)
+            fail_msg("%s: %s", cases[i].text, got);
+        (void) node_config_free(c);
+    }
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocators),
         cmocka_unit_test(dynamic_cards),
         cmocka_unit_test(by_option),
         cmocka_unit_test(by_entries),

@@ -497,6 +497,39 @@ static void the_version_of_a_record(void **state) {
     slot_grant_done(&g);
 }
 
+/* Older agents have not recorded it, and it is not known what newer ones mean. */
+static void the_allocator_of_a_record(void **state) {
+    static const struct {
+        const char *text;
+        enum dra_allocator allocator;
+    } cases[] = {
+        {"", DRA_NONE},
+        {",\"allocator\":\"kube-scheduler\"", DRA_KUBE_SCHEDULER},
+        {",\"allocator\":\"another\"", DRA_NONE},
+        {",\"allocator\":7", DRA_NONE},
+    };
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_buf_ struct buf again = BUF_INIT(4096);
+        struct slot_grant g, h;
+        char text[512];
+
+        (void) snprintf(text, sizeof(text),
+                        "{\"version\":2,\"podUID\":\"u\",\"namespace\":\"n\",\"pod\":\"p\","
+                        "\"container\":\"c\",\"claim\":{\"uid\":\"u\",\"name\":\"c\"%s,"
+                        "\"pods\":[]},\"devices\":[]}",
+                        cases[i].text);
+        assert_int_equal(slot_record_decode(text, strlen(text), &g, NULL), 0);
+        assert_int_equal(g.claim->allocator, cases[i].allocator);
+        slot_record_encode(&g, &again);
+        assert_int_equal(slot_record_decode(buf_str(&again), again.len, &h, NULL), 0);
+        assert_int_equal(h.claim->allocator, cases[i].allocator);
+        slot_grant_done(&g);
+        slot_grant_done(&h);
+    }
+}
+
 static void records_that_are_none(void **state) {
     static const char *const claims[] = {
         "1",
@@ -585,6 +618,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_slots),
         cmocka_unit_test(records_that_are_none),
+        cmocka_unit_test(the_allocator_of_a_record),
         cmocka_unit_test(the_version_of_a_record),
         cmocka_unit_test(claims_of_a_pod),
         cmocka_unit_test(more_claims_than_are_read),

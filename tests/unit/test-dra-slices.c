@@ -44,7 +44,6 @@ struct fixture {
     struct object objects[OBJECTS];
     unsigned written, deleted, uids;
     bool drops_shares, drops_taints;
-    bool held;         /* the first card, by pods of another allocator */
     uint64_t capacity; /* of each card; 0: its memory */
     int status;        /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
@@ -267,11 +266,6 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     return f->capacity > 0 ? f->capacity : d->memory;
 }
 
-static bool is_held(const struct gpu_device *d, void *userdata) {
-    (void) userdata;
-    return d->index == 0 && f->held;
-}
-
 static void on_trouble(const char *why, void *userdata) {
     (void) userdata;
     text_copy(f->trouble, sizeof(f->trouble), why);
@@ -287,13 +281,9 @@ static void list(void) {
     f->watch.on_sync_end(f->watcher);
 }
 
-static void start(bool by_scheduler) {
-    const struct dra_slices_options options = {.node = "node-a",
-                                               .by_scheduler = by_scheduler,
-                                               .devices = devices,
-                                               .capacity = capacity,
-                                               .is_held = is_held,
-                                               .on_trouble = on_trouble};
+static void start(void) {
+    const struct dra_slices_options options = {
+        .node = "node-a", .devices = devices, .capacity = capacity, .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
 }
@@ -314,14 +304,17 @@ static void set_cards(uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         struct gpu_device *d = &f->devices.devices[i];
 
-        *d = (struct gpu_device){
-            .index = i, .memory = 80 * GIB, .healthy = true, .model = "NVIDIA H100 80GB HBM3"};
+        *d = (struct gpu_device){.index = i,
+                                 .memory = 80 * GIB,
+                                 .healthy = true,
+                                 .allocator = DRA_ALIQUOT,
+                                 .model = "NVIDIA H100 80GB HBM3"};
         (void) snprintf(d->uuid, sizeof(d->uuid), "GPU-AB%02u", i);
     }
 }
 
-static void start_on_node(bool by_scheduler) {
-    start(by_scheduler);
+static void start_on_node(void) {
+    start();
     dra_slices_set_node(f->slices, "node-uid");
 }
 
@@ -332,7 +325,7 @@ static int setup(void **state) {
     assert_int_equal(uv_loop_init(&f->loop), 0);
     (void) uv_timer_init(&f->loop, &f->timeout);
     set_cards(2);
-    start_on_node(false);
+    start_on_node();
     list();
     return 0;
 }
@@ -365,6 +358,21 @@ static void expect(const char *text) {
             return;
     fail_msg("nothing published has '%s'; first: %s", text,
              f->objects[0].text ? f->objects[0].text : "");
+}
+
+/* Of a device that is published. */
+static const char *allocator_of(const char *device) {
+    static char text[32];
+    struct json_parser *parser = NULL;
+    struct json root, found;
+
+    assert_int_equal(
+        json_open(f->objects[0].text, strlen(f->objects[0].text), &parser, &root, NULL), 0);
+    found = json_find(JSON_PATH(root, "spec", "devices"), "name", device);
+    text_copy(text, sizeof(text),
+              json_string_or(JSON_PATH(found, "attributes", "allocator", "string"), ""));
+    (void) json_parser_free(parser);
+    return text;
 }
 
 /* ---- the tests ---- */
@@ -410,19 +418,24 @@ static void memory_that_is_kept_back(void **state) {
     expect("\"memory\":{\"value\":\"85899345920\"");
 }
 
-/* Its allocator does not know what they have of the card. */
-static void a_card_that_others_hold(void **state) {
+/* A card in no claims is published for none. */
+static void each_card_has_its_allocator(void **state) {
     (void) state;
-    f->held = true;
+    set_cards(3);
+    f->devices.devices[1].allocator = DRA_KUBE_SCHEDULER;
+    f->devices.devices[2].allocator = DRA_NONE;
     publish(1);
-    expect("\"taints\":[{\"key\":\"gpu.elasticgpu.io/unhealthy\"");
-    f->held = false;
+    assert_string_equal(allocator_of("gpu-ab00"), "aliquot");
+    assert_string_equal(allocator_of("gpu-ab01"), "kube-scheduler");
+    assert_null(strstr(f->objects[0].text, "gpu-ab02"));
+    f->devices.devices[0].allocator = DRA_KUBE_SCHEDULER;
+    f->devices.devices[1].allocator = DRA_NONE;
+    f->devices.devices[2].allocator = DRA_ALIQUOT;
     publish(1);
-    assert_null(strstr(f->objects[0].text, "taints"));
-    expect("\"name\":\"gpu-ab00\"");
-    f->held = f->drops_taints = true;
-    publish(2);
-    assert_null(strstr(f->objects[0].text, "gpu-ab00"));
+    assert_string_equal(allocator_of("gpu-ab00"), "kube-scheduler");
+    assert_null(strstr(f->objects[0].text, "gpu-ab01"));
+    assert_string_equal(allocator_of("gpu-ab02"), "aliquot");
+    expect("\"generation\":2");
 }
 
 /* The first card is in MIG mode: of its instances the one that is given out in shares is there. */
@@ -441,6 +454,7 @@ static void instances_are_published(void **state) {
             .memory = 40 * GIB,
             .healthy = true,
             .service = GPU_SERVES,
+            .allocator = DRA_ALIQUOT,
             .mig = {.profile = "3g.40gb", .ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
     for (int i = 1; i < 3; i++) {
         (void) snprintf(d[i].uuid, sizeof(d[i].uuid), "MIG-AB%d", i);
@@ -496,11 +510,12 @@ static void a_restarted_agent(void **state) {
     set_cards(1);
     publish(1);
     stop();
-    start_on_node(false);
+    start_on_node();
     list();
     publish(0);
     stop();
-    start_on_node(true);
+    f->devices.devices[0].allocator = DRA_KUBE_SCHEDULER;
+    start_on_node();
     list();
     publish(1);
     expect("\"allocator\":{\"string\":\"kube-scheduler\"}");
@@ -511,7 +526,7 @@ static void a_restarted_agent(void **state) {
 static void the_node_comes_first(void **state) {
     (void) state;
     stop();
-    start(false);
+    start();
     list();
     publish(0);
     dra_slices_set_node(f->slices, "node-uid");
@@ -577,7 +592,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(cards_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(changes_raise_the_generation, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_that_is_kept_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_card_that_others_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_card_has_its_allocator, setup, teardown),
         cmocka_unit_test_setup_teardown(instances_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),

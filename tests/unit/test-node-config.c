@@ -209,6 +209,9 @@ static const struct {
     {OURS("reset: {command: []}"), "command: expected a program by its absolute path"},
     {OURS("cards: [{mode: share}]"), "line 3, column 11: the key 'devices' is missing"},
     {OURS("cards: [{devices: all, mode: shared}]"), "did you mean 'share'?"},
+    {OURS("cards: [{devices: all, allocator: kube-schedular}]"),
+     "allocator: 'kube-schedular' is not none, aliquot or kube-scheduler; did you mean "
+     "'kube-scheduler'?"},
     {OURS("cards: [{devices: all, memoryScaling: 0.5}]"),
      "memoryScaling: expected a factor from 1 to 16 like 1.5, not '0.5'"},
     {OURS("mig: {dynamic: perhaps}"), "dynamic: expected true or false"},

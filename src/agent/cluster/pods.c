@@ -135,6 +135,15 @@ const struct pod_entry *pods_find_named(const struct pods *p, const char *namesp
     return NULL;
 }
 
+const struct pod_entry *pods_find_by(const struct pods *p,
+                                     bool (*holds)(const struct pod_entry *e, const void *userdata),
+                                     const void *userdata) {
+    for (const struct pod_entry *e = p->entries; e; e = e->hh.next)
+        if (holds(e, userdata))
+            return e;
+    return NULL;
+}
+
 static void remove_entry(struct pods *p, struct pod_entry *e, bool notify) {
     HASH_DEL(p->entries, e); /* NOLINT: the analyzer loses its way in uthash's lists */
     if (notify)

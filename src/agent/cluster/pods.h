@@ -51,6 +51,11 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid);
 const struct pod_entry *pods_find_named(const struct pods *p, const char *namespace,
                                         const char *name);
 
+/* The first one of which that holds; NULL: there is none. */
+const struct pod_entry *pods_find_by(const struct pods *p,
+                                     bool (*holds)(const struct pod_entry *e, const void *userdata),
+                                     const void *userdata);
+
 /* Whether at least one whole list was received: only then does an absent pod not exist. */
 bool pods_ever_synced(const struct pods *p);
 bool pods_synced(const struct pods *p);

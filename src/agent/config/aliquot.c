@@ -123,6 +123,7 @@ static const struct yaml_field cards[] = {
     {"mode", yaml_word, offsetof(struct config_cards, mode), config_modes, false},
     {"memoryScaling", config_scaling, offsetof(struct config_cards, memory_scaling), NULL, false},
     {"dynamic", yaml_bool, offsetof(struct config_cards, dynamic), NULL, false},
+    {"allocator", yaml_word, offsetof(struct config_cards, allocator), config_allocators, false},
     YAML_FIELD_END,
 };
 
@@ -132,7 +133,7 @@ static int add_cards(const struct yaml *v, void *target, const void *arg, struct
     (void) arg;
     if (c->ncards == CONFIG_ROWS_MAX)
         return yaml_error(v, err, "more than %d entries", CONFIG_ROWS_MAX);
-    c->cards[c->ncards].mode = -1;
+    c->cards[c->ncards].mode = c->cards[c->ncards].allocator = -1;
     return yaml_read(v, cards, &c->cards[c->ncards++], err);
 }
 

@@ -152,6 +152,25 @@ uint32_t config_card_scaling(const struct node_config *c, const struct gpu_snaps
     return 0;
 }
 
+/* -1: no entry that names it has one. */
+static int entry_allocator(const struct node_config *c, const struct gpu_snapshot *s,
+                           const struct gpu_device *d) {
+    for (size_t i = 0; i < c->ncards; i++)
+        if (c->cards[i].allocator >= 0 && is_of(c->cards[i].devices, s, d))
+            return c->cards[i].allocator;
+    return -1;
+}
+
+enum dra_allocator config_card_allocator(const struct node_config *c, const struct gpu_snapshot *s,
+                                         const struct gpu_device *d, enum dra_allocator otherwise) {
+    const struct gpu_device *card = card_of(s, d);
+    int allocator = entry_allocator(c, s, d);
+
+    if (allocator < 0 && card && card != d)
+        allocator = entry_allocator(c, s, card);
+    return allocator < 0 ? otherwise : (enum dra_allocator) allocator;
+}
+
 /* ---- as a resource of kubelet ---- */
 
 void config_replicas_of(const struct node_config *c, const struct gpu_snapshot *s,

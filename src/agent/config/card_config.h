@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "agent/config/node_config.h"
+#include "model/dra.h"
 
 struct card_replicas;
 struct gpu_device;
@@ -29,6 +30,11 @@ uint32_t config_card_scaling(const struct node_config *c, const struct gpu_snaps
  * with `dynamic: true` names. */
 bool config_card_dynamic(const struct node_config *c, const struct gpu_snapshot *s,
                          const struct gpu_device *d);
+
+/* Who allocates the device to ResourceClaims: by the first entry that names it, or else its card,
+ * and has an allocator; without one `otherwise`. */
+enum dra_allocator config_card_allocator(const struct node_config *c, const struct gpu_snapshot *s,
+                                         const struct gpu_device *d, enum dra_allocator otherwise);
 
 /* A device as a resource of kubelet. */
 struct config_offer {

@@ -51,6 +51,7 @@ struct config_replicas {
 struct config_cards {
     const struct yaml *devices;
     int mode;                /* enum config_mode; -1: not given */
+    int allocator;           /* enum dra_allocator; -1: not given */
     uint32_t memory_scaling; /* thousandths; 0: not given */
     bool dynamic;            /* cards in shares are put under MPS for claims */
 };

@@ -114,12 +114,9 @@ static void on_sync_end(void *userdata) {
 
 /* ---- what there should be ---- */
 
-static bool takes_claims(const struct dra_slices *s, const struct gpu_device *d) {
-    return gpu_takes_pods(d) && !s->options.is_held(d, s->options.userdata);
-}
-
 static bool is_published(const struct dra_slices *s, const struct gpu_device *d) {
-    return gpu_gives_shares(d) && d->memory > 0 && (takes_claims(s, d) || !s->no_taints);
+    return d->allocator != DRA_NONE && gpu_gives_shares(d) && d->memory > 0 &&
+           (gpu_takes_pods(d) || !s->no_taints);
 }
 
 /* The number and model of an instance are those of its card, as in its GPU object. */
@@ -149,12 +146,12 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     ret->shared = true;
     ret->index = d->index;
     ret->numa = (int8_t) (numa <= INT8_MAX ? numa : -1);
-    ret->by_scheduler = s->options.by_scheduler;
+    ret->by_scheduler = d->allocator == DRA_KUBE_SCHEDULER;
     ret->core = gpu_core(d);
     ret->memory = capacity < d->memory ? capacity : d->memory;
     if (gpu_is_part(d))
         describe_part(snapshot, d, ret);
-    if (!takes_claims(s, d)) {
+    if (!gpu_takes_pods(d)) {
         ret->ntaints = 1;
         text_copy(ret->taints[0].key, sizeof(ret->taints[0].key), DRA_UNHEALTHY_TAINT);
         text_copy(ret->taints[0].value, sizeof(ret->taints[0].value), "true");

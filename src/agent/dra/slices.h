@@ -20,13 +20,10 @@ struct kube_client;
 struct dra_slices_options {
     struct kube_client *client;
     const char *node;
-    bool by_scheduler; /* kube-scheduler allocates the cards; else aliquot-scheduler */
-    /* The devices of the node. */
+    /* The devices of the node, each with its allocator. */
     const struct gpu_snapshot *(*devices)(void *userdata);
     /* What the node offers of the card in shares; bytes. */
     uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
-    /* Whether pods have it that are not the allocator's: new claims keep away from it. */
-    bool (*is_held)(const struct gpu_device *d, void *userdata);
     /* Why nothing is published; "": no reason any more. */
     void (*on_trouble)(const char *why, void *userdata);
     void *userdata;

@@ -154,7 +154,7 @@ static void put_mig(const struct gpu_device *d, struct gpu_object *ret) {
                                        .size = d->mig.size,
                                        .slices = d->mig.ci_slices};
     text_copy(ret->mig.profile, sizeof(ret->mig.profile), d->mig.profile);
-    ret->no_shares = !gpu_gives_shares(d);
+    ret->no_shares = !gpu_gives_shares(d) || d->allocator == DRA_KUBE_SCHEDULER;
     ret->whole_only = d->whole_only;
     ret->under_mps = d->under_mps;
     ret->mps_on_demand = d->mps_on_demand;
@@ -176,7 +176,6 @@ void device_object(const struct report *report, const struct node_object *node,
     ret->index = card->index;
     ret->memory = d->memory;
     put_mig(d, ret);
-    ret->no_shares = ret->no_shares || report->claims_only;
     ret->capacity = shares_capacity(report->shares, d);
     put_health(report, d->uuid, ret);
     if (d->traits.vgpu)

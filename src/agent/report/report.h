@@ -57,7 +57,6 @@ struct report {
     bool (*mig_report)(const char *uuid, void *userdata, const struct mig_report **ret);
     void *userdata;
     bool capacity_known; /* the factor of oversubscription: all its sources were read */
-    bool claims_only;    /* kube-scheduler gives the cards out: they have no other shares */
     bool leaving;        /* the agent is about to end, see leave.c */
     uint64_t started;    /* uv_now */
     char mig_trouble[MIG_PROBLEM_MAX]; /* of the MIG configuration, see mig_status_problem() */

@@ -458,8 +458,15 @@ enum verdict provision_parts(struct shares *s, const struct provision *p,
 
 /* ---- shares of claims ---- */
 
+/* Each device has one allocator; that of the first is that of all. */
+static enum dra_allocator allocator_of(const struct gpu_snapshot *s, const struct claim_share *c) {
+    const struct gpu_device *d = c->ndevices > 0 ? gpu_find(s, c->devices[0].uuid) : NULL;
+
+    return d ? d->allocator : DRA_NONE;
+}
+
 static int make_claim(const struct claim_share *c, const struct pod_claim_use *use,
-                      struct slot_grant *ret, struct err *why) {
+                      enum dra_allocator allocator, struct slot_grant *ret, struct err *why) {
     struct slot_grant g = {.terms = c->terms,
                            .driver = DRIVER_CAPABILITIES_UNSAID,
                            .devices = calloc(c->ndevices + 1, sizeof(*g.devices))};
@@ -469,6 +476,7 @@ static int make_claim(const struct claim_share *c, const struct pod_claim_use *u
         slot_grant_done(&g);
         return err_set(why, ENOMEM, "out of memory");
     }
+    g.claim->allocator = (uint8_t) allocator;
     text_copy(g.pod_uid, sizeof(g.pod_uid), c->pod->pod.uid);
     text_copy(g.namespace, sizeof(g.namespace), c->namespace);
     text_copy(g.pod, sizeof(g.pod), c->pod->pod.name);
@@ -537,7 +545,7 @@ enum verdict provision_claim(struct shares *s, const struct claim_share *c, bool
     slot = slot_find(&s->slots, nonce);
     if (slot && slot->grant.claim && !slot->grant.newer)
         return claim_again(s, c, &p, slot, why);
-    if (make_claim(c, use, &grant, why) < 0)
+    if (make_claim(c, use, allocator_of(world.snapshot, c), &grant, why) < 0)
         return VERDICT_WAIT;
     v = grant_judge_devices(&world, &grant, why);
     if (v == VERDICT_GRANT)

@@ -81,6 +81,7 @@ struct slot_whole {
 struct slot_claim {
     char uid[KUBE_UID_MAX];
     char name[KUBE_NAME_MAX];
+    uint8_t allocator; /* enum dra_allocator: who has allocated it; DRA_NONE: not known */
     uint32_t npods;
     char (*pods)[KUBE_UID_MAX]; /* that have used it: a process of each may still run */
 };

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "gpu/device.h"
 #include "kube/objects/dialect_export.h"
+#include "model/dra.h"
 #include "model/driver_capability.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -62,6 +63,8 @@ int slot_claim_add(struct slot_claim *claim, const char *pod_uid) {
 static void put_claim(struct json_writer *w, const struct slot_claim *claim) {
     json_object_begin(w, "claim");
     json_put(w, "uid", claim->uid, "name", claim->name);
+    if (claim->allocator != DRA_NONE)
+        json_put_string(w, "allocator", dra_allocator_name((enum dra_allocator) claim->allocator));
     json_array_begin(w, "pods");
     for (uint32_t i = 0; i < claim->npods; i++)
         json_put_string(w, NULL, claim->pods[i]);
@@ -119,6 +122,16 @@ static bool read_text(struct json v, const char *key, char *ret, size_t size) {
     return true;
 }
 
+/* Records of older agents lack it; one that only a newer agent knows is not known. */
+static uint8_t read_allocator(struct json claim) {
+    const char *name = json_string(json_get(claim, "allocator"));
+    enum dra_allocator allocator = DRA_NONE;
+
+    if (name)
+        (void) dra_allocator_parse(name, &allocator);
+    return (uint8_t) allocator;
+}
+
 /* Only shares of claims have it. */
 static int read_claim(struct json v, struct slot_grant *g) {
     struct json_iter it = json_iter(json_get(v, "pods"));
@@ -132,6 +145,8 @@ static int read_claim(struct json v, struct slot_grant *g) {
         json_type(json_get(v, "pods")) != JSON_ARRAY)
         return -EBADMSG;
     r = slot_grant_claim(g, uid, name);
+    if (r == 0)
+        g->claim->allocator = read_allocator(v);
     while (r == 0 && json_next(&it, NULL, &item)) {
         const char *pod = json_string(item);
 
