@@ -42,5 +42,12 @@ int dra_allocator_parse(const char *name, enum dra_allocator *ret);
 /* The scheduling gate of a pod that aliquot-scheduler takes off when its claims are allocated. */
 #define DRA_GATE "gpu.elasticgpu.io/placement"
 
+/* A template that aliquot-scheduler made for pods that request shares by resource names: its label,
+ * and what it gives its claims as an annotation, the name of the template (model/request_code.h).
+ */
+#define DRA_TEMPLATE_LABEL "gpu.elasticgpu.io/made-by"
+#define DRA_TEMPLATE_MAKER "aliquot-scheduler"
+#define DRA_REQUEST_ANNOTATION "gpu.elasticgpu.io/request"
+
 /* Of Kubernetes: a claim with it is not deleted while it is allocated. */
 #define DRA_FINALIZER "resource.kubernetes.io/delete-protection"

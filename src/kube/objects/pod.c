@@ -253,9 +253,9 @@ static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
     return true;
 }
 
-bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
-                 char ret[static 64]) {
-    const char *list = pod->settings[setting], *at, *all = NULL;
+/* The value for the container in a list of `container=value`. */
+static bool read_setting(const char *list, const char *container, char ret[static 64]) {
+    const char *at, *all = NULL;
     size_t len, all_len = 0, name_len = strlen(container);
     char name[64];
     while (text_item(&list, &at, &len)) {
@@ -269,6 +269,40 @@ bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *co
         }
     }
     return all && copy_trimmed(all, all_len, ret);
+}
+
+bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
+                 char ret[static 64]) {
+    return read_setting(pod->settings[setting], container, ret);
+}
+
+bool pod_terms_setting(const struct pod_terms *terms, enum pod_setting setting,
+                       const char *container, char ret[static 64]) {
+    return read_setting(terms->settings[setting], container, ret);
+}
+
+void pod_terms_done(struct pod_terms *terms) {
+    for (size_t i = 0; i < POD_SETTINGS; i++)
+        free(terms->settings[i]);
+    selection_free(terms->selection);
+    *terms = (struct pod_terms){.selection = NULL};
+}
+
+int pod_terms_read(struct json annotations, struct pod_terms *ret) {
+    struct pod pod = {0};
+    struct pod_terms terms = {.selection = NULL};
+    int r = read_annotations(&pod, annotations);
+    for (size_t i = 0; i < POD_SETTINGS; i++)
+        terms.settings[i] = take_ptr(pod.settings[i]);
+    pod_done(&pod);
+    if (r == 0)
+        r = selection_read(annotations, &terms.selection);
+    terms.bad_selection = r == -EINVAL || r == -E2BIG;
+    if (r == -ENOMEM)
+        pod_terms_done(&terms);
+    else
+        *ret = terms;
+    return r == -ENOMEM ? r : 0;
 }
 
 /* A pod sets the oversubscription of its containers' memory, within the factor of the node. */

@@ -61,6 +61,13 @@ struct pod {
     uint32_t unserved;        /* its annotations without effect, as bits of dialect_unserved() */
 };
 
+/* What a pod's annotations say of its shares beside the amounts. */
+struct pod_terms {
+    char *settings[POD_SETTINGS];    /* NULL without the annotation */
+    struct gpu_selection *selection; /* NULL: any cards */
+    bool bad_selection;              /* one of its annotations has an invalid value */
+};
+
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it
  * matters); a malformed GPU request is no error but a `problem`. Call pod_done() after success. */
 int pod_parse(struct json object, struct pod *ret_pod, struct err *err);
@@ -71,6 +78,13 @@ void pod_done(struct pod *pod);
  * for it, or more than fits. */
 bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
                  char ret[static 64]);
+
+/* As much of a pod whose requests are in claims. 0 or -ENOMEM. Call pod_terms_done() after success.
+ */
+int pod_terms_read(struct json annotations, struct pod_terms *ret);
+void pod_terms_done(struct pod_terms *terms);
+bool pod_terms_setting(const struct pod_terms *terms, enum pod_setting setting,
+                       const char *container, char ret[static 64]);
 
 /* The name of the annotation, for messages. */
 const char *pod_setting_annotation(enum pod_setting setting);

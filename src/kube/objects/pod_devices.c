@@ -17,8 +17,12 @@ static int read_claim(struct json entry, struct json statuses, struct pod_device
     struct json named = json_get(entry, "resourceClaimName");
     struct json made = json_get(json_find(statuses, "name", name ? name : ""), "resourceClaimName");
 
+    const char *template = json_string(json_get(entry, "resourceClaimTemplateName"));
+
     if (field_copy(json_get(entry, "name"), ret->name, sizeof(ret->name)) < 0)
         return -EINVAL;
+    if (template && request_code_is(template))
+        memcpy(ret->code, template, strlen(template) + 1);
     return field_copy_optional(json_string(named) ? named : made, ret->claim, sizeof(ret->claim));
 }
 
@@ -78,6 +82,14 @@ static int read_where(struct json spec, struct pod_devices *p) {
     return r == -ENOMEM ? r : 0;
 }
 
+/* Terms of claims that a user wrote are in the claims. */
+static int read_terms(struct json annotations, struct pod_devices *p) {
+    for (uint32_t i = 0; i < p->nclaims; i++)
+        if (p->claims[i].code[0])
+            return pod_terms_read(annotations, &p->terms);
+    return 0;
+}
+
 static int read_pod(struct json object, struct pod_devices *p) {
     struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
     int64_t priority;
@@ -98,7 +110,9 @@ static int read_pod(struct json object, struct pod_devices *p) {
                     JSON_PATH(object, "status", "resourceClaimStatuses"), p);
     if (r == 0)
         r = pod_claim_uses_read(object, &p->uses, &p->nuses);
-    return r < 0 ? r : read_where(spec, p);
+    if (r == 0)
+        r = read_where(spec, p);
+    return r < 0 ? r : read_terms(json_get(meta, "annotations"), p);
 }
 
 int pod_devices_parse(struct json object, struct pod_devices *ret, struct err *err) {
@@ -121,6 +135,7 @@ void pod_devices_done(struct pod_devices *pod) {
     free(pod->claims);
     free(pod->uses);
     free(pod->tolerations);
+    pod_terms_done(&pod->terms);
     label_terms_done(&pod->selector);
     node_selector_done(&pod->affinity);
     *pod = (struct pod_devices){0};

@@ -8,8 +8,10 @@
 
 #include "kube/api/labels.h"
 #include "kube/api/names.h"
+#include "kube/objects/pod.h"
 #include "kube/objects/pod_claim_uses.h"
 #include "kube/objects/resources.h"
+#include "model/request_code.h"
 #include "wire/json.h"
 
 struct err;
@@ -19,7 +21,8 @@ struct err;
 
 struct pod_device_claim {
     char name[KUBE_LABEL_MAX];
-    char claim[KUBE_NAME_MAX]; /* name of the ResourceClaim; "": not made of its template yet */
+    char claim[KUBE_NAME_MAX];   /* name of the ResourceClaim; "": not made of its template yet */
+    char code[REQUEST_CODE_MAX]; /* name of its template where that is a request; "" */
 };
 
 struct pod_devices {
@@ -42,6 +45,7 @@ struct pod_devices {
     struct node_selector affinity; /* what its node affinity requires; n == 0: nothing */
     bool affinity_unknown;         /* it has more terms than are read */
     char *tolerations;             /* JSON; NULL: none */
+    struct pod_terms terms;        /* of a pod with such templates */
 };
 
 /* Reads a pod. 0 where it uses no claims and has not our gate, and nothing is to be freed then; 1

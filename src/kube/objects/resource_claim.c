@@ -258,6 +258,10 @@ static int read_owner(struct json owners, char *ret, size_t size) {
 }
 
 static int read_meta(struct json meta, struct resource_claim *c) {
+    const char *code = json_string(json_get(json_get(meta, "annotations"), DRA_REQUEST_ANNOTATION));
+
+    if (code && request_code_is(code))
+        memcpy(c->code, code, strlen(code) + 1);
     c->created = field_time(json_get(meta, "creationTimestamp"));
     c->deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
     c->protected = json_has_string(json_get(meta, "finalizers"), DRA_FINALIZER);

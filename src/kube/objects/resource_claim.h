@@ -10,12 +10,14 @@
 
 #include "kube/api/names.h"
 #include "kube/api/strings.h"
+#include "model/request_code.h"
 #include "wire/json.h"
 
 struct buf;
 struct err;
 
 #define RESOURCE_CLAIMS_PATH "/apis/resource.k8s.io/v1/resourceclaims"
+#define RESOURCE_TEMPLATES_PATH "/apis/resource.k8s.io/v1/resourceclaimtemplates"
 #define DEVICE_CLASSES_PATH "/apis/resource.k8s.io/v1/deviceclasses"
 
 /* Limits of Kubernetes itself. */
@@ -99,6 +101,7 @@ struct resource_claim {
     char version[32];             /* resourceVersion */
     int64_t created;              /* seconds since 1970, or 0 */
     char owner_pod[KUBE_UID_MAX]; /* the pod for which it was made of a template; "" */
+    char code[REQUEST_CODE_MAX];  /* annotation DRA_REQUEST_ANNOTATION; "": none, or too long */
     bool deleting;
     bool protected; /* has the finalizer DRA_FINALIZER */
     uint32_t nrequests;

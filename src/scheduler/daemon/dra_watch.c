@@ -26,6 +26,7 @@ HANDLERS(classes, DRA_CLASSES)
 HANDLERS(slices, DRA_SLICES)
 HANDLERS(pods, DRA_PODS)
 HANDLERS(nodes, DRA_NODES)
+HANDLERS(templates, DRA_TEMPLATES)
 
 /* ---- its place in the daemon ---- */
 

@@ -11,7 +11,7 @@ struct scheduler;
 /* The rows' `wanted`. */
 bool dra_watch_wanted(const struct scheduler *s);
 
-extern const struct watch_handlers dra_claims, dra_classes, dra_slices;
+extern const struct watch_handlers dra_claims, dra_classes, dra_slices, dra_templates;
 
 /* The same of pods and nodes, which have rows of their own. */
 extern const struct watch_handlers dra_pods, dra_nodes;

@@ -214,6 +214,7 @@ static void on_namespace(struct scheduler *s, enum kube_event event, struct json
 /* A pod that has ended leaves the selection, which comes as its deletion. */
 #define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 
+#define OF_OUR_MAKING "labelSelector=gpu.elasticgpu.io%2Fmade-by%3Daliquot-scheduler"
 #define OF_OUR_DRIVER "fieldSelector=spec.driver%3D" DRA_DRIVER
 
 static const struct watch_handlers pods = {pods_begin, on_pod, pods_end};
@@ -237,6 +238,7 @@ const struct watch_kind watch_kinds[] = {
     {RESOURCE_CLAIMS_PATH, NULL, true, true, &dra_claims, dra_watch_wanted},
     {DEVICE_CLASSES_PATH, NULL, true, false, &dra_classes, dra_watch_wanted},
     {RESOURCE_SLICES_PATH, OF_OUR_DRIVER, true, false, &dra_slices, dra_watch_wanted},
+    {RESOURCE_TEMPLATES_PATH, OF_OUR_MAKING, true, false, &dra_templates, dra_watch_wanted},
     {.path = NULL},
 };
 _Static_assert(sizeof(watch_kinds) / sizeof(watch_kinds[0]) <= WATCHES_MAX + 1,

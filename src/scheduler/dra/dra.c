@@ -302,6 +302,7 @@ void dra_run(struct dra *d) {
     uint64_t now_ms = d->now(d->userdata);
     bool all = true, searched = false;
     dra_tick(d);
+    dra_run_templates(d, now_ms);
     dra_count_arriving(d);
     HASH_SORT(d->pods, by_turn);
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)

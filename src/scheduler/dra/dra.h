@@ -25,8 +25,17 @@ struct dra_slice;
 struct dra_device;
 struct dra_pod;
 struct dra_node;
+struct dra_template;
 
-enum dra_kind { DRA_CLAIMS, DRA_CLASSES, DRA_SLICES, DRA_PODS, DRA_NODES, DRA_KINDS };
+enum dra_kind {
+    DRA_CLAIMS,
+    DRA_CLASSES,
+    DRA_SLICES,
+    DRA_PODS,
+    DRA_NODES,
+    DRA_TEMPLATES, /* those with DRA_TEMPLATE_LABEL */
+    DRA_KINDS
+};
 
 struct dra {
     struct state *state;
@@ -37,18 +46,19 @@ struct dra {
     bool (*leads)(void *userdata);
     void (*changed)(void *userdata); /* dra_run() is to be called soon */
     void *userdata;
-    struct dra_claim *claims;   /* uthash by "namespace/name" */
-    struct dra_class *classes;  /* uthash by name */
-    struct dra_slice *slices;   /* uthash by name */
-    struct dra_device *devices; /* uthash by UUID and node: what the slices have */
-    struct dra_pod *pods;       /* uthash by UID: those that use claims */
-    struct dra_node *nodes;     /* uthash by name */
-    uint64_t news;              /* counts what was shown and what was written */
-    uint64_t devices_version;   /* counts the changes of slices */
-    uint32_t others;            /* devices that kube-scheduler allocates */
-    bool unheld;                /* the card of an allocated device is not known */
-    uint32_t unresolved;        /* such claims for which nothing is reserved */
-    uint64_t held_ms;           /* when all claims were last looked at */
+    struct dra_claim *claims;       /* uthash by "namespace/name" */
+    struct dra_class *classes;      /* uthash by name */
+    struct dra_slice *slices;       /* uthash by name */
+    struct dra_device *devices;     /* uthash by UUID and node: what the slices have */
+    struct dra_pod *pods;           /* uthash by UID: those that use claims */
+    struct dra_node *nodes;         /* uthash by name */
+    struct dra_template *templates; /* uthash by "namespace/name": of pods' requests */
+    uint64_t news;                  /* counts what was shown and what was written */
+    uint64_t devices_version;       /* counts the changes of slices */
+    uint32_t others;                /* devices that kube-scheduler allocates */
+    bool unheld;                    /* the card of an allocated device is not known */
+    uint32_t unresolved;            /* such claims for which nothing is reserved */
+    uint64_t held_ms;               /* when all claims were last looked at */
     /* Of the search that is going on; NULL: none is. */
     const struct state_pod *sought;
     const uint64_t *allowed;                /* by container: bit i: may take cards[i] of the node */

@@ -50,7 +50,9 @@ static struct state_node *best_node(struct dra_search *s, const struct state_pod
 
 /* The cards of the best node, in d->result. */
 static struct state_node *find_place(struct dra_search *s, struct dra_tally *tally) {
-    struct state_pod self = {.ncontainers = s->n, .containers = s->containers};
+    struct state_pod self = {.ncontainers = s->n,
+                             .containers = s->containers,
+                             .selection = s->pod->object.terms.selection};
     struct dra_limits limits;
     struct err err;
     memcpy(self.namespace, s->pod->object.namespace, sizeof(self.namespace));
@@ -58,7 +60,7 @@ static struct state_node *find_place(struct dra_search *s, struct dra_tally *tal
     s->policy = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
         (void) dra_read_policy(s, &s->wants[i], &err); /* as it was read before */
-        s->containers[i] = dra_read_amounts(dra_choice_of(&s->wants[i]));
+        s->containers[i] = dra_read_amounts(&s->wants[i]);
         (void) snprintf(s->containers[i].container, sizeof(s->containers[i].container), "%u", i);
     }
     self.class_policy = s->policy;
@@ -111,6 +113,9 @@ static struct dra_plan *make_plan(struct dra_search *s, const struct dra_claim *
     memcpy(plan->node, node->name, sizeof(plan->node));
     memcpy(plan->pod_uid, s->pod->object.uid, sizeof(plan->pod_uid));
     memcpy(plan->pod_name, s->pod->object.name, sizeof(plan->pod_name));
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->wants[i].claim == claim && s->wants[i].named)
+            dra_terms_of(s->pod, s->wants[i].named, &s->containers[i], plan->terms);
     for (uint32_t i = 0; i < s->d->result.ngrants; i++) {
         const struct place_grant *grant = &s->d->result.grants[i];
         if (s->wants[grant->container].claim == claim && !add_part(s, node, grant, plan)) {

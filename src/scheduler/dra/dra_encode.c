@@ -124,7 +124,7 @@ static uint32_t written(const struct device_config *configs, uint32_t n) {
 
 uint32_t dra_configs_of(const struct dra *d, const struct dra_claim *claim,
                         const struct dra_plan *plan) {
-    uint32_t sum = written(claim->object.configs, claim->object.nconfigs);
+    uint32_t sum = written(claim->object.configs, claim->object.nconfigs) + (plan->terms[0] != 0);
     for (uint32_t i = 0; i < plan->nparts; i++) {
         const struct dra_class *class = class_of(d, plan, i);
         sum += class ? written(class->object.configs, class->object.nconfigs) : 0;
@@ -143,6 +143,12 @@ static void put_configs(struct json_writer *w, const struct dra *d, const struct
     }
     for (uint32_t i = 0; i < claim->object.nconfigs; i++)
         put_config(w, &claim->object.configs[i], NULL);
+    if (plan->terms[0]) {
+        char terms[DRA_TERMS_MAX];
+        memcpy(terms, plan->terms, sizeof(terms));
+        const struct device_config of_pod = {.driver = DRA_DRIVER, .parameters = terms};
+        put_config(w, &of_pod, NULL);
+    }
     json_array_end(w);
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 /* Inside the directory, each file using those before it: dra_devices.c (classes, slices and nodes),
- * dra_hold.c (reserved capacity), dra_objects.c (claims and pods), dra_cards.c (which cards a
- * search may take), dra_choose.c (where the claims of a pod go, with the files of dra_search.h),
- * dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
+ * dra_hold.c (reserved capacity), dra_requests.c (requests in names of templates), dra_templates.c
+ * (those templates), dra_objects.c (claims and pods), dra_templates_run.c (the writes of
+ * templates), dra_cards.c (which cards a search may take), dra_choose.c (where the claims of a pod
+ * go, with the files of dra_search.h), dra_encode.c (the writes as JSON), dra.c (the writes in
+ * their order). */
 
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
@@ -15,6 +17,8 @@
 
 #define DRA_KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX)
 #define DRA_ID_MAX (KUBE_UID_MAX + 16)
+#define DRA_TERMS_MAX 256
+#define DRA_TEMPLATE_WHY_MAX 256
 #define DRA_SHUNNED_MAX 16 /* nodes of a pod */
 /* The slices offer what is on the card, also where the node offers more of it by resource names. */
 #define DRA_SCALING SCALING_ONE
@@ -34,6 +38,7 @@ struct dra_plan {
     char pod_uid[KUBE_UID_MAX];
     char pod_name[KUBE_NAME_MAX];
     uint32_t nparts;
+    char terms[DRA_TERMS_MAX]; /* a ShareConfig of the pod's annotations; "": none */
     struct dra_part parts[];
 };
 
@@ -95,6 +100,7 @@ struct dra_pod {
     uint64_t again_ms; /* the search may end in another way by then */
     uint64_t later_ms; /* since when an object is not there; 0: all are */
     uint32_t round;    /* of the last search */
+    bool foreign_told; /* an Event has said that a template is not ours */
     uint64_t refused;  /* `seen_of` the state when there was no room for it; 0: it was not tried */
     uint32_t nshunned;
     struct dra_shunned shunned[DRA_SHUNNED_MAX];
@@ -109,6 +115,25 @@ struct dra_node {
     char *labels;               /* "key=value,"; NULL: none */
     char *taints;               /* JSON; NULL: none */
     char name[KUBE_NAME_MAX];
+};
+
+/* A template that pods name, or that was made for such pods. */
+struct dra_template {
+    UT_hash_handle hh;
+    bool listed;
+    bool there;         /* as the watch shows */
+    bool writing;       /* its creation or deletion is in flight */
+    bool wanted;        /* a pod waits for it */
+    bool refused;       /* its name is no request; `why` says why */
+    uint32_t users;     /* pods that name it */
+    uint64_t unused_ms; /* since when it has none; 0: it has some */
+    uint64_t retry_ms;  /* no write before then */
+    unsigned failures;  /* in a row */
+    char uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char name[REQUEST_CODE_MAX];
+    char why[DRA_TEMPLATE_WHY_MAX]; /* why it is not there; "": it is, or soon will be */
+    char key[DRA_KEY_MAX];
 };
 
 /* ---- dra_devices.c ---- */
@@ -167,6 +192,40 @@ bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms
 /* ---- dra_cards.c ---- */
 
 int dra_selector_add(struct dra *d);
+
+/* ---- dra_requests.c ---- */
+
+/* What the pod names the claim by, where the name of the template is the request in place of the
+ * claim's spec, as the template gives it to the claim; NULL: the spec is. */
+const struct pod_device_claim *dra_request_of(const struct dra_pod *pod,
+                                              const struct dra_claim *claim);
+
+/* The ShareConfig of that claim by the pod's annotations. `offline`: as the request has it. */
+void dra_terms_of(const struct dra_pod *pod, const struct pod_device_claim *of,
+                  const struct container_request *request, char ret[static DRA_TERMS_MAX]);
+
+/* The template of a request. */
+void dra_encode_template(const struct dra_template *template,
+                         const struct container_request *request, struct buf *out);
+
+/* ---- dra_templates.c ---- */
+
+int dra_see_template(struct dra *d, struct json object, bool gone, struct err *err);
+void dra_template_forget(struct dra *d, struct dra_template *template);
+void dra_template_drop(struct dra *d, struct dra_template *template);
+
+/* The template of that name, which may not be made yet; NULL: no memory. */
+struct dra_template *dra_template_get(struct dra *d, const char *namespace, const char *name);
+
+/* Why the claim of that pod is not made of its template; NULL: nothing is known. `*ret_refused`:
+ * it never will be. */
+const char *dra_template_why(const struct dra *d, const struct dra_pod *pod,
+                             const struct pod_device_claim *of, bool *ret_refused);
+
+/* ---- dra_templates_run.c ---- */
+
+/* Makes templates that pods wait for, and deletes those that no pod names any more. */
+void dra_run_templates(struct dra *d, uint64_t now_ms);
 
 /* ---- dra_choose.c ---- */
 

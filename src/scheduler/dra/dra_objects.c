@@ -231,6 +231,7 @@ KIND(classes, dra_class_free)
 KIND(slices, dra_slice_free)
 KIND(pods, free_pod)
 KIND(nodes, dra_node_free)
+KIND(templates, dra_template_forget)
 
 static const struct {
     int (*see)(struct dra *, struct json, bool, struct err *);
@@ -241,6 +242,7 @@ static const struct {
     [DRA_SLICES] = {dra_see_slice, slices_begin, slices_end},
     [DRA_PODS] = {see_pod, pods_begin, pods_end},
     [DRA_NODES] = {dra_see_node, nodes_begin, nodes_end},
+    [DRA_TEMPLATES] = {dra_see_template, templates_begin, templates_end},
 };
 
 int dra_see(struct dra *d, enum dra_kind kind, struct json object, bool gone, struct err *err) {
@@ -263,4 +265,5 @@ void dra_done(struct dra *d) {
     hash_drop_all(d, d->classes, dra_class_free);
     hash_drop_all(d, d->slices, dra_slice_free);
     hash_drop_all(d, d->nodes, dra_node_free);
+    hash_drop_all(d, d->templates, dra_template_drop);
 }

@@ -13,6 +13,7 @@
 struct dra_want {
     struct dra_claim *claim;
     const struct device_request *request;
+    const struct pod_device_claim *named; /* its template's name is the request; NULL: none */
     uint32_t choice;
 };
 
@@ -50,7 +51,7 @@ void dra_name_request(const struct dra_want *want, char ret[static DEVICE_REQUES
 
 /* What a choice asks of cards. What it does not name is all of the card, but compute alone comes
  * with the same part of the memory. */
-struct container_request dra_read_amounts(const struct device_choice *choice);
+struct container_request dra_read_amounts(const struct dra_want *want);
 
 /* The configs of the classes of its requests and its own. Sets the policy of the search where it
  * has none. */

@@ -71,10 +71,15 @@ static enum dra_found check_choice(const struct dra_search *s, const struct dra_
     return DRA_FOUND;
 }
 
-struct container_request dra_read_amounts(const struct device_choice *choice) {
+struct container_request dra_read_amounts(const struct dra_want *want) {
+    const struct device_choice *choice = dra_choice_of(want);
     const struct device_amounts *a = &choice->amounts;
-    struct container_request req = {
-        .phase = CONTAINER_APP, .cards = choice->count, .scaling = DRA_SCALING};
+    struct container_request req = {.phase = CONTAINER_APP, .scaling = DRA_SCALING};
+    if (want->named) {
+        (void) request_code_read(want->named->code, &req); /* as it was read before */
+        return req;
+    }
+    req.cards = choice->count;
     req.whole = (!a->has_core || a->core == CORE_PER_CARD) && !a->has_memory;
     if (req.whole)
         return req;
@@ -103,6 +108,18 @@ int dra_read_policy(struct dra_search *s, const struct dra_want *want, struct er
     return r;
 }
 
+/* A pod that requests by resource names says which cards in annotations. */
+static enum dra_found check_named(struct dra_search *s, const struct dra_claim *claim,
+                                  const struct pod_device_claim *named) {
+    struct container_request req = {.scaling = DRA_SCALING};
+    enum request_problem problem = request_code_read(named->code, &req);
+    if (problem == REQUEST_OK && s->pod->object.terms.bad_selection)
+        problem = REQUEST_SELECTION;
+    return problem == REQUEST_OK
+               ? DRA_FOUND
+               : refuse(s, claim, "%s", request_problem_text(problem, (struct dialect_pair){0}));
+}
+
 static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
     const struct resource_claim *object = &claim->object;
     for (uint32_t i = 0; i < object->nrequests; i++) {
@@ -111,7 +128,11 @@ static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
                           GPU_CONTAINERS_MAX);
         struct dra_want *want = &s->wants[s->n++];
         struct err err;
-        *want = (struct dra_want){.claim = claim, .request = &object->requests[i]};
+        *want = (struct dra_want){.claim = claim,
+                                  .request = &object->requests[i],
+                                  .named = dra_request_of(s->pod, claim)};
+        if (want->named && check_named(s, claim, want->named) != DRA_FOUND)
+            return DRA_REFUSED;
         for (uint32_t j = 0; j < want->request->nchoices; j++) {
             want->choice = j;
             enum dra_found found = check_choice(s, claim, dra_choice_of(want));
@@ -145,8 +166,10 @@ static enum dra_found read_pod_claim(struct dra_search *s, const struct pod_devi
                        : is_of_another_pod(s, claim)  ? "it is the one of an earlier pod"
                                                       : NULL;
     if (late) {
-        buf_printf(s->why, "claim %s: %s", of->claim[0] ? of->claim : of->name, late);
-        return DRA_LATER;
+        bool refused = false;
+        const char *why = of->claim[0] ? NULL : dra_template_why(s->d, s->pod, of, &refused);
+        buf_printf(s->why, "claim %s: %s", of->claim[0] ? of->claim : of->name, why ? why : late);
+        return refused ? DRA_REFUSED : DRA_LATER;
     }
     const char *node = dra_claim_node(claim);
     if (node[0] && s->node && strcmp(node, s->node) != 0)
