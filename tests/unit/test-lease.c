@@ -471,6 +471,63 @@ static void test_own_gives_way(void **state) {
     end(c);
 }
 
+/* All doors at once: the cluster's kube-scheduler asks replica 0, a kube-scheduler of its own asks
+ * replica 1, and none asks replica 2. Claims are placed by whichever leads, so there is one soon.
+ */
+static struct cluster *begin_all_doors(uint32_t seed) {
+    struct cluster *c = begin(3, seed);
+    c->replicas[1].own = true;
+    start_process(&c->replicas[1]);
+    ask_for(c, 30000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    return c;
+}
+
+#define TAKE_OVER_MS (LEASE_DURATION_MS + LEASE_POLL_MS + LOOK_AND_WRITE_MS)
+
+static void test_the_asked_one_ends_then_the_unasked(void **state) {
+    struct cluster *c = begin_all_doors(8);
+    (void) state;
+    /* The cluster's kube-scheduler finds no replica at its address. The one that none asks takes
+     * the Lease, and with it goes the mark that another one is asked. */
+    kill_replica(&c->replicas[0]);
+    run_for(c, TAKE_OVER_MS);
+    assert_ptr_equal(leader(c), &c->replicas[2]);
+    run_for(c, LEASE_CLUSTER_MS);
+    assert_ptr_equal(leader(c), &c->replicas[2]);
+    /* As soon as the own kube-scheduler asks, its replica has it. */
+    ask_for(c, 5000, false);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    kill_replica(&c->replicas[1]);
+    run_for(c, TAKE_OVER_MS);
+    assert_ptr_equal(leader(c), &c->replicas[2]);
+    kill_replica(&c->replicas[2]);
+    start_process(&c->replicas[1]);
+    run_for(c, TAKE_OVER_MS);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    start_process(&c->replicas[0]);
+    ask_for(c, 10000, true);
+    assert_ptr_equal(leader(c), &c->replicas[0]);
+    end(c);
+}
+
+/* Pods that use claims ask no replica. When the one that was asked is gone for good, one with a
+ * kube-scheduler of its own that none asks begins, too, as late as one that is asked. */
+static void test_begins_without_being_asked(void **state) {
+    struct cluster *c = begin_all_doors(9);
+    (void) state;
+    kill_replica(&c->replicas[0]);
+    kill_replica(&c->replicas[2]);
+    run_for(c, LEASE_CLUSTER_MS - 2 * LEASE_RENEW_MS);
+    assert_null(leader(c));
+    run_for(c, 2 * LEASE_RENEW_MS + 2 * LEASE_POLL_MS);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    run_for(c, 600000);
+    assert_ptr_equal(leader(c), &c->replicas[1]);
+    assert_int_equal(c->replicas[1].lost, 0);
+    end(c);
+}
+
 static void on_released(void *userdata) {
     ((struct replica *) userdata)->released = true;
 }
@@ -647,6 +704,8 @@ int main(void) {
         cmocka_unit_test(test_hand_over_to_whom_is_asked),
         cmocka_unit_test(test_own_stands_back),
         cmocka_unit_test(test_own_gives_way),
+        cmocka_unit_test(test_the_asked_one_ends_then_the_unasked),
+        cmocka_unit_test(test_begins_without_being_asked),
         cmocka_unit_test(test_given_back_at_the_end),
         cmocka_unit_test(test_own_follows_its_kube_scheduler),
         cmocka_unit_test(test_own_does_not_wait_for_ever),
