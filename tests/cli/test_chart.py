@@ -27,7 +27,8 @@ AS_DIRECTORIES = ["--no-hooks", "--namespace", "aliquot-system", "--set", "crds.
 CONFIGURATION = "aliquot-kube-scheduler-configuration"
 # Directory, version of the API server, mode of the scheduler.
 DIRECTORIES = [("base", "v1.36.3", "extender"), ("webhook", "v1.35.0", "extender"),
-               ("own-scheduler", "v1.36.3", "own"), ("own-scheduler-webhook", "v1.35.0", "own")]
+               ("own-scheduler", "v1.36.3", "own"), ("own-scheduler-webhook", "v1.35.0", "own"),
+               ("dra-only", "v1.36.3", "dra")]
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +106,7 @@ def check_equal(render, programs, directory, base, row, *settings):
     if mode == "own":   # it starts new containers when the configuration changes
         deployment = rendered["Deployment", "aliquot-system", "aliquot-scheduler"]
         assert deployment["spec"]["template"]["metadata"].pop("annotations").keys() == {"checksum/configuration"}
-    else:
+    elif mode == "extender":
         (configuration,) = rendered.pop(("ConfigMap", "aliquot-system", CONFIGURATION))["data"].values()
         assert configuration == yaml.safe_load((base / "kube-scheduler-configuration.yaml").read_text())
     assert rendered.keys() == wanted.keys()
@@ -137,6 +138,8 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
     ("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls"), ("dra", "dra.enabled")])
 @pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
 def test_with_a_component(row, component, value, programs, render, tmp_path):
+    if (row[0], component) == ("dra-only", "dra"):
+        pytest.skip("the directory has it")
     place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
     (tmp_path / "kustomization.yaml").write_text(
         f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/{component}]\n")
@@ -217,6 +220,8 @@ def test_older_versions_are_refused(helm):
     ("agent.updateStrategy.rollingUpdate.maxUnavailble=1", "maxUnavailble"), ("agent.affinity.nodeAfinity.a=b", "nodeAfinity"),
     ("agent.overuseRules.a=kill", "/agent/overuseRules/a"), ("webhook.port=9401", "/webhook/port"),
     ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
+    ("scheduler.mode=dra,scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
+    ("scheduler.mode=dra,admission.mode=webhook", "scheduler.mode=dra needs admission by policies"),
     ("scheduler.mode=own,admission.mode=webhook,webhook.port=8443,scheduler.kubeScheduler.port=8443",
      "webhook.port and scheduler.kubeScheduler.port are of the same pod"),
     ("scheduler.metricsApi.port=9403", "/scheduler/metricsApi/port"),

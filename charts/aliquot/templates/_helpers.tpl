@@ -74,7 +74,12 @@ nodeAffinity:
 {{- include "aliquot.image" (dict "root" . "image" (merge (dict "tag" $tag) $given)) -}}
 {{- end -}}
 
-{{- /* The value of the label is "" by kubeadm, "true" by k3s and RKE2. A pair with a kube-scheduler runs on any node. */}}
+{{- /* "true" where shares are given to ResourceClaims, else "". */}}
+{{- define "aliquot.dra" -}}
+{{- if or .Values.dra.enabled (eq .Values.scheduler.mode "dra") -}}true{{- end -}}
+{{- end -}}
+
+{{- /* The value of the label is "" by kubeadm, "true" by k3s and RKE2. Other modes run on any node. */}}
 {{- define "aliquot.scheduler.affinity" -}}
 {{- if .Values.scheduler.affinity -}}
 {{- toYaml .Values.scheduler.affinity -}}
@@ -111,11 +116,11 @@ A Lease that has not been renewed for as long is of replicas that are gone. */}}
 {{- end -}}
 
 {{- /* helm takes no field away from an object that kubectl has made: the host's network of the mode `extender` would stay, or
-the kube-scheduler of the mode `own`. */}}
+the kube-scheduler of the mode `own`. The mode `dra` has neither. */}}
 {{- define "aliquot.refuseOtherMode" -}}
 {{- $made := lookup "apps/v1" "Deployment" .Release.Namespace "aliquot-scheduler" -}}
 {{- if and $made (not (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $made)) -}}
-  {{- $mode := "extender" -}}
+  {{- $mode := ternary "extender" "dra" (dig "hostNetwork" false $made.spec.template.spec) -}}
   {{- range $made.spec.template.spec.containers -}}
     {{- if eq .name "kube-scheduler" -}}{{- $mode = "own" -}}{{- end -}}
   {{- end -}}
