@@ -7,12 +7,14 @@
 #include <time.h>
 
 #include "agent/os/cgroup.h"
+#include "agent/report/claim_users.h"
 #include "agent/shares/claim_rule.h"
 #include "agent/shares/slot_gc.h"
 #include "agent/shares/slot_owner.h"
 #include "agent/shares/slot_users.h"
 #include "share/limits.h"
 #include "wire/json.h"
+#include "wire/json_write.h"
 
 #define CLAIM "0b1c2d3e-4f50-4a61-8b72-93a4b5c6d7e8"
 #define CLAIM_SLOT "0b1c2d3e4f504a618b7293a4b5c6d7e8"
@@ -397,6 +399,38 @@ static void expect_no_user(struct fixture *f, uint32_t *at) {
     assert_false(slot_users_next(&f->shares, slot_find(&f->shares.slots, CLAIM_SLOT), at, &user));
 }
 
+static void put_user(struct buf *out, size_t pod, const char *container) {
+    buf_printf(out, "%s{\"pod\":\"%s\",\"podUID\":\"%s\",\"container\":\"%s\"}",
+               out->data[out->len - 1] == '[' ? "" : ",", pods_of_node[pod].pod.name,
+               pods_of_node[pod].pod.uid, container);
+}
+
+/* What pages list under a claim: every container of every pod that has not ended. */
+static void containers_of_a_share(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT(1 << 16), want = BUF_INIT(1 << 16);
+    struct json_writer w = {.out = &out};
+    struct fixture *f = *state;
+    struct slot *slot;
+    struct err why;
+
+    assert_int_equal(claim(f, CLAIM, "shared", 0, 25, &why), VERDICT_GRANT);
+    assert_int_equal(claim(f, CLAIM, "shared", 1, 25, &why), VERDICT_GRANT);
+    f->shares.pods = (void *) &pods_of_node;
+    slot = slot_find(&f->shares.slots, CLAIM_SLOT);
+    json_object_begin(&w, NULL);
+    claim_users_write(&f->shares, slot, &w);
+    json_object_end(&w);
+    buf_puts(&want, "{\"claim\":\"shared\",\"claimUID\":\"" CLAIM "\",\"users\":[");
+    put_user(&want, 0, "main");
+    put_user(&want, 0, "side");
+    put_user(&want, 1, "main");
+    buf_puts(&want, "]}");
+    assert_string_equal(buf_str(&out), buf_str(&want));
+    assert_true(claim_users_have(&f->shares, slot, pods_of_node[1].pod.name));
+    pods_of_node[1].pod.finished = true;
+    assert_false(claim_users_have(&f->shares, slot, pods_of_node[1].pod.name));
+}
+
 static void pods_of_a_share(void **state) {
     struct fixture *f = *state;
     uint32_t at = 0;
@@ -634,6 +668,7 @@ int main(void) {
                                         teardown_claims),
         cmocka_unit_test_setup_teardown(claims_without_pods_end, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(pods_that_ended_make_room, setup_claims, teardown_claims),
+        cmocka_unit_test_setup_teardown(containers_of_a_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(pods_of_a_share, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(the_pod_of_a_process, setup_claims, teardown_claims),
         cmocka_unit_test_setup_teardown(claims_that_kubelet_forgets, setup_claims, teardown_claims),

@@ -60,6 +60,7 @@ static const struct expected full[] = {
     {"aliquot_gpu_instance_memory_used_bytes", "62000"},
     {"aliquot_gpu_instance_utilization_percent", "63"},
     {"aliquot_gpu_nvlinks_active", "17"},
+    {"aliquot_resource_claim_user_info", "1"},
     {"aliquot_container_exclusive_cpus", "81"},
     {"aliquot_container_cpus_on_other_numa_node", "82"},
     {"aliquot_agent_podresources_differences", "83"},
@@ -197,6 +198,8 @@ static void fill_card(void) {
     audit.audits[0].memory.bytes = 14000;
 }
 
+static struct slot_claim claim_of_slot = {.uid = "u-claim", .name = "third"};
+
 static void fill_container(void) {
     add_container();
     slot.compute = (void *) &something;
@@ -269,10 +272,12 @@ static void test_each_figure_under_its_name(void **state) {
     fill_card();
     fill_instance();
     fill_container();
+    slot.grant.claim = &claim_of_slot;
     fill_cpus();
     fill_agent();
     assert_page(page(&out), agent_vocabularies, agent_vocabularies_count, full,
                 sizeof(full) / sizeof(full[0]));
+    slot.grant.claim = NULL;
     assert_int_equal(gathered, resources_count);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_agent_prestart_total", "52"), 1);
     assert_int_equal(page_samples(buf_str(&out), "aliquot_gpu_state", "1"), snapshot.ndevices);
@@ -325,6 +330,26 @@ static void test_labels(void **state) {
                        "uuid=\"GPU-fake-0\"} 21000\n"));
     assert_non_null(strstr(buf_str(&out), "container=\"main\",gpu=\"0\",uuid=\"GPU-fake-0\","
                                           "policy=\"burst\"} 1\n"));
+}
+
+/* The share is there once, and each container that uses it has a row. */
+static void test_a_share_of_a_claim(void **state) {
+    _cleanup_buf_ struct buf other = BUF_INIT((size_t) 1 << 20), out = BUF_INIT((size_t) 1 << 20);
+
+    (void) state;
+    read_nvml("none");
+    fill_container();
+    assert_null(strstr(page(&other), "resource_claim=\""));
+    slot.grant.claim = &claim_of_slot;
+    assert_non_null(strstr(
+        page(&out), "\naliquot_container_memory_limit_bytes{node=\"node-a\",namespace=\"team\","
+                    "pod=\"pod\",pod_uid=\"\",container=\"main\",gpu=\"0\","
+                    "uuid=\"GPU-fake-0\",resource_claim=\"third\"} 21000\n"));
+    assert_non_null(strstr(buf_str(&out),
+                           "\naliquot_resource_claim_user_info{node=\"node-a\",namespace=\"team\","
+                           "resource_claim=\"third\",resource_claim_uid=\"u-claim\",pod=\"pod\","
+                           "pod_uid=\"\",container=\"main\"} 1\n"));
+    slot.grant.claim = NULL;
 }
 
 static bool has_holder(struct buf *out) {
@@ -454,13 +479,10 @@ static void test_events_that_were_dropped(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        T(test_each_figure_under_its_name),
-        T(test_labels),
-        T(test_who_has_a_card_whole),
-        T(test_figures_that_are_absent),
-        T(test_a_driver_without_figures_of_load),
-        T(test_one_walk_for_each_card),
-        T(test_events_that_were_dropped),
+        T(test_each_figure_under_its_name), T(test_labels),
+        T(test_who_has_a_card_whole),       T(test_a_share_of_a_claim),
+        T(test_figures_that_are_absent),    T(test_a_driver_without_figures_of_load),
+        T(test_one_walk_for_each_card),     T(test_events_that_were_dropped),
     };
     int status;
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agent/report/claim_users.h"
 #include "agent/report/recorder.h"
 #include "base/step.h"
 #include "wire/json_write.h"
@@ -60,8 +61,8 @@ static void put_column(const struct history_record *r, const struct column *colu
     json_array_end(w);
 }
 
-static void put_record(const struct slot *slot, uint32_t at, const struct history_record *r,
-                       struct json_writer *w) {
+static void put_record(const struct report *report, const struct slot *slot, uint32_t at,
+                       const struct history_record *r, struct json_writer *w) {
     uint64_t ago, step = recorder_step(&ago);
 
     json_object_begin(w, NULL);
@@ -69,6 +70,7 @@ static void put_record(const struct slot *slot, uint32_t at, const struct histor
     json_put_string(w, "pod", slot->grant.pod);
     json_put_string(w, "podUID", slot->grant.pod_uid);
     json_put_string(w, "container", slot->grant.container);
+    claim_users_write(report->shares, slot, w);
     json_put_u64(w, "index", slot->grant.devices[at].index);
     json_put_string(w, "uuid", slot->grant.devices[at].uuid);
     json_put_u64(w, "memoryUnit", r->unit);
@@ -89,7 +91,7 @@ static uint64_t put_containers(struct report *report, const struct history_query
 
     for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
         if (!is_chosen(slot->grant.namespace, query->namespace) ||
-            !is_chosen(slot->grant.pod, query->pod))
+            (query->pod && !claim_users_have(report->shares, slot, query->pod)))
             continue;
         for (uint32_t at = 0; at < slot->grant.ndevices; at++) {
             const struct history_record *r = history_find(&report->history, slot->nonce, at);
@@ -97,7 +99,7 @@ static uint64_t put_containers(struct report *report, const struct history_query
             if (!r)
                 continue;
             if (n >= query->skip && n - query->skip < HISTORY_PAGE_MAX)
-                put_record(slot, at, r, w);
+                put_record(report, slot, at, r, w);
             n++;
         }
     }

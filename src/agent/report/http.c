@@ -11,6 +11,7 @@
 #include "agent/cluster/access.h"
 #include "agent/cluster/certificate.h"
 #include "agent/cluster/keys.h"
+#include "agent/report/claim_users.h"
 #include "agent/report/gate.h"
 #include "agent/report/history_page.h"
 #include "agent/report/http.h"
@@ -245,11 +246,13 @@ static void put_time(const struct slot *slot, uint32_t device, struct json_write
     json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].compute_audit.over);
 }
 
-static void put_container(struct json_writer *w, const struct slot *slot) {
+static void put_container(const struct report *report, struct json_writer *w,
+                          const struct slot *slot) {
     json_put_string(w, "namespace", slot->grant.namespace);
     json_put_string(w, "pod", slot->grant.pod);
     json_put_string(w, "podUID", slot->grant.pod_uid);
     json_put_string(w, "container", slot->grant.container);
+    claim_users_write(report->shares, slot, w);
 }
 
 static void put_holder(const struct report *report, struct json_writer *w, struct slot *slot,
@@ -259,7 +262,7 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
 
     usage_of_slot(slot, &u);
     json_object_begin(w, NULL);
-    put_container(w, slot);
+    put_container(report, w, slot);
     json_put_u64(w, "core", d->core);
     if (gpu_tells_load(device))
         json_put_u64(w, "coreUsed", d->driver_percent);
@@ -303,9 +306,9 @@ static void put_candidates(struct report *report, struct json_writer *w,
 }
 
 /* A container that has the instance whole. */
-static void put_owner(struct json_writer *w, const struct slot *slot) {
+static void put_owner(const struct report *report, struct json_writer *w, const struct slot *slot) {
     json_object_begin(w, NULL);
-    put_container(w, slot);
+    put_container(report, w, slot);
     json_put_bool(w, "ending", slot->releasing);
     json_object_end(w);
 }
@@ -319,7 +322,7 @@ static void put_holders(struct report *report, struct json_writer *w, const stru
             if (strcmp(slot->grant.devices[i].uuid, d->uuid) == 0)
                 put_holder(report, w, slot, i, d);
         if (gpu_is_part(d) && slot_has_whole(slot, d->uuid))
-            put_owner(w, slot);
+            put_owner(report, w, slot);
     }
     json_array_end(w);
 }

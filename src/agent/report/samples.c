@@ -12,8 +12,10 @@
 #include "agent/audit/usage.h"
 #include "agent/health/cards.h"
 #include "agent/mps/mps.h"
+#include "agent/report/claim_users.h"
 #include "agent/report/report.h"
 #include "agent/shares/gputime.h"
+#include "agent/shares/slot_users.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/server_time.h"
@@ -280,15 +282,21 @@ static void put_instance(const struct report *report, struct container_identity 
         of->index = card->index;
 }
 
+/* The share of a claim is there once, with the first of the pods that use it now. */
 static struct container_identity identity_of(const struct report *report, const struct slot *slot,
                                              uint32_t at) {
     const struct slot_grant *g = &slot->grant;
+    struct slot_user user;
+    uint32_t next = 0;
+
+    (void) slot_users_next(report->shares, slot, &next, &user);
     struct container_identity ret = {
         .node = report->shares->options.node_name,
         .namespace = g->namespace,
-        .pod = g->pod,
-        .pod_uid = g->pod_uid,
-        .container = g->container,
+        .pod = user.pod,
+        .pod_uid = user.uid,
+        .container = user.container,
+        .claim = g->claim ? g->claim->name : NULL,
         .uuid = g->devices[at].uuid,
         .index = g->devices[at].index,
     };
@@ -376,6 +384,37 @@ static void collect_container(const struct report *report, const struct slot *sl
     collect_time(slot, at, &c);
     buf_append(&ret->containers, &c, sizeof(c));
     buf_append(&ret->policies, &policy, sizeof(policy));
+}
+
+struct claim_users {
+    const struct report *report;
+    const struct slot *slot;
+    struct buf *out;
+};
+
+static void add_claim_user(const struct claim_user *user, void *userdata) {
+    const struct claim_users *to = userdata;
+    const struct slot_grant *g = &to->slot->grant;
+    struct claim_user_sample s = {.node = to->report->shares->options.node_name,
+                                  .namespace = g->namespace,
+                                  .claim = g->claim->name,
+                                  .claim_uid = g->claim->uid,
+                                  .pod = user->pod,
+                                  .pod_uid = user->pod_uid,
+                                  .container = user->container,
+                                  .one = true};
+
+    buf_append(to->out, &s, sizeof(s));
+}
+
+static void collect_claim_users(const struct report *report, struct agent_samples *ret) {
+    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        struct claim_users to = {report, slot, &ret->claim_users};
+
+        if (slot->grant.claim && !slot->releasing)
+            claim_users_each(report->shares, slot, add_claim_user, &to);
+    }
+    ret->sets[SAMPLES_claim_user] = samples_in(&ret->claim_users, sizeof(struct claim_user_sample));
 }
 
 static void collect_slots(const struct report *report, bool releasing, struct agent_samples *ret) {
@@ -623,7 +662,7 @@ static void collect_agent(const struct report *report, struct agent_samples *ret
 #define LISTS(s)                                                                                   \
     {                                                                                              \
         &(s)->instances, &(s)->dcgm, &(s)->states, &(s)->xids, &(s)->resets, &(s)->containers,     \
-            &(s)->policies, &(s)->cpus, &(s)->hami_cards, &(s)->managers                           \
+            &(s)->policies, &(s)->claim_users, &(s)->cpus, &(s)->hami_cards, &(s)->managers        \
     }
 #define LISTS_COUNT(lists) (sizeof(lists) / sizeof((lists)[0]))
 
@@ -637,6 +676,7 @@ int agent_samples_collect(struct report *report, uint32_t wanted, struct agent_s
     collect_devices(report, ret);
     collect_states(report, ret);
     collect_containers(report, ret);
+    collect_claim_users(report, ret);
     if ((wanted & HAMI_SETS) != 0)
         collect_hami(report, ret);
     if ((wanted & MANAGER_SETS) != 0)

@@ -26,6 +26,7 @@ struct report;
     SET(reset, "GPU of the node, and result of a reset", reset)                                    \
     SET(container, "GPU or MIG instance of a container's share", container)                        \
     SET(policy, "GPU or MIG instance of a container's share", policy)                              \
+    SET(claim_user, "container that uses a ResourceClaim", claim_user)                             \
     SET(cpus, "GPU or MIG instance of a container that has CPUs for itself", cpus)                 \
     SET(hami_host, "GPU of the node", hami_card)                                                   \
     SET(hami_bare, "GPU of the node", hami_card)                                                   \
@@ -93,6 +94,7 @@ struct dcgm_sample {
 /* A container on one GPU or MIG instance. */
 struct container_identity {
     const char *node, *namespace, *pod, *pod_uid, *container, *uuid;
+    const char *claim;   /* ResourceClaim whose share it is; NULL: the container's own */
     const char *profile; /* of an instance; NULL: a GPU */
     uint32_t index;      /* of the GPU */
     uint32_t gi;         /* id of a GPU instance; METRIC_UNKNOWN_32: a GPU */
@@ -166,6 +168,11 @@ struct policy_sample {
     bool one;
 };
 
+struct claim_user_sample {
+    const char *node, *namespace, *claim, *claim_uid, *pod, *pod_uid, *container;
+    bool one;
+};
+
 struct cpus_sample {
     struct container_identity of;
     uint32_t exclusive, elsewhere;
@@ -206,8 +213,8 @@ struct version_sample {
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
-    struct buf instances, dcgm, states, xids, resets, containers, policies, cpus, hami_cards,
-        managers; /* arrays of the samples */
+    struct buf instances, dcgm, states, xids, resets, containers, policies, claim_users, cpus,
+        hami_cards, managers; /* arrays of the samples */
     struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;
