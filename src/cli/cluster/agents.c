@@ -443,8 +443,10 @@ struct json agents_holder(struct json use, const struct holder *holder) {
     struct json one;
 
     while (json_next(&it, NULL, &one))
-        if (json_is_string(json_get(one, "podUID"), holder->uid) &&
-            json_is_string(json_get(one, "container"), holder->container))
+        if (holder->claim[0] ? json_is_string(json_get(one, "claimUID"), holder->uid)
+                             : json_is_string(json_get(one, "podUID"), holder->uid) &&
+                                   json_is_string(json_get(one, "container"), holder->container) &&
+                                   !json_valid(json_get(one, "claimUID")))
             return one;
     return (struct json){0};
 }

@@ -23,12 +23,26 @@ static void write_holder_use(struct json_writer *w, struct json use) {
     json_object_end(w);
 }
 
+/* The containers that have the share together. */
+static void write_claim(struct json_writer *w, const struct holder *h) {
+    json_put_string(w, "claim", h->claim);
+    json_array_begin(w, "users");
+    for (size_t i = 0; i < h->nusers; i++) {
+        json_object_begin(w, NULL);
+        json_put(w, "pod", h->users[i].pod, "container", h->users[i].container);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void write_holder(struct json_writer *w, const struct holder *h, struct json card_use) {
     struct json use = agents_holder(card_use, h);
 
     json_object_begin(w, NULL);
     json_put(w, "namespace", h->namespace, "pod", h->pod, "uid", h->uid, "container", h->container,
              "core", h->core, "memory", h->memory);
+    if (h->claim[0])
+        write_claim(w, h);
     if (json_valid(use))
         write_holder_use(w, use);
     json_object_end(w);

@@ -21,16 +21,29 @@ void card_put_model(struct table *t, size_t column, const struct card *card) {
               card->profile);
 }
 
+/* They have the claim's share together. */
+static void put_users(struct table *t, const struct card_columns *columns, const struct holder *h) {
+    for (size_t i = 0; i < h->nusers; i++) {
+        table_row(t);
+        table_set(t, columns->holder, "    %s/%s (%s)", h->namespace, h->users[i].pod,
+                  h->users[i].container);
+    }
+}
+
 void card_rows(struct table *t, const struct card_columns *columns, const struct card *card,
                void (*more)(struct table *t, const struct holder *holder, void *userdata),
                void *userdata) {
     for (size_t i = 0; i < card->nholders; i++) {
         const struct holder *h = &card->holders[i];
         table_row(t);
-        table_set(t, columns->holder, "  %s/%s (%s)", h->namespace, h->pod, h->container);
+        if (h->claim[0])
+            table_set(t, columns->holder, "  %s/%s (ResourceClaim)", h->namespace, h->claim);
+        else
+            table_set(t, columns->holder, "  %s/%s (%s)", h->namespace, h->pod, h->container);
         put_amount(t, columns, h->core, h->memory);
         if (more)
             more(t, h, userdata);
+        put_users(t, columns, h);
     }
     for (size_t i = 0; i < card->nkept; i++) {
         table_row(t);

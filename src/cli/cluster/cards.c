@@ -29,8 +29,45 @@ static int by_name(const void *a, const void *b) {
     const struct holder *x = a, *y = b;
     int r = strcmp(x->namespace, y->namespace);
     r = r ? r : strcmp(x->pod, y->pod);
+    r = r ? r : strcmp(x->claim, y->claim);
     r = r ? r : strcmp(x->uid, y->uid);
     return r ? r : strcmp(x->container, y->container);
+}
+
+static int by_user(const void *a, const void *b) {
+    const struct claim_user *x = a, *y = b;
+    int r = strcmp(x->pod, y->pod);
+    return r ? r : strcmp(x->container, y->container);
+}
+
+static int read_users(struct holder *holder, struct json users) {
+    struct json_iter it = json_iter(users);
+    struct json user;
+    size_t n = json_size(users);
+    holder->users = n > 0 ? calloc(n, sizeof(*holder->users)) : NULL;
+    if (n > 0 && !holder->users)
+        return -ENOMEM;
+    while (holder->nusers < n && json_next(&it, NULL, &user))
+        holder->users[holder->nusers++] =
+            (struct claim_user){json_string_or(json_get(user, "pod"), ""),
+                                json_string_or(json_get(user, "container"), "")};
+    if (holder->nusers > 0)
+        qsort(holder->users, holder->nusers, sizeof(*holder->users), by_user);
+    return 0;
+}
+
+bool holder_has_pod(const struct holder *holder, const char *pod) {
+    bool has = strcmp(holder->pod, pod) == 0;
+    for (size_t i = 0; !has && i < holder->nusers; i++)
+        has = strcmp(holder->users[i].pod, pod) == 0;
+    return has;
+}
+
+size_t holder_pods(const struct holder *holder) {
+    size_t n = holder->nusers == 0;
+    for (size_t i = 0; i < holder->nusers; i++)
+        n += i == 0 || strcmp(holder->users[i].pod, holder->users[i - 1].pod) != 0;
+    return n;
 }
 
 static int add_holder(struct card *card, const char *uid, struct json pod, struct json container) {
@@ -39,15 +76,17 @@ static int add_holder(struct card *card, const char *uid, struct json pod, struc
     if (!more)
         return -ENOMEM;
     card->holders = more;
-    card->holders[card->nholders++] = (struct holder){
+    struct holder *holder = &card->holders[card->nholders++];
+    *holder = (struct holder){
         .namespace = json_string_or(json_get(pod, "namespace"), ""),
         .pod = json_string_or(json_get(pod, "pod"), ""),
         .uid = uid,
         .container = json_string_or(json_get(container, "container"), ""),
+        .claim = json_string_or(json_get(pod, "claim"), ""),
         .core = resource(held, RESOURCE_CORE),
         .memory = resource(held, RESOURCE_MEMORY),
     };
-    return 0;
+    return holder->claim[0] ? read_users(holder, json_get(pod, "users")) : 0;
 }
 
 static int read_holders(struct card *card, struct json allocated) {
@@ -213,7 +252,15 @@ int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *use
     return r;
 }
 
+void holder_done(struct holder *holder) {
+    free(holder->users);
+    holder->users = NULL;
+    holder->nusers = 0;
+}
+
 void card_done(struct card *card) {
+    for (size_t i = 0; i < card->nholders; i++)
+        holder_done(&card->holders[i]);
     free(card->holders);
     free(card->kept);
 }
@@ -231,6 +278,8 @@ bool card_keep_namespace(struct card *card, const char *namespace) {
     for (size_t i = 0; i < card->nholders; i++)
         if (!namespace || strcmp(card->holders[i].namespace, namespace) == 0)
             card->holders[holders++] = card->holders[i];
+        else
+            holder_done(&card->holders[i]);
     for (size_t i = 0; i < card->nkept; i++)
         if (namespace ? strcmp(card->kept[i].namespace, namespace) == 0
                       : card->kept[i].namespace[0] != '\0')

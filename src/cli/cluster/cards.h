@@ -10,9 +10,18 @@
 #include "kube/objects/pod.h"
 #include "wire/json.h"
 
-/* Texts are borrowed from the document, and never NULL. */
+struct claim_user {
+    const char *pod, *container; /* "": it is not known which of the pod's */
+};
+
+/* A container with a share, or a ResourceClaim, which all containers that use it have together.
+ * Texts are borrowed from the document, and never NULL. */
 struct holder {
-    const char *namespace, *pod, *uid, *container;
+    const char *namespace, *uid;
+    const char *pod, *container; /* of a claim: the first that uses it */
+    const char *claim;           /* its name; "": it is no claim */
+    size_t nusers;               /* of the claim, by pod */
+    struct claim_user *users;
     uint64_t core, memory; /* percent of the card, bytes */
 };
 
@@ -54,6 +63,12 @@ struct cards {
     struct json_parser *parser;
 };
 
+/* Whether the pod of that name has the share, of a claim with others. */
+bool holder_has_pod(const struct holder *holder, const char *pod);
+
+/* How many pods have it together. */
+size_t holder_pods(const struct holder *holder);
+
 /* Reads the GPU objects of the cluster. 0 or a negative errno. */
 int cards_fetch(struct cards *ret, struct err *err);
 
@@ -65,6 +80,7 @@ int cards_fetch_pages(int (*each)(struct cards *page, void *userdata), void *use
 /* Reads a list of GPU objects; skips items that are no GPU objects. */
 int cards_read(const char *text, size_t len, struct cards *ret, struct err *err);
 void cards_done(struct cards *cards);
+void holder_done(struct holder *holder);
 void card_done(struct card *card); /* frees a card that is removed from the list */
 
 /* Keeps what belongs to pods and claims of the namespace (NULL: of any) on the card; whether there

@@ -30,7 +30,7 @@ struct sum {
     uint64_t widest_core, widest_memory; /* of the card with most free memory */
 };
 
-/* Whether none of the cards before this one has a share of the same pod. */
+/* Whether none of the cards before this one has a share of the same pod, or of the same claim. */
 static bool is_first_share(const struct card *from, const struct card *card, size_t holder) {
     const char *uid = card->holders[holder].uid;
     for (size_t i = 0; i < holder; i++)
@@ -75,7 +75,7 @@ static const struct card *add_node(struct sum *sum, const struct card *card,
             .widest_memory = card->free_memory,
         };
         for (size_t i = 0; i < card->nholders; i++)
-            one.pods += is_first_share(first, card, i);
+            one.pods += is_first_share(first, card, i) ? holder_pods(&card->holders[i]) : 0;
         add_sum(sum, &one);
     }
     return card;
@@ -185,32 +185,44 @@ enum pod_column {
     P_GPU,
     P_CORE,
     P_MEMORY,
+    P_CLAIM,
     P_UID,
     P_UUID,
     P_COLUMNS
 };
 
-static void put_pod(struct table *t, const struct card *card, const struct holder *h) {
+static void put_pod(struct table *t, const struct card *card, const struct holder *h,
+                    const char *pod, const char *container) {
     char memory[24];
     table_row(t);
     table_set(t, P_NAMESPACE, "%s", h->namespace);
-    table_set(t, P_POD, "%s", h->pod);
-    table_set(t, P_CONTAINER, "%s", h->container);
+    table_set(t, P_POD, "%s", pod);
+    table_set(t, P_CONTAINER, "%s", container);
     table_set(t, P_NODE, "%s", card->node);
     table_set(t, P_GPU, "%" PRIu64 " (%s)", card->index, card->name);
     table_set(t, P_CORE, "%" PRIu64 " %%", h->core);
     table_set(t, P_MEMORY, "%s", num_format_bytes(h->memory, memory));
+    table_set(t, P_CLAIM, "%s", h->claim);
     table_set(t, P_UID, "%s", h->uid);
     table_set(t, P_UUID, "%s", card->uuid);
 }
 
+/* A share of a claim has a row for each container that uses it. */
+static void put_share(struct table *t, const struct card *card, const struct holder *h) {
+    if (h->nusers == 0)
+        put_pod(t, card, h, h->pod, h->container);
+    for (size_t i = 0; i < h->nusers; i++)
+        put_pod(t, card, h, h->users[i].pod, h->users[i].container);
+}
+
 static int view_pod(const struct cards *cards, bool wide, struct err *err) {
-    static const char *const titles[P_COLUMNS] = {
-        "NAMESPACE", "POD", "CONTAINER", "NODE", "GPU", "CORE", "MEMORY", "UID", "GPU UUID"};
+    static const char *const titles[P_COLUMNS] = {"NAMESPACE", "POD",     "CONTAINER", "NODE",
+                                                  "GPU",       "CORE",    "MEMORY",    "CLAIM",
+                                                  "UID",       "GPU UUID"};
     _cleanup_(table_done) struct table t = view_table(titles, P_COLUMNS, wide ? 0 : P_UID);
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
-            put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
+            put_share(&t, &cards->list[i], &cards->list[i].holders[j]);
     return table_show(&t, err);
 }
 
@@ -260,7 +272,7 @@ static size_t add_spaces(const struct cards *cards, struct space *spaces) {
         for (size_t i = 0; i < card->nholders; i++) {
             const struct holder *h = &card->holders[i];
             struct space *space = find_space(spaces, &n, h->namespace);
-            space->pods += is_first_share(cards->list, card, i);
+            space->pods += is_first_share(cards->list, card, i) ? holder_pods(h) : 0;
             space->cards++;
             space->core += h->core;
             space->memory += h->memory;
@@ -308,11 +320,19 @@ static int view_memory(const struct cards *cards, bool wide, struct err *err) {
 
 /* ---- names ---- */
 
+static void name_users(const struct holder *h, struct buf *out) {
+    if (h->nusers == 0)
+        buf_printf(out, "pod/%s\n", h->pod);
+    for (size_t i = 0; i < h->nusers; i++)
+        if (i == 0 || strcmp(h->users[i].pod, h->users[i - 1].pod) != 0)
+            buf_printf(out, "pod/%s\n", h->users[i].pod);
+}
+
 static void name_pods(const struct cards *cards, struct buf *out) {
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
             if (is_first_share(cards->list, &cards->list[i], j))
-                buf_printf(out, "pod/%s\n", cards->list[i].holders[j].pod);
+                name_users(&cards->list[i].holders[j], out);
 }
 
 static void name_namespaces(const struct cards *cards, struct buf *out) {
@@ -336,7 +356,7 @@ static bool is_card(const struct card *card, const char *name) {
 }
 
 static bool is_pod(const struct holder *h, const char *name) {
-    return !name || strcmp(h->pod, name) == 0;
+    return !name || holder_has_pod(h, name);
 }
 
 static bool is_namespace(const struct holder *h, const char *name) {
@@ -384,13 +404,27 @@ static const struct view {
     {OPT_END, NULL, NULL, NULL, NULL},
 };
 
-static bool keep_holders(const struct view *view, struct card *card, const char *name) {
+/* Of a claim, the containers of the pod of that name. */
+static void keep_users(struct holder *h, const char *name) {
     size_t kept = 0;
+    for (size_t i = 0; name && i < h->nusers; i++)
+        if (strcmp(h->users[i].pod, name) == 0)
+            h->users[kept++] = h->users[i];
+    h->nusers = name ? kept : h->nusers;
+}
+
+static bool keep_holders(const struct view *view, struct card *card, const char *name) {
     if (view->wants_holder == is_namespace)
         return card_keep_namespace(card, name);
-    for (size_t i = 0; i < card->nholders; i++)
-        if (view->wants_holder(&card->holders[i], name))
-            card->holders[kept++] = card->holders[i];
+    size_t kept = 0;
+    for (size_t i = 0; i < card->nholders; i++) {
+        if (!view->wants_holder(&card->holders[i], name)) {
+            holder_done(&card->holders[i]);
+            continue;
+        }
+        keep_users(&card->holders[i], name);
+        card->holders[kept++] = card->holders[i];
+    }
     card->nholders = kept;
     return kept > 0;
 }

@@ -103,7 +103,7 @@ static void put_pod(struct table *t, const struct host *host, const struct holde
     size_t column = 2;
     char text[24];
     table_row(t);
-    table_set(t, 0, "%s", h->pod);
+    table_set(t, 0, "%s", h->claim[0] ? h->claim : h->pod);
     table_set(t, 1, "%s", h->namespace);
     for (const struct card *card = host->first; card < host->end && column < t->columns; card++)
         table_set(t, column++, "%s", format_gib(allocated_on(card, h->uid), text));

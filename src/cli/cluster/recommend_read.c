@@ -164,8 +164,9 @@ static int add_holder(struct recommend *r, const struct card *card, const struct
     return 0;
 }
 
+/* What a claim has is not what its containers request. */
 static bool is_chosen(const struct recommend_options *o, const struct holder *h) {
-    return (!o->namespace || strcmp(o->namespace, h->namespace) == 0) &&
+    return !h->claim[0] && (!o->namespace || strcmp(o->namespace, h->namespace) == 0) &&
            (!o->pod || strcmp(o->pod, h->pod) == 0);
 }
 

@@ -25,6 +25,9 @@ struct top_card {
 /* A container's part of a card. */
 struct top_share {
     const char *namespace, *pod, *container;
+    const char *claim; /* the ResourceClaim whose share it is; "": it is the container's own */
+    const char *users; /* of the claim, as a text; `pod` is the first */
+    uint64_t pods;     /* that have it together */
     const char *card, *node, *uuid;
     uint64_t core, memory; /* percent of the card, bytes; 0: no limit */
     uint64_t used, busy;   /* as above */
@@ -44,7 +47,9 @@ struct top_pod {
 
 /* The last hour of a share, or of a card as the sum of its shares. */
 struct top_hour {
-    char *key; /* UUID of a card, or "UUID/NAMESPACE/POD/CONTAINER" of a share; owned */
+    /* UUID of a card, or "UUID/NAMESPACE/POD/CONTAINER" of a share, "UUID/NAMESPACE//CLAIM" where
+     * it is a claim's; owned. */
+    char *key;
     uint8_t percent[TOP_HOUR_POINTS]; /* GPU time, of the device; the oldest point first */
     uint64_t end_ms, step_ms;         /* when the newest step ended, since 1970; of a step */
     /* Bytes, and percent of the device, of each step, the newest first; below 0: not known. */

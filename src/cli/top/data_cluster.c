@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
@@ -11,6 +12,8 @@
 #include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
 #include "cli/top/data.h"
+
+#define USERS_MAX ((size_t) 64 << 10)
 
 static uint64_t figure(struct json of, const char *name) {
     uint64_t value = TOP_UNKNOWN;
@@ -29,6 +32,15 @@ static size_t count_shares(const struct cards *cards) {
     return n;
 }
 
+/* The pods that use a claim. */
+static const char *users_of(struct top_data *data, const struct holder *h) {
+    _cleanup_buf_ struct buf text = BUF_INIT(USERS_MAX);
+    for (size_t i = 0; i < h->nusers; i++)
+        if (i == 0 || strcmp(h->users[i].pod, h->users[i - 1].pod) != 0)
+            buf_printf(&text, "%s%s", i ? ", " : "", h->users[i].pod);
+    return top_text(data, "%s", buf_str(&text));
+}
+
 static void add_share(struct top_data *data, const struct card *card, const struct holder *h,
                       struct json use) {
     struct json own = agents_holder(use, h);
@@ -37,6 +49,9 @@ static void add_share(struct top_data *data, const struct card *card, const stru
         .namespace = top_text(data, "%s", h->namespace),
         .pod = top_text(data, "%s", h->pod),
         .container = top_text(data, "%s", h->container),
+        .claim = top_text(data, "%s", h->claim),
+        .users = users_of(data, h),
+        .pods = holder_pods(h),
         .card = top_text(data, "%s", card->name),
         .node = top_text(data, "%s", card->node),
         .uuid = top_text(data, "%s", card->uuid),
@@ -52,7 +67,8 @@ static uint64_t count_pods(const struct card *card) {
     uint64_t n = 0;
 
     for (size_t i = 0; i < card->nholders; i++)
-        n += i == 0 || strcmp(card->holders[i].uid, card->holders[i - 1].uid) != 0;
+        if (i == 0 || strcmp(card->holders[i].uid, card->holders[i - 1].uid) != 0)
+            n += holder_pods(&card->holders[i]);
     return n;
 }
 

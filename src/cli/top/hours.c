@@ -129,10 +129,11 @@ static void take(void *arg, struct json record, uint64_t step_ms) {
 
     (void) json_u64(json_get(record, "agoMs"), &ago);
     means(record, ago, step_ms, percent);
+    const char *claim = json_string(json_get(record, "claim"));
     (void) snprintf(key, sizeof(key), "%s/%s/%s/%s", uuid,
                     json_string_or(json_get(record, "namespace"), ""),
-                    json_string_or(json_get(record, "pod"), ""),
-                    json_string_or(json_get(record, "container"), ""));
+                    claim ? "" : json_string_or(json_get(record, "pod"), ""),
+                    claim ? claim : json_string_or(json_get(record, "container"), ""));
     add(entry_of(entries, key, ago, step_ms), record, ago, step_ms, percent);
     add(entry_of(entries, uuid, ago, step_ms), record, ago, step_ms, percent);
 }

@@ -108,14 +108,24 @@ static struct top_share share_at(const struct top_data *data, struct top_share s
     return share;
 }
 
+static const char *name_of(struct top_data *data, const struct top_share *s) {
+    if (s->claim && s->claim[0])
+        return top_text(data, "%s/%s (ResourceClaim of %s)", s->namespace, s->claim, s->users);
+    return s->container[0] ? top_text(data, "%s/%s (%s)", s->namespace, s->pod, s->container)
+                           : top_text(data, "%s %s", s->namespace, s->pod);
+}
+
+/* The key of its history. */
+static const char *hour_of(struct top_data *data, const struct top_share *s) {
+    if (s->claim && s->claim[0])
+        return top_text(data, "%s/%s//%s", s->uuid, s->namespace, s->claim);
+    return top_text(data, "%s/%s/%s/%s", s->uuid, s->namespace, s->pod, s->container);
+}
+
 static size_t fill_shares(struct top_data *data, struct top_row *rows) {
     for (size_t i = 0; i < data->nshares; i++) {
         const struct top_share *s = &data->shares[i];
-        const char *name = s->container[0]
-                               ? top_text(data, "%s/%s (%s)", s->namespace, s->pod, s->container)
-                               : top_text(data, "%s %s", s->namespace, s->pod);
-        const char *hour =
-            top_text(data, "%s/%s/%s/%s", s->uuid, s->namespace, s->pod, s->container);
+        const char *name = name_of(data, s), *hour = hour_of(data, s);
         const struct top_share then = share_at(data, *s, hour);
         if (data->at > 0)
             s = &then;
@@ -125,10 +135,10 @@ static size_t fill_shares(struct top_data *data, struct top_row *rows) {
                       part_cell(data, s->used, s->memory), bytes_cell(data, unused_of(s)),
                       part_cell(data, s->busy, 100), hour_cell(data, hour), text_cell(s->card),
                       text_cell(s->node)},
-            .pod = s->container[0] ? s->pod : NULL,
+            .pod = s->container[0] || (s->claim && s->claim[0]) ? s->pod : NULL,
             .namespace = s->namespace,
             .node = s->node,
-            .key = top_text(data, "%s/%s/%s/%s", s->namespace, s->pod, s->container, s->card),
+            .key = top_text(data, "%s/%s", hour, s->card),
         };
     }
     return data->nshares;
@@ -184,7 +194,7 @@ static uint64_t count_pods(const struct top_data *data, const char *node, size_t
         while (i < *at && (strcmp(shares[i].pod, shares[*at].pod) != 0 ||
                            strcmp(shares[i].namespace, shares[*at].namespace) != 0))
             i++;
-        n += i == *at;
+        n += i == *at ? (shares[i].pods ? shares[i].pods : 1) : 0;
     }
     return n;
 }

@@ -102,10 +102,23 @@ static void end_turn(void) {
 
 /* ---- cards ---- */
 
+static void put_claim(struct json_writer *w, const struct holder *h) {
+    json_put_string(w, "claim", h->claim);
+    json_array_begin(w, "users");
+    for (size_t i = 0; i < h->nusers; i++) {
+        json_object_begin(w, NULL);
+        json_put(w, "pod", h->users[i].pod, "c", h->users[i].container);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void put_holder(struct json_writer *w, const struct holder *h) {
     json_object_begin(w, NULL);
     json_put(w, "uid", h->uid, "ns", h->namespace, "pod", h->pod, "c", h->container, "core",
              h->core, "mem", h->memory);
+    if (h->claim[0])
+        put_claim(w, h);
     json_object_end(w);
 }
 
@@ -206,7 +219,9 @@ static int read_cards(struct part_state *s, struct err *err) {
 
 static void put_holder_use(struct json_writer *w, struct json holder) {
     json_object_begin(w, NULL);
-    json_put_string(w, "uid", json_string_or(json_get(holder, "podUID"), ""));
+    json_put_string(w, "uid",
+                    json_string_or(json_get(holder, "claimUID"),
+                                   json_string_or(json_get(holder, "podUID"), "")));
     json_put_string(w, "c", json_string_or(json_get(holder, "container"), ""));
     put_figure(w, "used", holder, "memoryDriver");
     put_figure(w, "busy", holder, "coreUsed");

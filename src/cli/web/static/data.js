@@ -80,10 +80,16 @@ function forgetSum(name) {
         node.sum = null;
 }
 
+// Of a ResourceClaim, all that have its share together.
+export const wordsOfShare = (h) =>
+    [h.pod, ...h.claim ? [h.claim, ...h.users.map((u) => u.pod)] : []].map((name) => h.ns + "/" + name).join(" ");
+
+const hasPod = (holder, pod) => holder.pod === pod || (holder.users ?? []).some((u) => u.pod === pod);
+
 // What a search looks in.
 export function wordsOf(node) {
     node.words ??= [node.name, ...node.cards.flatMap((c) => [
-        c.name, c.model, c.uuid, c.state, ...c.h.map((h) => h.ns + "/" + h.pod)])].join("\n").toLowerCase();
+        c.name, c.model, c.uuid, c.state, ...c.h.map(wordsOfShare)])].join("\n").toLowerCase();
     return node.words;
 }
 
@@ -115,7 +121,7 @@ export function findCard(name) {
 }
 
 export const useOfCard = (node, card) => use.get(node.name)?.cards.find((c) => c.uuid === card.uuid);
-export const useIn = (used, holder) => used?.h.find((h) => h.uid === holder.uid && h.c === holder.c);
+export const useIn = (used, holder) => used?.h.find((h) => h.uid === holder.uid && (holder.claim || h.c === holder.c));
 export const useOfHolder = (node, card, holder) => useIn(useOfCard(node, card), holder);
 export const isSilent = (node) => use.get(node.name)?.answers === false;
 
@@ -124,7 +130,7 @@ export function sharesOf(namespace, pod) {
     const found = [];
     for (const {node, card} of cards())
         for (const holder of card.h)
-            if (holder.ns === namespace && holder.pod === pod)
+            if (holder.ns === namespace && hasPod(holder, pod))
                 found.push({node, card, holder});
     return found;
 }

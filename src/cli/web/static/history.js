@@ -39,7 +39,7 @@ function axis(newest, stepMs) {
 const keyOf = ({card, holder}) => `${card.uuid}/${holder.uid}/${holder.c}`;
 
 function drawShare({card, holder}, record, stepMs, newest) {
-    const name = `${holder.ns}/${holder.pod} (${holder.c})`;
+    const name = holder.claim ? `${holder.ns}/${holder.claim}` : `${holder.ns}/${holder.pod} (${holder.c})`;
     const taken = inPercent(record.gpuTimeMs, stepMs), entitled = inPercent(record.gpuEntitledMs, stepMs);
     const most = holder.mem || card.mem, throttled = at(record.throttledMs, step);
     const memory = at(record.memoryUsed, step), compute = at(taken, step), could = at(entitled, step);
@@ -63,7 +63,8 @@ function drawOne(share, changed) {
     if (answer.error)
         return el("p", {class: "warn", key}, t("noHistory", answer.error));
     const record = answer.data.containers.find((c) =>
-        c.podUID === share.holder.uid && c.container === share.holder.c && c.uuid === share.card.uuid);
+        c.uuid === share.card.uuid && (share.holder.claim ? c.claimUID === share.holder.uid
+            : c.podUID === share.holder.uid && c.container === share.holder.c));
     if (!record)
         return el("p", {class: "none", key}, t("noHistory", t("agentHasNone")));
     return drawShare(share, record, answer.data.stepMs, time - record.agoMs);

@@ -96,6 +96,7 @@ export const TEXTS = {
     busy: ["Busy", "忙碌"],
     cardOrPod: ["Card, pods", "卡与 Pod"],
     free: ["free", "空闲"],
+    claimShare: ["ResourceClaim {0}", "ResourceClaim {0}"],
     noShares: ["No pod has a share.", "没有 Pod 持有份额。"],
     kept: ["reserved: {0}", "预留：{0}"],
     other: ["in use by no container", "不属于任何容器"],

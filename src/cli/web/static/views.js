@@ -4,7 +4,7 @@
 import {drawHistory} from "./history.js";
 import {choice, drawTools, isBad, partsOf, searched} from "./cluster.js";
 import {age, bar, bytes, el, percent, ratio} from "./draw.js";
-import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useIn, useOfCard, useOfHolder, waiting} from "./data.js";
+import {cards, claims, findCard, isSilent, nodes, quotas, sharesOf, status, useIn, useOfCard, useOfHolder, waiting, wordsOfShare} from "./data.js";
 import {ask} from "./session.js";
 import {t} from "./texts.js";
 
@@ -54,6 +54,11 @@ function shareCells({node, card, holder}) {
     return [coreOf(holder), percent(use?.busy), memoryOf(holder), bytes(use?.used), bytes(unusedOf(holder, use))];
 }
 
+// The pod and the container; of a ResourceClaim, all that have its share together.
+const nameCells = (holder) => holder.claim
+    ? [holder.users.map((u) => el("div", {}, podLink(holder.ns, u.pod), ` ${u.c}`)), t("claimShare", holder.claim)]
+    : [podLink(holder.ns, holder.pod), holder.c];
+
 const SHARE_TITLES = ["compute", "busy", "memory", "used", "unused"];
 
 // What of a card no container has.
@@ -62,7 +67,7 @@ const restOf = (card) => [
     ...(card.other ? [[t("other"), "", "", "", "", bytes(card.other), ""]] : [])];
 
 const sharesOfCard = (node, card) => table(t("holders"), ["pod", "holder", ...SHARE_TITLES], [
-    ...card.h.map((holder) => [podLink(holder.ns, holder.pod), holder.c, ...shareCells({node, card, holder})]),
+    ...card.h.map((holder) => [...nameCells(holder), ...shareCells({node, card, holder})]),
     ...restOf(card)], t("noShares"));
 
 // ---- node ----
@@ -76,7 +81,7 @@ function rowsOf(node, card) {
                    card.why ? el("p", {class: "warn"}, card.why) : null],
                   "", compute, percent(used?.busy), memory, bytes(used?.used), ""];
     return [{kind: "of-card", cells: head},
-            ...card.h.map((holder) => [podLink(holder.ns, holder.pod), holder.c, ...shareCells({node, card, holder})]),
+            ...card.h.map((holder) => [...nameCells(holder), ...shareCells({node, card, holder})]),
             ...restOf(card)];
 }
 
@@ -143,7 +148,7 @@ function drawPodView(namespace, name) {
     return [el("h1", {}, `${t("pod")} ${namespace}/${name}`),
             waits ? facts([[t("wants"), waits.wants], [t("since"), sinceOf(waits)], [t("reason"), waits.reason]]) : null,
             shares.length ? table(t("holders"), ["card", "node", "holder", ...SHARE_TITLES], shares.map((s) =>
-                [cardLink(s.card), nodeLink(s.node), s.holder.c, ...shareCells(s)])) : null,
+                [cardLink(s.card), nodeLink(s.node), s.holder.claim ? t("claimShare", s.holder.claim) : s.holder.c, ...shareCells(s)])) : null,
             el("h2", {}, t("explanation")),
             command("/api/explain", {namespace, pod: name}, t("explanation")),
             drawHistory(shares, changed)];
@@ -172,7 +177,7 @@ function selectShares() {
     for (const {node, card} of cards()) {
         const used = useOfCard(node, card);
         for (const holder of card.h) {
-            const text = words.length ? `${holder.ns}/${holder.pod} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
+            const text = words.length ? `${wordsOfShare(holder)} ${holder.c} ${card.name} ${card.model} ${node.name}`.toLowerCase() : "";
             if (!words.every((word) => text.includes(word)))
                 continue;
             const share = {node, card, holder, rank: rank(holder, useIn(used, holder)) ?? -1};
@@ -193,7 +198,7 @@ function drawContainers() {
     return [el("h1", {}, t("containers")), drawTools(changed, [["order", "first", Object.keys(FIRST)]]),
             el("p", {class: "note", role: "status"}, t("shownContainers", rows.length, count)),
             table(t("containers"), ["pod", "holder", "card", ...SHARE_TITLES], rows.map((s) =>
-                [podLink(s.holder.ns, s.holder.pod), s.holder.c, cardLink(s.card), ...shareCells(s)]),
+                [...nameCells(s.holder), cardLink(s.card), ...shareCells(s)]),
                   readingOr(choice.search ? t("nothing") : t("noShares")))];
 }
 
