@@ -637,9 +637,11 @@ static void test_events_say_why(void **state) {
         {"'requests':[" REQUEST("gpu", CORE("150")) "]", "core is a percentage of one card"},
         {"'requests':[" REQUEST("gpu", "'capacity':{'requests':{'memory':'4096'}}") "]",
          "memory is below 1 MiB"},
-        {"'requests':[" REQUEST("gpu", "'allocationMode':'All'") "]", "allocationMode All"},
         {"'requests':[" REQUEST("gpu", "'adminAccess':true") "]", "adminAccess"},
-        {"'requests':[" REQUEST("gpu", "'selectors':[{'cel':{'expression':'x'}}]") "]", "selector"},
+        {"'requests':[" REQUEST("gpu", "'selectors':[{'cel':{'expression':'x'}}]") "]",
+         "a selector has what is not evaluated here: x: the name x at column 1"},
+        {"'requests':[" REQUEST("gpu", "'selectors':[{'cel':{'expression':'false'}}]") "]",
+         "1 node(s): too few cards match the selectors"},
         {SHARE ",'config':[{'opaque':{'driver':'gpu.elasticgpu.io','parameters':{}}}]",
          "must be an object of apiVersion"},
         {"'requests':[" REQUEST("gpu", CORE("30")) ",{'name':'b','exactly':{"

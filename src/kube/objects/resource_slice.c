@@ -28,18 +28,13 @@ void slice_text(char to[static SLICE_TEXT_MAX], const char *from) {
 
 /* ---- out ---- */
 
-/* The attributes that are texts. */
-static const struct text_attribute {
-    const char *name;
-    size_t at;
-} texts[] = {
+const struct slice_text_attribute slice_texts[SLICE_TEXTS] = {
     {DRA_UUID, offsetof(struct slice_device, uuid)},
     {DRA_MODEL, offsetof(struct slice_device, model)},
     {DRA_PROFILE, offsetof(struct slice_device, profile)},
     {DRA_PARENT_UUID, offsetof(struct slice_device, parent)},
     {DRA_DRIVER_VERSION, offsetof(struct slice_device, driver_version)},
 };
-#define TEXTS (sizeof(texts) / sizeof(texts[0]))
 
 static void put_text(struct json_writer *w, const char *name, const char *text) {
     if (!*text)
@@ -57,8 +52,8 @@ static void put_int(struct json_writer *w, const char *name, int64_t value) {
 
 static void put_attributes(struct json_writer *w, const struct slice_device *d) {
     json_object_begin(w, "attributes");
-    for (size_t i = 0; i < TEXTS; i++)
-        put_text(w, texts[i].name, (const char *) d + texts[i].at);
+    for (size_t i = 0; i < SLICE_TEXTS; i++)
+        put_text(w, slice_texts[i].name, (const char *) d + slice_texts[i].at);
     put_text(w, DRA_ALLOCATOR, d->by_scheduler ? DRA_BY_KUBE_SCHEDULER : DRA_BY_ALIQUOT);
     put_int(w, DRA_INDEX, d->index);
     if (d->numa >= 0)
@@ -165,9 +160,9 @@ void resource_slice_encode(const struct slice_pool *pool, uint32_t slice, const 
 /* ---- in ---- */
 
 static int read_texts(struct json attributes, struct slice_device *d) {
-    for (size_t i = 0; i < TEXTS; i++)
-        if (field_copy_optional(JSON_PATH(attributes, texts[i].name, "string"),
-                                (char *) d + texts[i].at, SLICE_TEXT_MAX) < 0)
+    for (size_t i = 0; i < SLICE_TEXTS; i++)
+        if (field_copy_optional(JSON_PATH(attributes, slice_texts[i].name, "string"),
+                                (char *) d + slice_texts[i].at, SLICE_TEXT_MAX) < 0)
             return -EINVAL;
     return 0;
 }
@@ -206,6 +201,37 @@ static int read_taints(struct json list, struct slice_device *d) {
     return 0;
 }
 
+static bool is_read(const struct slice_device *d, const char *name, struct json value) {
+    uint64_t n;
+
+    for (size_t i = 0; i < SLICE_TEXTS; i++)
+        if (strcmp(name, slice_texts[i].name) == 0)
+            return *((const char *) d + slice_texts[i].at) != '\0';
+    if (strcmp(name, DRA_ALLOCATOR) == 0)
+        return json_is_string(json_get(value, "string"),
+                              d->by_scheduler ? DRA_BY_KUBE_SCHEDULER : DRA_BY_ALIQUOT);
+    if (strcmp(name, DRA_INDEX) == 0)
+        return json_u64(json_get(value, "int"), &n) && n == d->index;
+    return strcmp(name, DRA_NUMA) == 0 && d->numa >= 0;
+}
+
+/* Whether all attributes and capacities are kept, and those that every device has are there. */
+static bool all_is_read(const struct slice_device *d, struct json object) {
+    struct json attributes = json_get(object, "attributes");
+    struct json_iter it = json_iter(attributes);
+    const char *name;
+    struct json value;
+
+    while (json_next(&it, &name, &value))
+        if (!name || !is_read(d, name, value))
+            return false;
+    return json_valid(json_get(attributes, DRA_INDEX)) &&
+           json_valid(json_get(attributes, DRA_ALLOCATOR)) &&
+           json_valid(JSON_PATH(object, "capacity", DRA_CORE)) &&
+           json_valid(JSON_PATH(object, "capacity", DRA_MEMORY)) &&
+           json_size(json_get(object, "capacity")) == 2;
+}
+
 static int read_device(struct json object, struct slice_device *d) {
     struct json attributes = json_get(object, "attributes");
     uint64_t core = read_capacity(object, DRA_CORE);
@@ -219,6 +245,7 @@ static int read_device(struct json object, struct slice_device *d) {
     read_numbers(attributes, d);
     d->core = (uint32_t) core;
     d->memory = read_capacity(object, DRA_MEMORY);
+    d->other = !all_is_read(d, object);
     return read_taints(json_get(object, "taints"), d);
 }
 
@@ -292,8 +319,8 @@ static bool same_taints(const struct slice_device *a, const struct slice_device 
 }
 
 bool slice_device_equal(const struct slice_device *a, const struct slice_device *b) {
-    for (size_t i = 0; i < TEXTS; i++)
-        if (strcmp((const char *) a + texts[i].at, (const char *) b + texts[i].at) != 0)
+    for (size_t i = 0; i < SLICE_TEXTS; i++)
+        if (strcmp((const char *) a + slice_texts[i].at, (const char *) b + slice_texts[i].at) != 0)
             return false;
     return strcmp(a->name, b->name) == 0 && a->shared == b->shared && a->index == b->index &&
            a->numa == b->numa && a->by_scheduler == b->by_scheduler && a->core == b->core &&

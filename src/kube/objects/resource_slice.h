@@ -44,9 +44,18 @@ struct slice_device {
     bool by_scheduler; /* kube-scheduler allocates it; else aliquot-scheduler */
     uint32_t core;     /* percent of a card */
     uint64_t memory;   /* bytes; Kubernetes counts MiB, so that a rest is not offered */
+    bool other;        /* as it was read: it has more than what is here, or lacks some of it */
     uint32_t ntaints;
     struct slice_taint taints[SLICE_TAINTS_MAX];
 };
+
+/* The attributes that are texts, each at an offset of a slice_device; "": the device has none. */
+struct slice_text_attribute {
+    const char *name;
+    size_t at;
+};
+#define SLICE_TEXTS 5
+extern const struct slice_text_attribute slice_texts[SLICE_TEXTS];
 
 /* Copies as much of a text as an attribute may have. */
 void slice_text(char to[static SLICE_TEXT_MAX], const char *from);

@@ -17,15 +17,31 @@
 
 /* ---- the choice ---- */
 
-static enum place_reason try_node(struct dra_search *s, struct state_node *node,
-                                  const struct state_pod *self, int64_t *ret_score) {
+/* By selectors and constraints, with the cards in d->result. Why there is no room; NULL: there is,
+ * or the search is refused. */
+static const char *place_selected(struct dra_search *s, struct state_node *node,
+                                  const struct state_pod *self) {
     struct dra_limits limits;
-    if (s->nconstraints == 0)
-        return state_judge(s->d->state, &s->d->plan, node->head, self, ret_score);
-    memset(&limits, 0xff, sizeof(limits));
+    enum dra_found found = dra_select(s, node, &limits);
+    s->refused = found == DRA_REFUSED;
+    if (found != DRA_FOUND)
+        return s->refused ? NULL : "too few cards match the selectors";
+    if (s->all) /* as many as this node has */
+        state_plan(s->d->state, self, &s->d->request, &s->d->plan);
     enum place_reason reason = dra_place(s, node, self, 0, 0, &limits, &s->d->result);
+    return reason == PLACE_OK ? NULL : place_reason_text(reason);
+}
+
+static const char *try_node(struct dra_search *s, struct state_node *node,
+                            const struct state_pod *self, int64_t *ret_score) {
+    if (s->nconstraints == 0 && !s->selective) {
+        enum place_reason reason =
+            state_judge(s->d->state, &s->d->plan, node->head, self, ret_score);
+        return reason == PLACE_OK ? NULL : place_reason_text(reason);
+    }
+    const char *text = place_selected(s, node, self);
     *ret_score = s->d->result.score;
-    return reason;
+    return text;
 }
 
 static struct state_node *best_node(struct dra_search *s, const struct state_pod *self,
@@ -33,19 +49,20 @@ static struct state_node *best_node(struct dra_search *s, const struct state_pod
     struct state_node *best = NULL;
     int64_t score, most = 0;
     state_plan(s->d->state, self, &s->d->request, &s->d->plan);
-    for (uint32_t i = 0; i < s->nnodes && s->effort > 0; i++) {
+    for (uint32_t i = 0; i < s->nnodes && s->effort > 0 && !s->refused; i++) {
         struct state_node *node = s->nodes[i].node;
         const char *text = s->nodes[i].why_not;
         s->effort -= !text;
-        enum place_reason reason = text ? PLACE_OK : try_node(s, node, self, &score);
-        if (text || reason != PLACE_OK)
-            dra_count_reason(tally, text ? text : place_reason_text(reason));
-        else if (!best || score > most) {
+        if (!text)
+            text = try_node(s, node, self, &score);
+        if (text)
+            dra_count_reason(tally, text);
+        else if (!s->refused && (!best || score > most)) {
             best = node;
             most = score;
         }
     }
-    return best;
+    return s->refused ? NULL : best;
 }
 
 /* The cards of the best node, in d->result. */
@@ -53,7 +70,6 @@ static struct state_node *find_place(struct dra_search *s, struct dra_tally *tal
     struct state_pod self = {.ncontainers = s->n,
                              .containers = s->containers,
                              .selection = s->pod->object.terms.selection};
-    struct dra_limits limits;
     struct err err;
     memcpy(self.namespace, s->pod->object.namespace, sizeof(self.namespace));
     self.room = s->pod->object.room;
@@ -64,12 +80,11 @@ static struct state_node *find_place(struct dra_search *s, struct dra_tally *tal
         (void) snprintf(s->containers[i].container, sizeof(s->containers[i].container), "%u", i);
     }
     self.class_policy = s->policy;
-    memset(&limits, 0xff, sizeof(limits));
     s->d->sought = &self;
     struct state_node *node = best_node(s, &self, tally);
     if (node) {
         s->effort = DRA_EFFORT; /* what was found with what is used up is found again */
-        if (dra_place(s, node, &self, 0, 0, &limits, &s->d->result) != PLACE_OK)
+        if (place_selected(s, node, &self) || s->refused)
             node = NULL;
     }
     s->d->sought = NULL;
@@ -192,11 +207,13 @@ static void tell(struct dra_search *s, const struct dra_tally *tally) {
 }
 
 static void search_done(struct dra_search *s) {
+    dra_selectors_done(s);
     free(s->nodes);
 }
 
 enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why) {
-    _cleanup_(search_done) struct dra_search s = {.d = d, .pod = pod, .now_ms = now_ms, .why = why};
+    _cleanup_(search_done) struct dra_search s = {
+        .d = d, .pod = pod, .now_ms = now_ms, .why = why, .selectors_budget = DRA_SELECTORS_BUDGET};
     struct state_node *node = NULL;
     struct dra_tally tally = {0};
     enum dra_found found = dra_read_pod(&s);
@@ -211,9 +228,11 @@ enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, s
     for (unsigned tries = 0; !node && s.effort > 0 && tries < TRIES_MAX; tries++) {
         tally.n = 0;
         node = find_place(&s, &tally);
-        if (!node && !next_choices(&s))
+        if (!node && (s.refused || !next_choices(&s)))
             break;
     }
+    if (s.refused)
+        return DRA_REFUSED;
     if (node)
         return plan_all(&s, node);
     tell(&s, &tally);

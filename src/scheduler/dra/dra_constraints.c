@@ -15,12 +15,10 @@ static void attribute_of(const struct slice_device *d, const char *name,
     const char *own = strncmp(name, DRA_DRIVER "/", strlen(DRA_DRIVER "/")) == 0
                           ? name + strlen(DRA_DRIVER "/")
                           : "";
-    const char *text = strcmp(own, DRA_UUID) == 0             ? d->uuid
-                       : strcmp(own, DRA_MODEL) == 0          ? d->model
-                       : strcmp(own, DRA_PROFILE) == 0        ? d->profile
-                       : strcmp(own, DRA_PARENT_UUID) == 0    ? d->parent
-                       : strcmp(own, DRA_DRIVER_VERSION) == 0 ? d->driver_version
-                                                              : "";
+    const char *text = "";
+    for (size_t i = 0; i < SLICE_TEXTS; i++)
+        if (strcmp(own, slice_texts[i].name) == 0)
+            text = (const char *) d + slice_texts[i].at;
     if (strcmp(own, DRA_INDEX) == 0)
         (void) snprintf(ret, SLICE_TEXT_MAX, "%u", d->index);
     else if (strcmp(own, DRA_NUMA) == 0 && d->numa >= 0)

@@ -2,12 +2,14 @@
 #pragma once
 
 /* The search for node and cards of a pod's claims. Its files, each using those before it:
- * dra_wants.c (what the claims want), dra_nodes.c (which nodes can take the pod), dra_constraints.c
- * (cards of one node), dra_choose.c (the choice and the plans). */
+ * dra_select.c (selectors in CEL), dra_wants.c (what the claims want), dra_nodes.c (which nodes can
+ * take the pod), dra_constraints.c (cards of one node), dra_choose.c (the choice and the plans). */
 
 #include "base/err.h"
+#include "cel/cel.h"
 #include "scheduler/dra/dra_internal.h"
 
+#define DRA_SELECTORS_BUDGET 20000000
 #define DRA_EFFORT 2048 /* steps of a search with constraints, beside those for each node */
 
 struct dra_want {
@@ -15,6 +17,7 @@ struct dra_want {
     const struct device_request *request;
     const struct pod_device_claim *named; /* its template's name is the request; NULL: none */
     uint32_t choice;
+    struct cel **selectors[DEVICE_CHOICES_MAX]; /* as many as the choice has */
 };
 
 struct dra_candidate {
@@ -34,7 +37,12 @@ struct dra_search {
     struct container_request containers[GPU_CONTAINERS_MAX];
     const struct place_policy *policy;
     uint32_t nconstraints;
-    uint32_t effort; /* nodes and steps with constraints that are left to try */
+    bool selective;            /* a want has selectors, or is for all cards */
+    bool all;                  /* a want is for all cards */
+    bool refused;              /* a selector fails, as `why` says */
+    size_t selectors_size;     /* bytes of all selectors */
+    uint64_t selectors_budget; /* see cel_ask() */
+    uint32_t effort;           /* nodes and steps with constraints that are left to try */
     uint32_t nnodes;
     struct dra_candidate *nodes; /* all that have cards */
     struct buf *why;
@@ -43,6 +51,24 @@ struct dra_search {
 static inline const struct device_choice *dra_choice_of(const struct dra_want *want) {
     return &want->request->choices[want->choice];
 }
+
+struct dra_limits {
+    uint64_t allowed[GPU_CONTAINERS_MAX];
+};
+
+/* ---- dra_select.c ---- */
+
+/* Reads the selectors of the want's choice. 0, or a negative errno with `err`: one is not in the
+ * subset, or they are too many. */
+int dra_read_selectors(struct dra_search *s, struct dra_want *want, struct err *err);
+
+/* Which cards of the node each want may have by the selectors of its choice, and how many it wants
+ * where it wants all, in `containers`. DRA_NO_ROOM: too few; DRA_REFUSED with `why`: a selector
+ * fails, or is not served for the values of a card. */
+enum dra_found dra_select(struct dra_search *s, const struct state_node *node,
+                          struct dra_limits *ret);
+
+void dra_selectors_done(struct dra_search *s);
 
 /* ---- dra_wants.c ---- */
 
@@ -83,10 +109,6 @@ void dra_count_arrived(struct dra *d, struct dra_pod *pod, const char *name);
 bool dra_list_nodes(struct dra_search *s);
 
 /* ---- dra_constraints.c ---- */
-
-struct dra_limits {
-    uint64_t allowed[GPU_CONTAINERS_MAX];
-};
 
 /* One constraint after the other: `at` is the claim and the constraint of it from which on they are
  * to be met. A constraint of equal values tries each value; one of different values moves what

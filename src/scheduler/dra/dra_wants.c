@@ -53,13 +53,8 @@ static enum dra_found refuse(const struct dra_search *s, const struct dra_claim 
 static enum dra_found check_choice(const struct dra_search *s, const struct dra_claim *claim,
                                    const struct device_choice *choice) {
     const struct device_amounts *a = &choice->amounts;
-    if (choice->all || choice->admin)
-        return refuse(s, claim, "%s is for kube-scheduler's class " DRA_FIRST_FIT_CLASS,
-                      choice->all ? "allocationMode All" : "adminAccess");
-    if (choice->selectors.n > 0)
-        return refuse(s, claim,
-                      "a selector is for kube-scheduler's class " DRA_FIRST_FIT_CLASS ": %.128s",
-                      choice->selectors.v[0]);
+    if (choice->admin)
+        return refuse(s, claim, "adminAccess is for kube-scheduler's class " DRA_FIRST_FIT_CLASS);
     if (a->odd[0])
         return refuse(s, claim, "capacity %s is not a whole number of core or memory", a->odd);
     if (a->has_core && a->core > CORE_PER_CARD)
@@ -79,7 +74,7 @@ struct container_request dra_read_amounts(const struct dra_want *want) {
         (void) request_code_read(want->named->code, &req); /* as it was read before */
         return req;
     }
-    req.cards = choice->count;
+    req.cards = choice->all ? 1 : choice->count;
     req.whole = (!a->has_core || a->core == CORE_PER_CARD) && !a->has_memory;
     if (req.whole)
         return req;
@@ -138,7 +133,7 @@ static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
             enum dra_found found = check_choice(s, claim, dra_choice_of(want));
             if (found != DRA_FOUND)
                 return found;
-            if (dra_read_policy(s, want, &err) < 0)
+            if (dra_read_selectors(s, want, &err) < 0 || dra_read_policy(s, want, &err) < 0)
                 return refuse(s, claim, "%s", err.text);
         }
         want->choice = 0;
