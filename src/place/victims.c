@@ -64,7 +64,7 @@ static struct victims_cost cost_of(const struct chooser *c) {
             continue;
         if (holder->priority > cost.highest)
             cost.highest = holder->priority;
-        cost.sum += (uint64_t) ((int64_t) holder->priority - INT32_MIN + 1);
+        cost.sum += victims_rank(holder->priority) + holder->more;
         if (holder->since < cost.since)
             cost.since = holder->since;
         cost.violations += violates(holder, left, nbudgets);

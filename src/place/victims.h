@@ -18,7 +18,8 @@ struct victims_amount {
 };
 
 struct victims_holder {
-    int32_t priority;
+    int32_t priority; /* of several pods that go together the highest */
+    uint64_t more;    /* victims_rank() of the others of them */
     int64_t since;    /* start, in any unit; of equal priorities the later one is a victim */
     uint64_t budgets; /* bit i: budget i counts it */
     bool goes;        /* being deleted, or a victim of kube-scheduler: costs nothing */
@@ -37,6 +38,11 @@ struct victims_case {
     uint32_t nbudgets;     /* at most VICTIMS_BUDGETS_MAX */
     bool may_violate;      /* budgets may be broken where nothing else helps */
 };
+
+/* What a pod of that priority adds to the sum of a cost: never nothing. */
+static inline uint64_t victims_rank(int32_t priority) {
+    return (uint64_t) ((int64_t) priority - INT32_MIN + 1);
+}
 
 /* In the order of weight. */
 struct victims_cost {

@@ -16,6 +16,7 @@
 #include "kube/objects/assignment.h"
 #include "kube/objects/gang.h"
 #include "kube/objects/pod_selection.h"
+#include "model/dra.h"
 #include "model/driver_capability.h"
 #include "model/scaling.h"
 #include "wire/json.h"
@@ -318,6 +319,10 @@ static void read_scaling(struct pod *pod) {
     }
 }
 
+static bool may_get_cards(const struct pod *pod) {
+    return pod->request.n > 0 || pod->resource_claims;
+}
+
 /* Priority and preemption policy, and the node nominated by preemption. */
 static int read_rank(struct pod *pod, struct json meta, struct json spec, struct json status) {
     const char *policy = json_string(json_get(spec, "preemptionPolicy"));
@@ -330,14 +335,24 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
     if (field_copy_optional(json_get(status, "nominatedNodeName"), pod->nominated,
                             sizeof(pod->nominated)) < 0)
         pod->nominated[0] = '\0';
-    return pod->request.n > 0 ? labels_read(json_get(meta, "labels"), &pod->labels) : 0;
+    return may_get_cards(pod) ? labels_read(json_get(meta, "labels"), &pod->labels) : 0;
+}
+
+/* The gate that goes when there is a place for the pod is none that the pod waits for. */
+static uint32_t count_gates(struct json gates) {
+    struct json_iter it = json_iter(gates);
+    struct json gate;
+    uint32_t n = 0;
+    while (json_next(&it, NULL, &gate))
+        n += !json_is_string(json_get(gate, "name"), DRA_GATE);
+    return n;
 }
 
 static int read_gang(struct pod *pod, struct json meta, struct json spec) {
     struct pod_gang gang;
-    if (pod->request.n == 0 || !gang_read(meta, &gang))
+    if (!may_get_cards(pod) || !gang_read(meta, &gang))
         return 0;
-    gang.gated = (uint32_t) json_size(json_get(spec, "schedulingGates"));
+    gang.gated = count_gates(json_get(spec, "schedulingGates"));
     pod->gang = malloc(sizeof(gang));
     if (pod->gang)
         *pod->gang = gang;
@@ -346,15 +361,15 @@ static int read_gang(struct pod *pod, struct json meta, struct json spec) {
 
 /* A pod without GPU requests needs no selection of cards. */
 static int read_selection(struct pod *pod, struct json annotations) {
-    if (pod->request.n == 0)
+    if (!may_get_cards(pod))
         return 0;
     int r = selection_read(annotations, &pod->selection);
     if (r != -EINVAL && r != -E2BIG)
         return r;
     if (pod->problem == REQUEST_OK) {
         pod->problem = REQUEST_SELECTION;
-        memcpy(pod->problem_container, pod->request.containers[0].container,
-               sizeof(pod->problem_container));
+        text_copy(pod->problem_container, sizeof(pod->problem_container),
+                  pod->request.n > 0 ? pod->request.containers[0].container : "?");
     }
     return 0;
 }
@@ -388,6 +403,8 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     read_containers(&pod, meta, spec);
     order_claims(&pod);
     read_scaling(&pod);
+    pod.resource_claims = pod.problem == REQUEST_OK && pod.request.n == 0 &&
+                          json_size(json_get(spec, "resourceClaims")) > 0;
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
         read_selection(&pod, json_get(meta, "annotations")) < 0 ||
         read_gang(&pod, meta, spec) < 0) {

@@ -52,9 +52,11 @@ struct pod {
     int64_t created;                 /* metadata.creationTimestamp, seconds since 1970, or 0 */
     struct cpu_memory room;          /* its requests of CPU and memory */
     bool guaranteed;                 /* see resources_guaranteed() */
+    bool resource_claims;            /* it uses ResourceClaims, and `request` is empty */
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
-    struct pod_gang *gang;           /* of a pod with GPU requests; NULL: none */
-    char *labels; /* of a pod with GPU requests: "key=value," for each; NULL: none */
+    /* Of a pod with GPU requests or ResourceClaims, as the next one; NULL: none. */
+    struct pod_gang *gang;
+    char *labels; /* "key=value," for each; NULL: none */
     /* spec.schedulerName; "": not known. */
     char scheduler[KUBE_NAME_MAX];
     struct pod_claims claims; /* of its containers; first of those that run the longest */

@@ -39,9 +39,14 @@ int dra_start(struct scheduler *s) {
                           .api = s->binder.api,
                           .events = s->events,
                           .quotas = &s->govern.quotas,
+                          .gates = &s->gates,
+                          .no_room = s->extender.on_no_room,
                           .now = scheduler_clock,
                           .leads = leads,
                           .changed = watch_has_changed,
                           .userdata = s};
-    return s->options.dra ? dra_init(&s->dra) : 0;
+    if (!s->options.dra)
+        return 0;
+    s->govern.gangs.claims = dra_gang_claims(&s->dra);
+    return dra_init(&s->dra);
 }

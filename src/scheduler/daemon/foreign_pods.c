@@ -11,8 +11,8 @@
 #define TEXT_MAX 1024
 
 static bool is_foreign(const struct scheduler *s, const struct pod *pod) {
-    return s->profiles.n > 0 && pod->scheduler[0] && !pod->node[0] && !pod->finished &&
-           !profiles_have(&s->profiles, pod->scheduler);
+    return s->profiles.n > 0 && !pod->resource_claims && pod->scheduler[0] && !pod->node[0] &&
+           !pod->finished && !profiles_have(&s->profiles, pod->scheduler);
 }
 
 /* Once: the pod cannot change the name, and what is noted again is counted. */

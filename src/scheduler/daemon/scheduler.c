@@ -166,6 +166,7 @@ static bool is_caught_up(void *userdata) {
 static void ask_again(void *userdata) {
     struct scheduler *s = userdata;
     requeue_request(&s->requeue);
+    dra_ask_again(&s->dra);
     watch_changed(s);
 }
 

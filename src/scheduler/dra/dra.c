@@ -16,6 +16,8 @@
 #define TIMEOUT_MS 10000
 #define RETRY_MS 1000         /* after a failed write, doubled each time */
 #define CONFLICT_RETRY_MS 100 /* the watch shows soon what it was */
+#define HELD_MS                                                                                    \
+    1000 /* until a gate is asked again, which opens without a change that is seen here */
 #define RETRIES_MAX 5
 #define LATER_MS 10000 /* an object that is not there by then may never be */
 #define DOUBT_MS 60000 /* the API server carries out no request later than this */
@@ -174,18 +176,13 @@ static void open_gate(struct dra *d, struct dra_pod *pod) {
 
 /* ---- pods ---- */
 
-static bool waits_for_us(const struct dra *d, const struct dra_claim *claim) {
-    bool mixed = false;
-    return !claim->object.allocated && (dra_is_ours(d, &claim->object, &mixed) || mixed);
-}
-
 /* Whether all its claims are there, and none is ours to allocate any more. */
 static bool is_served(const struct dra *d, const struct dra_pod *pod) {
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
         const char *name = pod->object.claims[i].claim;
         const struct dra_claim *claim =
             name[0] ? dra_claim_find(d, pod->object.namespace, name) : NULL;
-        if (!claim || waits_for_us(d, claim))
+        if (!claim || dra_waits_for_us(d, claim))
             return false;
     }
     return true;
@@ -211,7 +208,7 @@ static void tell(struct dra *d, const struct dra_pod *pod, const char *why, uint
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
         const struct dra_claim *claim =
             dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
-        if (!claim || !waits_for_us(d, claim))
+        if (!claim || !dra_waits_for_us(d, claim))
             continue;
         struct event on_claim = event;
         on_claim.name = claim->object.name;
@@ -251,16 +248,29 @@ static bool is_late(struct dra_pod *pod, uint64_t now_ms) {
     return false;
 }
 
+/* Whether the other members of its gang have their places, too. */
+static bool is_let_through(struct dra *d, const struct dra_pod *pod, uint64_t now_ms) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    struct state_pod *self = dra_self(d, pod);
+    return !self || !self->gang || !gates_closed(d->gates, self, now_ms, &why);
+}
+
 /* Finds a place for the pod's claims. */
 static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     _cleanup_buf_ struct buf why = BUF_INIT(DRA_WHY_MAX);
     pod->again_ms = next_end(pod, now_ms);
     pod->round = d->round;
-    enum dra_found found = dra_choose(d, pod, now_ms, &why);
+    enum dra_found found = dra_choose(d, pod, now_ms, d->gates, &why);
+    dra_settle(d, pod);
     pod->refused = seen_of(d);
+    struct state_pod *self = dra_self(d, pod);
+    if (self)
+        self->requeue.reason = found == DRA_NO_ROOM ? REFUSED_NO_ROOM : NULL;
     if (found != DRA_LATER)
         pod->later_ms = 0;
-    if (found == DRA_NO_ROOM || found == DRA_REFUSED ||
+    if (found == DRA_HELD && pod->again_ms > now_ms + HELD_MS)
+        pod->again_ms = now_ms + HELD_MS;
+    if (found == DRA_NO_ROOM || found == DRA_HELD || found == DRA_REFUSED ||
         (found == DRA_LATER && is_late(pod, now_ms))) {
         tell(d, pod, buf_str(&why), now_ms);
         if (found == DRA_NO_ROOM && pod->object.gated && is_partly_served(d, pod))
@@ -283,7 +293,7 @@ static bool run_pod(struct dra *d, struct dra_pod *pod, uint64_t now_ms, bool *s
     if (!waits)
         return true;
     if (is_served(d, pod)) {
-        if (pod->object.gated)
+        if (pod->object.gated && is_let_through(d, pod, now_ms))
             open_gate(d, pod);
     } else if (pod->round != d->round && !is_unchanged(d, pod, now_ms)) {
         if (*searched && d->now(d->userdata) - now_ms >= RUN_MS)
@@ -298,12 +308,27 @@ void dra_tick(struct dra *d) {
     dra_hold_all(d, d->now(d->userdata));
 }
 
+/* A gang is complete when it is known what each member wants. */
+static void show_gangs(struct dra *d) {
+    for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next) {
+        const struct state_pod *self = dra_self(d, pod);
+        if (self && self->gang && self->stage == POD_PENDING)
+            dra_show_wants(d, pod);
+    }
+}
+
+void dra_ask_again(struct dra *d) {
+    d->news++;
+}
+
 void dra_run(struct dra *d) {
     uint64_t now_ms = d->now(d->userdata);
     bool all = true, searched = false;
     dra_tick(d);
     dra_run_templates(d, now_ms);
+    dra_settle_all(d);
     dra_count_arriving(d);
+    show_gangs(d);
     HASH_SORT(d->pods, by_turn);
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)
         all &= run_pod(d, pod, now_ms, &searched);
@@ -324,5 +349,6 @@ void dra_lost(struct dra *d) {
 
 int dra_init(struct dra *d) {
     d->round = 1;
+    d->state->keeps_resource_claims = true;
     return dra_selector_add(d);
 }

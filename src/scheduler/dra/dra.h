@@ -15,6 +15,8 @@
 
 #include "kube/api/event_writer.h"
 #include "scheduler/cluster/api.h"
+#include "scheduler/extender/extender.h"
+#include "scheduler/gates/gang.h"
 #include "scheduler/gates/quota.h"
 #include "scheduler/state/state.h"
 #include "wire/json.h"
@@ -42,6 +44,8 @@ struct dra {
     struct api api;
     struct event_writer *events; /* NULL: none are written */
     struct quotas *quotas;       /* NULL: claims are held by none */
+    const struct gates *gates;   /* of pods, as for the extender; NULL: none */
+    extender_no_room no_room;    /* for pods without room; NULL: none is made */
     uint64_t (*now)(void *userdata);
     bool (*leads)(void *userdata);
     void (*changed)(void *userdata); /* dra_run() is to be called soon */
@@ -70,7 +74,8 @@ struct dra {
     struct place_result result;
 };
 
-/* 0 or -ENOMEM; the fields before `claims` are given. Adds a selector to the state. */
+/* 0 or -ENOMEM; the fields before `claims` are given. Adds a selector to the state, which keeps
+ * pods with claims from then on. */
 int dra_init(struct dra *d);
 void dra_done(struct dra *d);
 
@@ -93,6 +98,12 @@ void dra_tick(struct dra *d);
 /* On the leader, when all watches are synced: finds places for the claims of pods that wait, and
  * writes what is to be written. */
 void dra_run(struct dra *d);
+
+/* All pods that wait are looked at again. */
+void dra_ask_again(struct dra *d);
+
+/* How gangs place their members with claims. */
+struct gang_claims dra_gang_claims(struct dra *d);
 
 /* This replica does not lead any more. */
 void dra_lost(struct dra *d);

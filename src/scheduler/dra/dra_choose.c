@@ -17,6 +17,15 @@
 
 /* ---- the choice ---- */
 
+/* What the pod wants, as the state takes it. False: out of memory. */
+static bool show_wants(struct dra_search *s) {
+    if (s->self != &s->stand_in)
+        return state_pod_want(s->d->state, s->self, s->containers, s->n) == 0;
+    s->self->containers = s->containers;
+    s->self->ncontainers = s->n;
+    return true;
+}
+
 /* By selectors and constraints, with the cards in d->result. Why there is no room; NULL: there is,
  * or the search is refused. */
 static const char *place_selected(struct dra_search *s, struct state_node *node,
@@ -26,7 +35,9 @@ static const char *place_selected(struct dra_search *s, struct state_node *node,
     s->refused = found == DRA_REFUSED;
     if (found != DRA_FOUND)
         return s->refused ? NULL : "too few cards match the selectors";
-    if (s->all) /* as many as this node has */
+    if (s->all && !show_wants(s)) /* as many as this node has */
+        return "out of memory";
+    if (s->all)
         state_plan(s->d->state, self, &s->d->request, &s->d->plan);
     enum place_reason reason = dra_place(s, node, self, 0, 0, &limits, &s->d->result);
     return reason == PLACE_OK ? NULL : place_reason_text(reason);
@@ -65,26 +76,38 @@ static struct state_node *best_node(struct dra_search *s, const struct state_pod
     return s->refused ? NULL : best;
 }
 
-/* The cards of the best node, in d->result. */
-static struct state_node *find_place(struct dra_search *s, struct dra_tally *tally) {
-    struct state_pod self = {.ncontainers = s->n,
-                             .containers = s->containers,
-                             .selection = s->pod->object.terms.selection};
+/* The same by the choices of the search. */
+static bool show_choices(struct dra_search *s) {
     struct err err;
-    memcpy(self.namespace, s->pod->object.namespace, sizeof(self.namespace));
-    self.room = s->pod->object.room;
     s->policy = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
         (void) dra_read_policy(s, &s->wants[i], &err); /* as it was read before */
         s->containers[i] = dra_read_amounts(&s->wants[i]);
         (void) snprintf(s->containers[i].container, sizeof(s->containers[i].container), "%u", i);
     }
-    self.class_policy = s->policy;
-    s->d->sought = &self;
-    struct state_node *node = best_node(s, &self, tally);
+    s->self->class_policy = s->policy;
+    return show_wants(s);
+}
+
+static void take_self(struct dra_search *s) {
+    s->self = dra_self(s->d, s->pod);
+    if (s->self)
+        return;
+    s->self = &s->stand_in;
+    memcpy(s->self->namespace, s->pod->object.namespace, sizeof(s->self->namespace));
+    s->self->room = s->pod->object.room;
+    s->self->selection = s->pod->object.terms.selection;
+}
+
+/* The cards of the best node, in d->result. */
+static struct state_node *find_place(struct dra_search *s, struct dra_tally *tally) {
+    if (!show_choices(s))
+        return NULL;
+    s->d->sought = s->self;
+    struct state_node *node = best_node(s, s->self, tally);
     if (node) {
         s->effort = DRA_EFFORT; /* what was found with what is used up is found again */
-        if (place_selected(s, node, &self) || s->refused)
+        if (place_selected(s, node, s->self) || s->refused)
             node = NULL;
     }
     s->d->sought = NULL;
@@ -157,6 +180,15 @@ static void drop_plans(struct dra_search *s) {
         dra_plan_drop(s->d, s->claims[i]);
 }
 
+/* A claim of a pod that may use a reservation takes of what is reserved. */
+static void draw(const struct dra_search *s, const struct dra_claim *claim) {
+    char id[DRA_ID_MAX];
+    if (!s->self->draws)
+        return;
+    dra_id(&claim->object, id);
+    (void) state_reserved_within(s->d->state, id, s->self->draws->id);
+}
+
 /* Each claim holds its part from here on, so that quotas see those before it. */
 static enum dra_found plan_all(struct dra_search *s, const struct state_node *node) {
     for (uint32_t i = 0; i < s->nclaims; i++) {
@@ -178,6 +210,7 @@ static enum dra_found plan_all(struct dra_search *s, const struct state_node *no
         claim->plan = plan;
         claim->stage = DRA_PLANNED;
         dra_hold(s->d, claim);
+        draw(s, claim);
     }
     dra_count_arrived(s->d, s->pod, node->name);
     return DRA_FOUND;
@@ -211,18 +244,75 @@ static void search_done(struct dra_search *s) {
     free(s->nodes);
 }
 
-enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why) {
+/* ---- before and after ---- */
+
+/* What is wanted, of claims that can be served. */
+static enum dra_found read_wants(struct dra_search *s) {
+    enum dra_found found = dra_read_pod(s);
+    if (found != DRA_FOUND)
+        return found;
+    if (s->pod->object.too_many) {
+        buf_printf(s->why, "the pod uses more than %d claims", POD_DEVICE_CLAIMS_MAX);
+        return DRA_REFUSED;
+    }
+    take_self(s);
+    if (s->self->problem != REQUEST_OK) {
+        buf_puts(s->why, request_problem_text(s->self->problem, s->self->mixed));
+        return DRA_REFUSED;
+    }
+    return show_choices(s) ? DRA_FOUND : DRA_LATER;
+}
+
+void dra_show_wants(struct dra *d, struct dra_pod *pod) {
+    _cleanup_buf_ struct buf why = BUF_INIT(DRA_WHY_MAX);
+    _cleanup_(search_done) struct dra_search s = {
+        .d = d, .pod = pod, .now_ms = d->now(d->userdata), .why = &why};
+    (void) read_wants(&s);
+}
+
+static bool is_held(struct dra_search *s, const struct gates *gates) {
+    _cleanup_buf_ struct buf text = BUF_INIT(GATE_WHY_MAX);
+    if (s->self == &s->stand_in || !gates_closed(gates, s->self, s->now_ms, &text))
+        return false;
+    buf_puts(s->why, buf_str(&text));
+    return true;
+}
+
+/* Whether others may have to go for it. The choice of victims knows the amounts of the first choice
+ * of each request, and nothing of constraints and selectors: none goes in vain. */
+static bool may_make_room(const struct dra_search *s) {
+    return s->d->no_room && s->self != &s->stand_in && s->nconstraints == 0 && !s->selective;
+}
+
+static void ask_for_room(struct dra_search *s) {
+    struct extender_candidate *offered = calloc(s->nnodes + 1, sizeof(*offered));
+    size_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->wants[i].choice = 0;
+    for (uint32_t i = 0; offered && i < s->nnodes; i++) {
+        struct state_node *node = s->nodes[i].node;
+        if (!s->nodes[i].why_not)
+            offered[n++] =
+                (struct extender_candidate){.node = node, .head = node->head, .name = node->name};
+    }
+    if (n > 0 && show_choices(s))
+        s->d->no_room(s->self, offered, n, s->now_ms, s->d->userdata);
+    free(offered);
+}
+
+enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms,
+                          const struct gates *gates, struct buf *why) {
     _cleanup_(search_done) struct dra_search s = {
         .d = d, .pod = pod, .now_ms = now_ms, .why = why, .selectors_budget = DRA_SELECTORS_BUDGET};
     struct state_node *node = NULL;
     struct dra_tally tally = {0};
-    enum dra_found found = dra_read_pod(&s);
-    if (found == DRA_FOUND && pod->object.too_many) {
-        buf_printf(why, "the pod uses more than %d claims", POD_DEVICE_CLAIMS_MAX);
-        return DRA_REFUSED;
-    }
+    enum dra_found found = read_wants(&s);
     if (found != DRA_FOUND)
         return found;
+    if (gates && is_held(&s, gates))
+        return DRA_HELD;
+    if (s.self->stage == POD_ASSUMED)
+        return DRA_FOUND; /* its gang has placed it meanwhile */
     if (!dra_list_nodes(&s))
         return DRA_LATER;
     for (unsigned tries = 0; !node && s.effort > 0 && tries < TRIES_MAX; tries++) {
@@ -236,5 +326,7 @@ enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, s
     if (node)
         return plan_all(&s, node);
     tell(&s, &tally);
+    if (gates && may_make_room(&s))
+        ask_for_room(&s);
     return DRA_NO_ROOM;
 }

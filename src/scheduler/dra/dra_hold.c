@@ -104,6 +104,18 @@ static uint32_t planned(const struct dra_plan *plan,
     return plan->nparts;
 }
 
+/* The pods that may use it. One that another kind of object may use does not become free with them.
+ */
+static int set_users(struct dra *d, const struct resource_claim *claim, const char *id) {
+    char users[DEVICE_USERS_MAX][KUBE_UID_MAX];
+    uint32_t n = 0;
+    while (claim->allocated && n < claim->nusers && claim->users[n].pod) {
+        memcpy(users[n], claim->users[n].uid, sizeof(users[n]));
+        n++;
+    }
+    return state_reserved_users(d->state, id, users, n == claim->nusers ? n : 0);
+}
+
 static void reserve(struct dra *d, const struct dra_claim *claim, const char *node,
                     const struct assigned_device *devices, uint32_t n) {
     char id[DRA_ID_MAX], keeper[STATE_KEEPER_MAX];
@@ -112,7 +124,8 @@ static void reserve(struct dra *d, const struct dra_claim *claim, const char *no
     for (uint32_t i = 0; i < n; i++)
         add_use(&use, &devices[i]);
     if (state_reserve(d->state, id, node, devices, n) < 0 ||
-        state_charge(d->state, id, claim->object.namespace, &use) < 0) {
+        state_charge(d->state, id, claim->object.namespace, &use) < 0 ||
+        set_users(d, &claim->object, id) < 0) {
         d->unheld = true; /* it is tried again */
         log_warn("out of memory: the share of ResourceClaim %s is not kept", claim->key);
     }

@@ -5,8 +5,8 @@
  * dra_hold.c (reserved capacity), dra_requests.c (requests in names of templates), dra_templates.c
  * (those templates), dra_objects.c (claims and pods), dra_templates_run.c (the writes of
  * templates), dra_cards.c (which cards a search may take), dra_choose.c (where the claims of a pod
- * go, with the files of dra_search.h), dra_encode.c (the writes as JSON), dra.c (the writes in
- * their order). */
+ * go, with the files of dra_search.h), dra_self.c (pods as the state knows them), dra_gang.c
+ * (members of gangs), dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
 
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
@@ -234,6 +234,7 @@ enum dra_found {
     DRA_NOT_OURS, /* nothing of it is ours to allocate */
     DRA_LATER,    /* an object is not there yet; `why` says which */
     DRA_NO_ROOM,  /* `why` says so */
+    DRA_HELD,     /* a gate is closed; `why` says why */
     DRA_REFUSED,  /* as long as the objects are as they are; `why` says why */
 };
 
@@ -243,12 +244,29 @@ enum dra_found {
  */
 void dra_count_arriving(struct dra *d);
 
-/* Finds places for all claims of the pod that wait for us. */
-enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms, struct buf *why);
+/* Finds places for all claims of the pod that wait for us. `gates`: those that are asked first;
+ * NULL: they have been asked, and no room is made. */
+enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms,
+                          const struct gates *gates, struct buf *why);
+
+/* Has the state know what the claims of the pod want, as far as they are there. */
+void dra_show_wants(struct dra *d, struct dra_pod *pod);
 
 /* Whether a claim is ours to allocate: all its requests are of classes of ours. `*ret_mixed`: some
  * are. False, too, where a class is not known. */
 bool dra_is_ours(const struct dra *d, const struct resource_claim *claim, bool *ret_mixed);
+
+/* Whether it is not allocated, and no other scheduler will do so. */
+bool dra_waits_for_us(const struct dra *d, const struct dra_claim *claim);
+
+/* ---- dra_self.c ---- */
+
+/* NULL: the state does not know it, or it asks by resource names, too. */
+struct state_pod *dra_self(const struct dra *d, const struct dra_pod *pod);
+
+/* Has the state know whether the claims of the pod have a place. */
+void dra_settle(struct dra *d, const struct dra_pod *pod);
+void dra_settle_all(struct dra *d);
 
 /* ---- dra_encode.c ---- */
 

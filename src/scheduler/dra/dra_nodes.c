@@ -31,7 +31,8 @@ void dra_count_arrived(struct dra *d, struct dra_pod *pod, const char *name) {
     struct dra_node *node = !pod->object.node[0] && !pod->object.deleting && !pod->arriving
                                 ? dra_node_find(d, name)
                                 : NULL;
-    if (!node)
+    const struct state_pod *self = dra_self(d, pod);
+    if (!node || (self && self->node)) /* there the state counts it */
         return;
     pod->arriving = true;
     add_room(&node->arriving, &pod->object.room);

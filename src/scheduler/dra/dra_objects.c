@@ -29,7 +29,16 @@ struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, con
     return claim;
 }
 
+/* A claim of the pod has lost its place, and with it the pod. */
+static void unsettle(struct dra *d, const char *uid) {
+    struct state_pod *self = state_pod_find(d->state, uid);
+    if (self && self->resource_claims && self->stage == POD_ASSUMED)
+        state_release(d->state, self);
+}
+
 void dra_plan_drop(struct dra *d, struct dra_claim *claim) {
+    if (claim->plan && !claim->object.allocated)
+        unsettle(d, claim->plan->pod_uid);
     free(claim->plan);
     claim->plan = NULL;
     claim->stage = DRA_IDLE;
@@ -95,6 +104,7 @@ static void shun(struct dra *d, const struct resource_claim *before) {
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next) {
         if (pod->object.node[0] || !resource_claim_is_for(before, pod->object.uid))
             continue;
+        unsettle(d, pod->object.uid);
         struct dra_shunned *shunned = get_shunned(pod, before->node);
         unsigned times = shunned->times < SHUN_TIMES_MAX ? shunned->times : SHUN_TIMES_MAX;
         shunned->until_ms = d->now(d->userdata) + ((uint64_t) SHUN_MS << times);

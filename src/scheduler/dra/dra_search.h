@@ -28,6 +28,8 @@ struct dra_candidate {
 struct dra_search {
     struct dra *d;
     struct dra_pod *pod;
+    struct state_pod *self; /* what is placed: the pod as the state knows it, or `stand_in` */
+    struct state_pod stand_in;
     uint64_t now_ms;
     const char *node; /* the only one, where a claim or the pod is there already; NULL: any */
     uint32_t nclaims; /* that wait for us */

@@ -38,6 +38,11 @@ bool dra_is_ours(const struct dra *d, const struct resource_claim *claim, bool *
     return ours > 0 && ours == all;
 }
 
+bool dra_waits_for_us(const struct dra *d, const struct dra_claim *claim) {
+    bool mixed = false;
+    return !claim->object.allocated && (dra_is_ours(d, &claim->object, &mixed) || mixed);
+}
+
 static enum dra_found refuse(const struct dra_search *s, const struct dra_claim *claim,
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 static enum dra_found refuse(const struct dra_search *s, const struct dra_claim *claim,

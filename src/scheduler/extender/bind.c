@@ -421,12 +421,14 @@ static void answer_done(struct binder *b, struct attempt *a) {
     end_attempt(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 
-/* Whether the pod has no GPU request. The state has every pod with one since /filter, or after a
- * restart since the pods were listed, before which the scheduler is not ready. */
+/* Whether the pod has no GPU request by resource names. The state has every pod with one since
+ * /filter, or after a restart since the pods were listed, before which the scheduler is not ready.
+ */
 static bool requests_nothing(const struct binder *b, const struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
-    return b->ready(b->userdata) && (!pod || (pod->ncontainers == 0 && pod->problem == REQUEST_OK &&
-                                              pod->stage == POD_PENDING));
+    return b->ready(b->userdata) &&
+           (!pod || pod->resource_claims ||
+            (pod->ncontainers == 0 && pod->problem == REQUEST_OK && pod->stage == POD_PENDING));
 }
 
 void binder_bind(struct binder *b, const char *body, size_t len, void *request) {

@@ -135,6 +135,12 @@ static int by_age(struct gang *a, struct gang *b) {
     return strcmp(a->key, b->key);
 }
 
+/* Whether it is not known what the pod wants: its claims are not there yet, or of another driver.
+ */
+static bool is_unknown(const struct state_pod *pod) {
+    return pod->resource_claims && pod->ncontainers == 0 && pod->stage == POD_PENDING;
+}
+
 /* Finds the members again after pods were added or removed. Members that failed for lack of memory
  * are added next time.
  */
@@ -146,7 +152,7 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     for (gang = g->all; gang; gang = gang->hh.next)
         gang->n = gang->gated = gang->size = gang->timeout_s = 0;
     for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next) {
-        if (!pod->gang || pod->gang->size == 0 || pod->deleting)
+        if (!pod->gang || pod->gang->size == 0 || pod->deleting || is_unknown(pod))
             continue;
         gang = get_gang(g, pod, now_ms);
         if (gang && pod->gang->gated)
@@ -168,9 +174,12 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
 
 static void release_assumed(struct gangs *g, struct gang *gang) {
     for (size_t i = 0; i < gang->n; i++) {
-        gang->members[i]->keep_until_ms = 0;
-        if (gang->members[i]->stage == POD_ASSUMED)
-            state_release(g->state, gang->members[i]);
+        struct state_pod *pod = gang->members[i];
+        pod->keep_until_ms = 0;
+        if (pod->stage == POD_ASSUMED && pod->resource_claims)
+            g->claims.release(pod, g->claims.userdata);
+        else if (pod->stage == POD_ASSUMED)
+            state_release(g->state, pod);
     }
     gang->placed_ms = 0;
 }
@@ -193,6 +202,8 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
     g->placed++;
     if (is_held(g, pod, now_ms, why))
         return false;
+    if (pod->resource_claims)
+        return g->claims.place(pod, now_ms, why, g->claims.userdata);
     state_refresh_all(g->state);
     state_plan(g->state, pod, &g->request, &g->plan);
     for (struct state_node *node = g->state->nodes; node; node = node->hh.next)

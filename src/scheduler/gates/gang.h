@@ -17,11 +17,22 @@
 
 struct gang;
 
+/* Of members that ask by ResourceClaims. */
+struct gang_claims {
+    /* Has all claims of the pod hold what they are to have: the pod is at POD_ASSUMED then. False:
+     * there is no room, or it cannot be placed now; `why` may say why. */
+    bool (*place)(struct state_pod *pod, uint64_t now_ms, struct buf *why, void *userdata);
+    /* Takes that back, as far as the API server has not been told. */
+    void (*release)(struct state_pod *pod, void *userdata);
+    void *userdata;
+};
+
 struct gangs {
     struct state *state;
     const struct gates *gates; /* what holds one member holds all; may be NULL */
     extender_refusal refuse;   /* writes an Event; may be NULL */
     void *userdata;
+    struct gang_claims claims;           /* all NULL where pods with claims are not kept */
     struct gang *all;                    /* uthash */
     uint64_t pods_generation;            /* the state's, when `all` was made */
     uint64_t round;                      /* in which each gang that waits is tried once */

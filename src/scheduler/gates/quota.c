@@ -336,7 +336,8 @@ struct quota_use quotas_use_of(struct quotas *q, const struct state_pod *pod, ui
 
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     struct quotas *q = self;
-    if (!q->all)
+    /* What a pod has by ResourceClaims is charged to its namespace already. */
+    if (!q->all || (pod->resource_claims && pod->stage != POD_PENDING))
         return true;
     struct quota_use more = quotas_use_of(q, pod, now_ms);
     return quotas_admit(q, pod->namespace, &more, &pod->used, QUOTA_POD, why);

@@ -2,7 +2,8 @@
 #include "scheduler/gates/waiting.h"
 
 bool pod_waits(const struct state_pod *pod) {
-    return pod->shown && (pod->stage == POD_PENDING || pod->stage == POD_ASSUMED);
+    return pod->shown && (!pod->resource_claims || pod->ncontainers > 0) &&
+           (pod->stage == POD_PENDING || pod->stage == POD_ASSUMED);
 }
 
 double pod_wanted_cards(struct quotas *quotas, const struct state_pod *pod, uint64_t now_ms) {

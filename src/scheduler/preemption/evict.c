@@ -653,10 +653,17 @@ static void make_room(struct evictor *e, struct evict_case *c, struct state_pod 
         evict_next(e, c, pod, plan, now_ms);
 }
 
+/* Whether it needs no room any more. What a pod has by ResourceClaims is reserved for it already.
+ */
+static bool has_come(const struct state_pod *pod) {
+    return pod->deleting || pod->stage == POD_BOUND || pod->stage == POD_AWAITED ||
+           (pod->resource_claims && pod->stage != POD_PENDING);
+}
+
 static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     struct preempt *p = e->preempt;
     struct state_pod *pod = state_pod_find(e->state, c->uid);
-    if (!pod || pod->deleting || pod->stage == POD_BOUND || pod->stage == POD_AWAITED) {
+    if (!pod || has_come(pod)) {
         drop_case(e, c);
         return;
     }

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/err.h"
+#include "scheduler/preemption/sharers.h"
 #include "scheduler/state/state_internal.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -146,21 +147,78 @@ static uint64_t budgets_of(struct node_case *c, const struct state_pod *pod, boo
     return bits;
 }
 
-/* What the pod holds of each card, behind those of the pods before it. */
-static uint32_t put_amounts(struct node_case *c, const struct state_pod *pod, size_t at) {
+static void add(struct place_amount *sum, const struct place_amount *more) {
+    sum->memory += more->memory;
+    sum->core += more->core;
+    sum->slots += more->slots;
+}
+
+/* What the pods of the ring have of a card, by themselves and by their claims; false: nothing. */
+static bool sum_amounts(const struct node_case *c, const struct state_pod *lead, uint32_t card,
+                        struct place_amount *ret) {
+    const struct state_pod *pod = lead;
+    struct place_amount amount;
+    *ret = (struct place_amount){0};
+    do {
+        if (state_pod_amount(pod, c->node->cards[card], &amount))
+            add(ret, &amount);
+        pod = pod->preemption.next_sharer;
+    } while (pod != lead);
+    for (const struct state_reserved *kept = c->node->reserved; kept; kept = kept->next)
+        if (kept->sharer && sharers_are(kept->sharer, lead)) {
+            amount = state_reserved_total(kept, card);
+            add(ret, &amount);
+        }
+    return ret->memory > 0 || ret->core > 0 || ret->slots > 0;
+}
+
+/* What they hold of each card, behind those of the pods before them. */
+static uint32_t put_amounts(struct node_case *c, const struct state_pod *lead, size_t at) {
     uint32_t n = 0;
     for (uint32_t card = 0; card < c->node->ncards; card++) {
         struct victims_amount *part = &c->p->amounts[at + n];
         *part = (struct victims_amount){.card = card};
-        n += !c->node->cards[card]->duplicate &&
-             state_pod_amount(pod, c->node->cards[card], &part->amount);
+        n += !c->node->cards[card]->duplicate && sum_amounts(c, lead, card, &part->amount);
     }
     return n;
 }
 
-static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
+static void describe_budgets(struct node_case *c, const struct state_pod *pod,
+                             struct victims_holder *holder) {
     bool too_many = false;
-    uint32_t n = put_amounts(c, pod, at);
+    const uint64_t budgets = budgets_of(c, pod, &too_many);
+    /* One budget cannot be told to lose two pods of a ring. */
+    holder->stays |=
+        c->now_ms < pod->preemption.refused_ms || too_many || (budgets & holder->budgets) != 0;
+    /* The Eviction API refuses pods with several budgets; kube-scheduler deletes its victims. */
+    holder->stays |= !c->of.may_violate && __builtin_popcountll(budgets) > 1;
+    holder->budgets |= budgets;
+    if (is_given(c->p, pod) && !pod->deleting)
+        for (uint32_t b = 0; b < c->of.nbudgets; b++)
+            c->allowed[b] -= (int32_t) (budgets >> b & 1);
+}
+
+/* One of the pods that go together. */
+static void describe_pod(struct node_case *c, const struct state_pod *pod,
+                         struct victims_holder *holder) {
+    const int32_t priority = c->leaving == BY_THEMSELVES ? 0 : pod->priority;
+    const bool goes = pod->deleting || is_given(c->p, pod);
+    holder->goes &= goes;
+    if (!goes)
+        holder->more += victims_rank(priority);
+    if (!goes && priority > holder->priority)
+        holder->priority = priority;
+    if (pod->created < holder->since)
+        holder->since = pod->created;
+    /* What a pod draws on reserved capacity does not become free when it goes. */
+    holder->stays |= pod->stage != POD_BOUND || pod->draws;
+    if (c->leaving != BY_THEMSELVES)
+        describe_budgets(c, pod, holder);
+}
+
+static void describe(struct node_case *c, struct state_pod *lead, size_t at) {
+    uint32_t n = put_amounts(c, lead, at);
+    const struct state_pod *pod = lead;
     if (n == 0)
         return;
     if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* more than the maximum: no victim */
@@ -170,23 +228,27 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
         return;
     }
     struct victims_holder *holder = &c->p->described[c->of.nholders];
-    *holder = (struct victims_holder){.priority = c->leaving == BY_THEMSELVES ? 0 : pod->priority,
-                                      .since = pod->created,
-                                      .goes = pod->deleting || is_given(c->p, pod),
+    *holder = (struct victims_holder){.priority = INT32_MIN,
+                                      .since = INT64_MAX,
+                                      .goes = true,
                                       .amounts = &c->p->amounts[at],
                                       .namounts = n};
-    /* What a pod draws on reserved capacity does not become free when it goes. */
-    holder->stays = pod->stage != POD_BOUND || pod->draws;
-    c->p->holders[c->of.nholders++] = pod;
-    if (c->leaving == BY_THEMSELVES)
-        return;
-    holder->budgets = budgets_of(c, pod, &too_many);
-    holder->stays |= c->now_ms < pod->preemption.refused_ms || too_many;
-    /* The Eviction API refuses pods with several budgets; kube-scheduler deletes its victims. */
-    holder->stays |= !c->of.may_violate && __builtin_popcountll(holder->budgets) > 1;
-    if (is_given(c->p, pod) && !pod->deleting)
-        for (uint32_t b = 0; b < c->of.nbudgets; b++)
-            c->allowed[b] -= (int32_t) (holder->budgets >> b & 1);
+    c->p->holders[c->of.nholders++] = lead;
+    do {
+        describe_pod(c, pod, holder);
+        pod = pod->preemption.next_sharer;
+    } while (pod != lead);
+    if (!holder->goes)
+        holder->more -= victims_rank(holder->priority); /* which counts by itself */
+}
+
+/* Whether no pod before it on the node is in its ring. */
+static bool is_lead(const struct state_pod *pod) {
+    for (const struct state_pod *at = pod->preemption.next_sharer; at != pod;
+         at = at->preemption.next_sharer)
+        if (at->came < pod->came)
+            return false;
+    return true;
 }
 
 static int describe_all(struct node_case *c) {
@@ -198,7 +260,7 @@ static int describe_all(struct node_case *c) {
     if (r < 0)
         return r;
     for (struct state_pod *pod = c->node->pods; pod; pod = pod->next) {
-        if (pod == c->pod)
+        if (pod == c->pod || !is_lead(pod))
             continue;
         describe(c, pod, at);
         at += c->node->ncards + 1;
@@ -215,15 +277,32 @@ static bool empty_view(struct node_case *c) {
         c->view.cards[i].free = place_amount_of(&c->view.cards[i]);
         state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
-    state_count_reserved(c->node, c->pod, false, c->view.cards);
+    sharers_find(c->p->state, c->node);
+    state_count_reserved(c->node, c->pod, false, false, c->view.cards);
     c->view.node.cards = c->view.cards;
     return c->node->ncards > 0;
 }
 
+/* The most important one first. */
+static void put_victim_of_plan(struct evict_plan *plan, struct state_pod *pod) {
+    uint32_t at = plan->nvictims++;
+    for (; at > 0 && plan->victims[at - 1]->priority < pod->priority; at--)
+        plan->victims[at] = plan->victims[at - 1];
+    plan->victims[at] = pod;
+}
+
 static struct evict_plan plan_of(const struct node_case *c, const struct victims_choice *choice) {
-    struct evict_plan plan = {.node = c->node, .nvictims = choice->n, .cost = choice->cost};
-    for (uint32_t i = 0; i < choice->n; i++)
-        plan.victims[i] = c->p->holders[choice->victims[i]];
+    struct evict_plan plan = {.node = c->node, .cost = choice->cost};
+    for (uint32_t i = 0; i < choice->n; i++) {
+        struct state_pod *lead = c->p->holders[choice->victims[i]], *pod = lead;
+        do {
+            if (plan.nvictims == VICTIMS_HOLDERS_MAX)
+                return (struct evict_plan){.node = NULL};
+            if (!pod->deleting && !is_given(c->p, pod))
+                put_victim_of_plan(&plan, pod);
+            pod = pod->preemption.next_sharer;
+        } while (pod != lead);
+    }
     for (uint32_t i = 0; i < c->node->ncards; i++) {
         const struct state_card *card = c->node->cards[i];
         const struct place_card place = state_place_card(card);

@@ -232,7 +232,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         if (pod != without && (!settled_only || state_pod_is_settled(pod)))
             short_of |= take_pod(node, pod, cards);
     }
-    state_count_reserved(node, without, settled_only, cards);
+    state_count_reserved(node, without, settled_only, true, cards);
     state_count_cpus(node, without, cards);
     for (uint32_t i = 0; i < node->ncards; i++) {
         state_take_unattributed(node->cards[i], &cards[i].free);

@@ -353,6 +353,7 @@ static int set_text(char **text, const char *to) {
 /* What the pod says of itself and may change. */
 static int set_rank(struct state_pod *pod, const struct pod *seen) {
     pod->problem = seen->problem;
+    pod->resource_claims = seen->resource_claims;
     pod->mixed = seen->mixed;
     pod->annotation_bytes = seen->annotation_bytes;
     pod->priority = seen->priority;
@@ -429,7 +430,8 @@ static struct state_pod *learn_pod(struct state *s, const struct pod *seen, bool
         return NULL;
     set_room(pod, seen->room);
     s->pods_generation += seen->deleting && !pod->deleting;
-    bool changed = !known || (pod->stage == POD_PENDING && !same_containers(pod, &seen->request));
+    bool changed = !known || (pod->stage == POD_PENDING && !seen->resource_claims &&
+                              !same_containers(pod, &seen->request));
     if ((!changed || set_containers(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
         if (!known && arrives)
@@ -456,8 +458,9 @@ struct state_pod *state_pod_asked(struct state *s, const struct pod *seen, const
     return ended ? NULL : state_pod_learn(s, seen);
 }
 
-static bool of_interest(const struct pod *pod) {
-    return pod->request.n > 0 || pod->problem != REQUEST_OK || pod->assignment;
+static bool of_interest(const struct state *s, const struct pod *pod) {
+    return pod->request.n > 0 || pod->problem != REQUEST_OK || pod->assignment ||
+           (pod->resource_claims && s->keeps_resource_claims);
 }
 
 int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
@@ -465,7 +468,7 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
         state_pod_ended(s, seen->uid);
         return 0;
     }
-    if (!of_interest(seen)) {
+    if (!of_interest(s, seen)) {
         struct state_node *on = seen->node[0] ? state_node_get(s, seen->node) : NULL;
         return on ? state_load_seen(s, seen, on) : seen->node[0] ? -ENOMEM : 0;
     }
@@ -479,6 +482,28 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
     if (!node)
         return -ENOMEM;
     return state_pod_bound(s, pod, node, seen, now_ms);
+}
+
+int state_pod_want(struct state *s, struct state_pod *pod,
+                   const struct container_request *containers, uint32_t n) {
+    if (pod->ncontainers == n &&
+        (n == 0 || memcmp(pod->containers, containers, n * sizeof(*containers)) == 0))
+        return 0;
+    struct container_request *copy = n > 0 ? calloc(n, sizeof(*copy)) : NULL;
+    if (n > 0 && !copy)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(copy, containers, n * sizeof(*copy));
+    s->pods_generation += (n > 0) != (pod->ncontainers > 0); /* see gangs */
+    free(pod->containers);
+    pod->containers = copy;
+    pod->ncontainers = n;
+    return 0;
+}
+
+void state_pod_settle(struct state_pod *pod, struct state_node *node, uint64_t now_ms) {
+    state_pod_attach(pod, node, NULL, 0);
+    state_pod_stage(pod, POD_ASSUMED, now_ms);
 }
 
 /* ---- lists ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "base/cleanup.h"
 #include "model/scaling.h"
 #include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
@@ -66,6 +67,8 @@ static void reserved_free(struct state *s, struct state_reserved *reserved) {
     free(reserved->devices);
     free(reserved->keeper);
     free(reserved->claim);
+    free(reserved->within);
+    free(reserved->users);
     free(reserved);
     s->left_nodes = true; /* the node may be a candidate of the current pod */
 }
@@ -117,14 +120,43 @@ int state_reserve(struct state *s, const char *id, const char *node,
     struct state_node *at = state_node_get(s, node);
     if (!at)
         return -ENOMEM;
+    _cleanup_free_ char *within = old ? take_ptr(old->within) : NULL;
     if (old)
         reserved_free(s, old);
     struct state_reserved *reserved = reserved_new(s, id, devices, n);
     if (!reserved)
         return -ENOMEM;
+    reserved->within = take_ptr(within);
     reserved->node = at;
     DL_APPEND(at->reserved, reserved);
     state_node_changed(at);
+    return 0;
+}
+
+int state_reserved_users(struct state *s, const char *id, char (*uids)[KUBE_UID_MAX], uint32_t n) {
+    struct state_reserved *reserved = state_reserved_find(s, id);
+    if (!reserved || (reserved->nusers == n &&
+                      (n == 0 || memcmp(reserved->users, uids, n * sizeof(*uids)) == 0)))
+        return 0;
+    char(*copy)[KUBE_UID_MAX] = n > 0 ? calloc(n, sizeof(*copy)) : NULL;
+    if (copy)
+        memcpy(copy, uids, n * sizeof(*copy));
+    free(reserved->users);
+    reserved->users = copy;
+    reserved->nusers = copy ? n : 0;
+    return copy || n == 0 ? 0 : -ENOMEM;
+}
+
+int state_reserved_within(struct state *s, const char *id, const char *within) {
+    struct state_reserved *reserved = state_reserved_find(s, id);
+    if (!reserved || (reserved->within ? within && strcmp(reserved->within, within) == 0 : !within))
+        return 0;
+    char *copy = within ? strdup(within) : NULL;
+    if (within && !copy)
+        return -ENOMEM;
+    free(reserved->within);
+    reserved->within = copy;
+    state_node_changed(reserved->node);
     return 0;
 }
 
@@ -213,16 +245,28 @@ static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
     return place_sum_total(&sum);
 }
 
+/* What is reserved of the card. */
+static struct place_amount reserved_on(const struct state_reserved *reserved,
+                                       const struct state_card *card) {
+    struct place_amount sum = {0};
+    for (uint32_t i = 0; i < reserved->ndevices; i++)
+        if (strcmp(reserved->devices[i].uuid, card->uuid) == 0) {
+            struct place_amount amount = charge(&reserved->devices[i], card);
+            add(&sum, &amount);
+        }
+    return sum;
+}
+
 /* The unused part of the reserved capacity on card c. */
 static struct place_amount remainder_of(const struct state_node *node,
                                         const struct state_reserved *reserved, uint32_t c,
                                         const struct state_pod *without, bool settled_only) {
-    struct place_amount rest = {0};
     const struct state_card *card = node->cards[c];
-    for (uint32_t i = 0; i < reserved->ndevices; i++)
-        if (strcmp(reserved->devices[i].uuid, card->uuid) == 0) {
-            struct place_amount amount = charge(&reserved->devices[i], card);
-            add(&rest, &amount);
+    struct place_amount rest = reserved_on(reserved, card);
+    for (const struct state_reserved *part = node->reserved; part; part = part->next)
+        if (part->within && strcmp(part->within, reserved->id) == 0) {
+            struct place_amount amount = reserved_on(part, card);
+            subtract(&rest, &amount);
         }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next)
         if (pod != without && (!settled_only || state_pod_is_settled(pod))) {
@@ -237,6 +281,10 @@ struct place_amount state_reserved_rest(const struct state_reserved *reserved, u
     return remainder_of(reserved->node, reserved, card, NULL, settled_only);
 }
 
+struct place_amount state_reserved_total(const struct state_reserved *reserved, uint32_t card) {
+    return reserved_on(reserved, reserved->node->cards[card]);
+}
+
 /* Whether the whole pod may draw on that reserved capacity: no container draws on another. */
 static bool is_all_for(const struct state_pod *pod, const char *id) {
     for (const struct state_draw *d = pod->draws; d; d = d->next)
@@ -246,9 +294,10 @@ static bool is_all_for(const struct state_pod *pod, const char *id) {
 }
 
 void state_count_reserved(const struct state_node *node, const struct state_pod *without,
-                          bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]) {
+                          bool settled_only, bool shared,
+                          struct place_card cards[static PLACE_CARDS_MAX]) {
     for (const struct state_reserved *kept = node->reserved; kept; kept = kept->next) {
-        if (without && is_all_for(without, kept->id))
+        if ((without && is_all_for(without, kept->id)) || (!shared && kept->sharer))
             continue;
         for (uint32_t c = 0; c < node->ncards; c++) {
             struct place_amount rest = remainder_of(node, kept, c, without, settled_only);

@@ -65,6 +65,11 @@ struct state_reserved {
     struct assigned_device *devices;
     char *keeper;              /* for people, what it is held for; NULL: by its id */
     struct state_claim *claim; /* whose it is, while pods use that; NULL: nothing uses it */
+    char *within;              /* id of the reserved capacity that it is a part of; NULL: none */
+    /* The pods that use it, by UID: it becomes free when all have ended. 0: it is kept without. */
+    uint32_t nusers;
+    char (*users)[KUBE_UID_MAX];
+    struct state_pod *sharer; /* preemption/sharers.h */
     char id[];
 };
 
@@ -89,7 +94,8 @@ struct state_claim {
 /* preemption */
 struct pod_preemption {
     uint64_t verb_ms; /* when kube-scheduler last called the preempt verb for the pod; 0: never */
-    uint64_t refused_ms; /* not a victim before then, because its eviction was refused */
+    uint64_t refused_ms;           /* not a victim before then, because its eviction was refused */
+    struct state_pod *next_sharer; /* preemption/sharers.h */
 };
 
 /* extender, which writes what filter answered last; daemon/requeue.c, which reads it and clears
@@ -122,6 +128,9 @@ struct state_pod {
     uint64_t came;                 /* to the node: a later one has a higher number */
     enum request_problem problem;
     struct dialect_pair mixed; /* of REQUEST_MIXED_DIALECTS */
+    /* It asks by ResourceClaims: `containers` are set by state_pod_want(), and what it gets is
+     * reserved capacity with users. */
+    bool resource_claims;
     uint32_t ncontainers;
     struct container_request *containers;
     struct cpu_memory room;                    /* its requests of CPU and memory */
@@ -357,6 +366,7 @@ struct state {
     struct state_card *cards;               /* uthash by GPU object name */
     struct state_pod *pods;                 /* uthash by UID */
     struct state_pod *open;                 /* those of them that are not POD_BOUND */
+    bool keeps_resource_claims;             /* pods that ask by ResourceClaims are among them */
     /* Generation of the set of pods: changes when a pod is added, removed, marked for deletion or
      * changes its gang. */
     uint64_t pods_generation;
@@ -547,6 +557,14 @@ struct state_reserved *state_reserved_find(const struct state *s, const char *id
 struct place_amount state_reserved_rest(const struct state_reserved *reserved, uint32_t card,
                                         bool settled_only);
 
+/* The UIDs of the pods that use the capacity of that id; nothing where there is none. 0 or -ENOMEM,
+ * which leaves none. */
+int state_reserved_users(struct state *s, const char *id, char (*uids)[KUBE_UID_MAX], uint32_t n);
+
+/* Counts the capacity of `id` as a part of that of `within` (NULL: no more): the larger one counts.
+ * 0 or -ENOMEM, which leaves it as it was. */
+int state_reserved_within(struct state *s, const char *id, const char *within);
+
 /* Names what the capacity of that id is reserved for; nothing where there is none. */
 void state_reserved_name(struct state *s, const char *id, const char *keeper);
 
@@ -584,6 +602,14 @@ struct state_pod *state_pod_suppose(struct state *s, const struct pod *pod);
  * and when out of memory. Deletions before the first list are not known, so a pod that is not
  * `shown` may be gone: it never causes evictions and is forgotten after a minute. */
 struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const char **ret_why);
+
+/* What a pod with ResourceClaims wants of cards, as its claims have it. 0 or -ENOMEM. */
+int state_pod_want(struct state *s, struct state_pod *pod,
+                   const struct container_request *containers, uint32_t n);
+
+/* Counts a pod with ResourceClaims on the node that has what it wants, at stage POD_ASSUMED. It has
+ * no allocations of its own. */
+void state_pod_settle(struct state_pod *pod, struct state_node *node, uint64_t now_ms);
 
 /* The pod's request as the placement takes it. */
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);

@@ -67,9 +67,14 @@ void state_learn_node(struct state *s, struct state_node *node, bool gone);
  * of its own for it. */
 void state_take_unattributed(const struct state_card *card, struct place_amount *free);
 
-/* reserved.c: takes what is held for others than `without` from what is free. */
+/* reserved.c: takes what is held for others than `without` from what is free; without `shared` not
+ * what has a sharer. */
 void state_count_reserved(const struct state_node *node, const struct state_pod *without,
-                          bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
+                          bool settled_only, bool shared,
+                          struct place_card cards[static PLACE_CARDS_MAX]);
+
+/* All that is reserved of cards[card] of its node, also what was taken of it. */
+struct place_amount state_reserved_total(const struct state_reserved *reserved, uint32_t card);
 
 /* Whether the pod draws on reserved capacity of that node, and the amounts by card. */
 bool state_draws_here(const struct state *s, const struct state_pod *pod,

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Gangs of pods with ResourceClaims: all claims of all members are allocated, or none is. */
+
+#include "claim-members-world.h"
+
+#define GANG(size) ",'annotations':{'elasticgpu.io/gang':'g','elasticgpu.io/gang-size':'" size "'}"
+
+static void join_gang(struct stage *s, const char *name, const char *claims, const char *amounts,
+                      const char *gang) {
+    see_share(s->d, claims, amounts);
+    show_user(s, name, claims, gang, "," GATED, "");
+}
+
+static void run_later(struct stage *s) {
+    s->w->now += 1000;
+    run(s->d);
+    answer_events(s);
+}
+
+static size_t written(const struct stage *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->w->nasked; i++)
+        n += strstr(s->w->asked[i].path, "/resourceclaims/") != NULL;
+    return n;
+}
+
+static void test_all_members_get_their_shares(void **state) {
+    struct stage *s = *state;
+    join_gang(s, "one", "a", CORE("100"), GANG("3"));
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    join_gang(s, "two", "b", CORE("50"), GANG("3"));
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    assert_int_equal(pod_of(s, "one")->stage, POD_PENDING);
+    join_gang(s, "three", "c", CORE("50"), GANG("3"));
+    run_later(s);
+    assert_int_equal(written(s), 3);
+    assert_int_equal(free_of(s->d, "n", 0).core + free_of(s->d, "n", 1).core, 0);
+    answer_claim(s->d, "a", "", 2, "delete-protection");
+    answer_claim(s->d, "a", "/status", 3, "allocationTimestamp");
+    open_gate(s->d, "one");
+}
+
+static void test_a_gang_that_does_not_fit_takes_nothing(void **state) {
+    struct stage *s = *state;
+    run_user(s, "other", RESULT("gpu-0", "40", "32Gi"), 0, "");
+    join_gang(s, "one", "a", CORE("100"), GANG("3"));
+    join_gang(s, "two", "b", CORE("50"), GANG("3"));
+    join_gang(s, "three", "c", CORE("50"), GANG("3"));
+    for (int i = 0; i < 4; i++)
+        run_later(s);
+    assert_int_equal(written(s), 0);
+    assert_int_equal(free_of(s->d, "n", 0).core, 60);
+    assert_int_equal(free_of(s->d, "n", 1).core, 100);
+    /* Others use the room meanwhile. */
+    see_share(s->d, "d", CORE("60"));
+    wait_for(s, "single", "d", 0, "");
+    allocate(s->d, "d", "gpu-0");
+    see_gone(s->d, DRA_CLAIMS,
+             "{'metadata':{'name':'d','namespace':'d','uid':'u-d','resourceVersion':'9'},"
+             "'spec':{'devices':{}}}");
+    see_gone(s->d, DRA_CLAIMS,
+             "{'metadata':{'name':'other','namespace':'d','uid':'u-other','resourceVersion':'10'},"
+             "'spec':{'devices':{}}}");
+    run_later(s);
+    assert_int_equal(written(s), 3);
+}
+
+/* kube-scheduler asks about the one, and the one with claims is placed with it. */
+static void test_members_of_both_ways(void **state) {
+    struct stage *s = *state;
+    const char *note = "\"elasticgpu.io/gang\":\"g\",\"elasticgpu.io/gang-size\":\"2\"";
+    const char *half = "\"elasticgpu.io/gpu-core\":\"60\"";
+    join_gang(s, "one", "a", CORE("100"), GANG("2"));
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    show_pod(s->w, "named", half, NULL, note);
+    s->w->annotations = note;
+    run_later(s);
+    assert_int_equal(written(s), 1);
+    assert_int_equal(state_pod_find(s->w->state, "named")->stage, POD_ASSUMED);
+    const struct json answer = ask_nodes(s->w, false, "named", half, "\"n\"");
+    assert_int_equal(json_size(json_get(answer, "NodeNames")), 1);
+}
+
+/* The first to be placed is the one with a resource name: it gives back what it was to have. */
+static void test_a_gang_of_both_ways_that_does_not_fit(void **state) {
+    struct stage *s = *state;
+    const char *note = "\"elasticgpu.io/gang\":\"g\",\"elasticgpu.io/gang-size\":\"3\"";
+    show_pod(s->w, "named", "\"elasticgpu.io/gpu-core\":\"100\"", NULL, note);
+    join_gang(s, "one", "a", CORE("60"), GANG("3"));
+    join_gang(s, "two", "b", CORE("60"), GANG("3"));
+    for (int i = 0; i < 3; i++)
+        run_later(s);
+    assert_int_equal(written(s), 0);
+    assert_int_equal(state_pod_find(s->w->state, "named")->stage, POD_PENDING);
+    assert_int_equal(free_of(s->d, "n", 0).core + free_of(s->d, "n", 1).core, 200);
+}
+
+/* A member whose claim is not there yet has not arrived. */
+static void test_a_claim_that_is_not_there(void **state) {
+    struct stage *s = *state;
+    join_gang(s, "one", "a", CORE("50"), GANG("2"));
+    show_user(s, "two", "b", GANG("2"), "," GATED, "");
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    see_share(s->d, "b", CORE("50"));
+    run_later(s);
+    assert_int_equal(written(s), 2);
+}
+
+/* Two members use one claim: it is taken back once. */
+static void test_members_that_share_a_claim(void **state) {
+    struct stage *s = *state;
+    join_gang(s, "one", "a", CORE("60"), GANG("3"));
+    show_user(s, "two", "a", GANG("3"), "," GATED, "");
+    join_gang(s, "big", "c", "'count':2", GANG("3"));
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    assert_int_equal(free_of(s->d, "n", 0).core + free_of(s->d, "n", 1).core, 200);
+    see_gone(s->d, DRA_PODS, "{'metadata':{'name':'big','namespace':'d','uid':'p-big'}}");
+    state_pod_ended(s->w->state, "p-big");
+    join_gang(s, "small", "e", CORE("60"), GANG("3"));
+    run_later(s);
+    assert_int_equal(written(s), 2);
+}
+
+/* After the end of a process in between, the others go on waiting for the rest. */
+static void test_a_gate_stays_until_all_have_a_place(void **state) {
+    struct stage *s = *state;
+    see_claim(s->d, "a", 9, true, SHARE, ALLOCATED("n", RESULT("gpu-0", "30", "24Gi"), "one"));
+    show_user(s, "one", "a", GANG("2"), "," GATED, "");
+    run_user(s, "other", RESULT("gpu-1", "100", "80Gi"), 0, "");
+    join_gang(s, "two", "b", CORE("100"), GANG("2"));
+    for (int i = 0; i < 3; i++)
+        run_later(s);
+    assert_false(is_asked(s->d, "/pods/one"));
+    see_gone(s->d, DRA_CLAIMS,
+             "{'metadata':{'name':'other','namespace':'d','uid':'u-other','resourceVersion':'10'},"
+             "'spec':{'devices':{}}}");
+    run_later(s);
+    assert_int_equal(written(s), 1);
+    run_later(s);
+    assert_true(is_asked(s->d, "/pods/one"));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(test_all_members_get_their_shares),
+        TEST(test_a_gang_that_does_not_fit_takes_nothing),
+        TEST(test_members_of_both_ways),
+        TEST(test_a_gang_of_both_ways_that_does_not_fit),
+        TEST(test_a_claim_that_is_not_there),
+        TEST(test_members_that_share_a_claim),
+        TEST(test_a_gate_stays_until_all_have_a_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
