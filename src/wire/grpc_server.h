@@ -14,6 +14,7 @@
 
 #include "wire/grpc.h"
 
+struct buf;
 struct err;
 struct grpc_server;
 struct grpc_call;
@@ -72,6 +73,10 @@ bool grpc_server_socket_exists(const struct grpc_server *server);
 /* Ends a unary call with a message and OK. The bytes are copied. */
 void grpc_call_reply(struct grpc_call *call, const uint8_t *message, size_t size);
 
+/* The same with what was written into a buffer. Where that has failed the call ends with
+ * RESOURCE_EXHAUSTED. */
+void grpc_call_reply_buf(struct grpc_call *call, const struct buf *message);
+
 /* Ends a call with a status and, when it is not OK, a message (any UTF-8; NULL: none).
  * Frees the call. */
 void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const char *text);
@@ -95,3 +100,7 @@ bool grpc_call_is_live(const struct grpc_call *call);
 
 /* Milliseconds until the client's deadline: 0 when it has passed, UINT64_MAX when there is none. */
 uint64_t grpc_call_time_left(const struct grpc_call *call);
+
+/* The time, in ms as `now`, until which the end of the call can wait: at most `max_ms`, and
+ * early enough for the answer to arrive before the client's deadline. */
+uint64_t grpc_call_until(const struct grpc_call *call, uint64_t now, uint64_t max_ms);

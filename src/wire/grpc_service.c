@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <utlist.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "wire/h2.h"
 
@@ -15,6 +16,7 @@
 #define STREAM_WINDOW (1u << 20)
 #define CONN_WINDOW (4u << 20)
 #define STREAMS_MAX 256u
+#define ANSWER_MS 2000 /* on the way */
 
 static const char shutting_down[] = "the server is shutting down";
 
@@ -120,6 +122,13 @@ void grpc_call_reply(struct grpc_call *call, const uint8_t *message, size_t size
     h2_conn_uncork(conn);
 }
 
+void grpc_call_reply_buf(struct grpc_call *call, const struct buf *message) {
+    if (buf_error(message) < 0)
+        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+    else
+        grpc_call_reply(call, (const uint8_t *) buf_str(message), message->len);
+}
+
 int grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size) {
     if (!call->stream)
         return -ECONNRESET;
@@ -149,6 +158,12 @@ uint64_t grpc_call_time_left(const struct grpc_call *call) {
         return UINT64_MAX;
     uint64_t now = call->service ? call->service->now_ms(call->service->clock) : UINT64_MAX;
     return call->deadline > now ? call->deadline - now : 0;
+}
+
+uint64_t grpc_call_until(const struct grpc_call *call, uint64_t now, uint64_t max_ms) {
+    uint64_t left = grpc_call_time_left(call);
+    left = left > ANSWER_MS ? left - ANSWER_MS : 0;
+    return now + (left < max_ms ? left : max_ms);
 }
 
 /* ---- requests ---- */

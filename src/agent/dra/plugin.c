@@ -66,10 +66,7 @@ static void on_get_info(struct grpc_call *call, const uint8_t *request, size_t s
     (void) request;
     (void) size;
     dra_message_info(p->plugin.path, &out);
-    if (buf_error(&out) < 0)
-        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
-    else
-        grpc_call_reply(call, (const uint8_t *) buf_str(&out), out.len);
+    grpc_call_reply_buf(call, &out);
 }
 
 static void on_status(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {

@@ -20,11 +20,11 @@
 #include "base/step.h"
 #include "base/text.h"
 #include "kube/api/client.h"
+#include "kube/api/field.h"
 #include "kube/objects/resource_claim.h"
 #include "model/dra.h"
 #include "wire/grpc_server.h"
 
-#define DEADLINE_MARGIN_MS 2000
 #define CHECK_MS 250      /* interval of retries when no event triggers one */
 #define READ_AGAIN_MS 500 /* a claim that could not be read, or is not allocated */
 #define READ_TIMEOUT_MS 5000
@@ -120,14 +120,22 @@ static void read_claim(struct wanted *w) {
 
 /* ---- its pod ---- */
 
-/* One of its pods that is known on this node, and uses it. */
+/* A user of the claim, if it is a pod that is known on this node and has not ended. */
+static const struct pod_entry *pod_of(const struct shares *s, const struct resource_claim *claim,
+                                      uint32_t user) {
+    const struct pod_entry *e =
+        claim->users[user].pod ? pods_find(s->pods, claim->users[user].uid) : NULL;
+
+    return e && !e->pod.finished ? e : NULL;
+}
+
+/* One of its pods that uses it. */
 static const struct pod_entry *find_pod(const struct shares *s,
                                         const struct resource_claim *claim) {
     for (uint32_t i = 0; i < claim->nusers; i++) {
-        const struct pod_entry *e =
-            claim->users[i].pod ? pods_find(s->pods, claim->users[i].uid) : NULL;
+        const struct pod_entry *e = pod_of(s, claim, i);
 
-        if (e && !e->pod.finished && pod_claim_use_find(e, NULL, claim->name))
+        if (e && pod_claim_use_find(e, NULL, claim->name))
             return e;
     }
     return NULL;
@@ -151,10 +159,9 @@ static int check_containers(struct wanted *w) {
     int r = 0;
 
     for (uint32_t i = 0; i < w->claim.nusers && r == 0; i++) {
-        const struct pod_entry *e =
-            w->claim.users[i].pod ? pods_find(s->pods, w->claim.users[i].uid) : NULL;
+        const struct pod_entry *e = pod_of(s, &w->claim, i);
 
-        if (e && !e->pod.finished)
+        if (e)
             r = claim_rule_check(s, e, w->name, is_next, w, &w->why);
     }
     return r;
@@ -288,13 +295,6 @@ static void put_claim(const struct wanted *w, struct buf *out) {
     dra_message_prepared(w->uid, devices, n, NULL, out);
 }
 
-static void reply(struct grpc_call *call, const struct buf *out) {
-    if (buf_error(out) < 0)
-        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
-    else
-        grpc_call_reply(call, (const uint8_t *) buf_str(out), out->len);
-}
-
 static void on_timer_closed(uv_handle_t *handle) {
     struct dra_call *c = handle->data;
 
@@ -327,7 +327,7 @@ static void answer(struct dra_call *c) {
         if (!good)
             log_warn("a ResourceClaim is not prepared: %s", w->why.text);
     }
-    reply(c->call, &out);
+    grpc_call_reply_buf(c->call, &out);
     end(c);
     if (prepared)
         all->on_prepared(all->userdata);
@@ -383,9 +383,7 @@ void dra_prepare_wake(struct dra_prepares *all) {
 
 /* Both names become part of a path of the API server. */
 static bool is_name(const char *name, size_t size) {
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-");
-
-    return n > 0 && n < size && name[n] == 0 && name[0] != '.';
+    return strlen(name) < size && field_is_name(name);
 }
 
 static void set_wanted(struct wanted *w, struct dra_call *c, const struct dra_claim_id *id) {
@@ -405,7 +403,6 @@ void dra_prepare_begin(struct dra_prepares *all, struct grpc_call *call,
                        const struct dra_claim_ids *claims) {
     struct wanted *list = calloc(claims->n + 1, sizeof(*list));
     struct dra_call *c = calloc(1, sizeof(*c));
-    uint64_t left = grpc_call_time_left(call);
 
     if (!c || !list) {
         free(list);
@@ -413,11 +410,10 @@ void dra_prepare_begin(struct dra_prepares *all, struct grpc_call *call,
         grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
-    left = left > DEADLINE_MARGIN_MS ? left - DEADLINE_MARGIN_MS : 0;
     c->all = all;
     c->call = call;
     c->claims = list;
-    c->until = uv_now(all->shares->loop) + (left < DRA_WAIT_MAX_MS ? left : DRA_WAIT_MAX_MS);
+    c->until = grpc_call_until(call, uv_now(all->shares->loop), DRA_WAIT_MAX_MS);
     for (; c->n < claims->n; c->n++)
         set_wanted(&list[c->n], c, &claims->list[c->n]);
     (void) uv_timer_init(all->shares->loop, &c->timer);
@@ -463,5 +459,5 @@ void dra_unprepare(struct dra_prepares *all, struct grpc_call *call,
         dra_message_unprepared(claims->list[i].uid, NULL, &out);
         all->unprepared++;
     }
-    reply(call, &out);
+    grpc_call_reply_buf(call, &out);
 }

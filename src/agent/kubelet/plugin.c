@@ -67,12 +67,12 @@ static void on_options(struct grpc_call *call, const uint8_t *request, size_t si
     (void) size;
     (void) userdata;
     message_options(&out);
-    grpc_call_reply(call, (const uint8_t *) buf_str(&out), out.len);
+    grpc_call_reply_buf(call, &out);
 }
 
 static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, const char *text) {
     if (r == 0)
-        grpc_call_reply(call, (const uint8_t *) buf_str(out), out->len);
+        grpc_call_reply_buf(call, out);
     else if (r == -EBADMSG)
         grpc_call_finish(call, GRPC_INVALID_ARGUMENT, text);
     else if (r == -ENODEV)

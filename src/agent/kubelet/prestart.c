@@ -26,7 +26,6 @@
 
 #define WAIT_MAX_MS                                                                                \
     20000 /* kubelet's own deadline is 30 s; an error costs the pod 10 s, waiting does not */
-#define DEADLINE_MARGIN_MS 2000
 #define CHECK_MS 250 /* interval of retries when no event triggers one */
 #define ENTRIES_MAX 64
 
@@ -276,18 +275,16 @@ static bool copy_ids(struct prestart *p, const char *const *ids, size_t nids) {
 void prestart_begin(struct prestarts *all, struct grpc_call *call, const struct resource *resource,
                     const char *const *ids, size_t nids) {
     struct prestart *p = calloc(1, sizeof(*p));
-    uint64_t left = grpc_call_time_left(call);
 
     if (!p) {
         grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
-    left = left > DEADLINE_MARGIN_MS ? left - DEADLINE_MARGIN_MS : 0;
     p->all = all;
     p->call = call;
     p->resource = resource;
     p->began = uv_now(all->shares->loop);
-    p->until = p->began + (left < WAIT_MAX_MS ? left : WAIT_MAX_MS);
+    p->until = grpc_call_until(call, p->began, WAIT_MAX_MS);
     (void) uv_timer_init(all->shares->loop, &p->timer);
     p->timer.data = p;
     (void) uv_timer_start(&p->timer, on_timer, CHECK_MS, CHECK_MS);
