@@ -129,6 +129,15 @@ int resource_claims_start(struct agent *a, struct err *err) {
     dra_prepare_init(&a->claims);
     if (a->config.allocator == DRA_NONE)
         return 0;
+/* aliquot-scheduler evicts the pods of its cards within their disruption budgets. Of other cards it
+ * may know nothing, and need not be there. */
+static bool evicts(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+    const struct health_card *card = health_cards_find(&a->health, d->uuid);
+
+    return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
+}
+
     r = dra_slices_start(&slices, &a->slices, err);
     return r < 0 ? r : dra_plugin_start(a->loop, &plugin, &a->dra, err);
 }
@@ -148,6 +157,7 @@ static uint64_t hash_health(const struct gpu_snapshot *s) {
 }
 
 void resource_claims_update(struct agent *a) {
+                                              .evicts = evicts,
     uint64_t health = hash_health(gpu_monitor_snapshot(a->shares.monitor));
 
     slot_gc_claims(&a->shares);

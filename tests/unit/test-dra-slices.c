@@ -45,7 +45,8 @@ struct fixture {
     unsigned written, deleted, uids;
     bool drops_shares, drops_taints;
     uint64_t capacity; /* of each card; 0: its memory */
-    int status;        /* of writes; 0: they succeed */
+    bool evicts;
+    int status; /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
     void *watcher;
     bool synced;
@@ -266,6 +267,11 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     return f->capacity > 0 ? f->capacity : d->memory;
 }
 
+static bool evicts(const struct gpu_device *d, void *userdata) {
+    (void) userdata;
+    return d->index == 1 && f->evicts;
+}
+
 static void on_trouble(const char *why, void *userdata) {
     (void) userdata;
     text_copy(f->trouble, sizeof(f->trouble), why);
@@ -282,8 +288,11 @@ static void list(void) {
 }
 
 static void start(void) {
-    const struct dra_slices_options options = {
-        .node = "node-a", .devices = devices, .capacity = capacity, .on_trouble = on_trouble};
+    const struct dra_slices_options options = {.node = "node-a",
+                                               .devices = devices,
+                                               .capacity = capacity,
+                                               .evicts = evicts,
+                                               .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
 }
@@ -399,12 +408,17 @@ static void changes_raise_the_generation(void **state) {
     expect("\"generation\":2");
     expect(
         "{\"key\":\"gpu.elasticgpu.io/unhealthy\",\"value\":\"true\",\"effect\":\"NoSchedule\"}");
+    f->evicts = true;
+    publish(1);
+    expect("\"effect\":\"NoSchedule\"},{\"key\":\"gpu.elasticgpu.io/unhealthy\",\"value\":"
+           "\"true\",\"effect\":\"NoExecute\"}]");
     f->devices.devices[1].service = GPU_SERVES;
     publish(1);
-    expect("\"generation\":3");
+    expect("\"generation\":4");
+    assert_null(strstr(f->objects[0].text, "taints"));
     set_cards(1);
     publish(1);
-    expect("\"generation\":4");
+    expect("\"generation\":5");
 }
 
 /* Also when the factor changes. One above 1 does not concern claims. */

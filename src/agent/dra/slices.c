@@ -132,6 +132,14 @@ static void describe_part(const struct gpu_snapshot *snapshot, const struct gpu_
     ret->index = card->index;
 }
 
+static void put_taint(struct slice_device *d, bool evicts) {
+    struct slice_taint *taint = &d->taints[d->ntaints++];
+
+    text_copy(taint->key, sizeof(taint->key), DRA_UNHEALTHY_TAINT);
+    text_copy(taint->value, sizeof(taint->value), "true");
+    taint->evicts = evicts;
+}
+
 /* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
 static void describe(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
                      const struct gpu_device *d, struct slice_device *ret) {
@@ -151,11 +159,11 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     ret->memory = capacity < d->memory ? capacity : d->memory;
     if (gpu_is_part(d))
         describe_part(snapshot, d, ret);
-    if (!gpu_takes_pods(d)) {
-        ret->ntaints = 1;
-        text_copy(ret->taints[0].key, sizeof(ret->taints[0].key), DRA_UNHEALTHY_TAINT);
-        text_copy(ret->taints[0].value, sizeof(ret->taints[0].value), "true");
-    }
+    if (gpu_takes_pods(d))
+        return;
+    put_taint(ret, false);
+    if (s->options.evicts(d, s->options.userdata))
+        put_taint(ret, true);
 }
 
 static uint64_t latest_generation(const struct dra_slices *s) {

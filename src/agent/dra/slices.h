@@ -24,6 +24,8 @@ struct dra_slices_options {
     const struct gpu_snapshot *(*devices)(void *userdata);
     /* What the node offers of the card in shares; bytes. */
     uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
+    /* Whether pods that use the device, which takes no others, are to end. */
+    bool (*evicts)(const struct gpu_device *d, void *userdata);
     /* Why nothing is published; "": no reason any more. */
     void (*on_trouble)(const char *why, void *userdata);
     void *userdata;
