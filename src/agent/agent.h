@@ -27,6 +27,13 @@ struct dynamic_card;
 struct gpu_manager;
 struct kmsg;
 
+/* Why claims get nothing. */
+struct claims_trouble {
+    char slices[512];  /* none are published; "": they are */
+    char kubelet[128]; /* what it says of a driver that it has not registered */
+    uint64_t since;    /* loop time since which it has not; 0: it has */
+};
+
 struct agent {
     uv_loop_t *loop;
     struct config config;
@@ -47,6 +54,7 @@ struct agent {
     struct dra_plugin *dra; /* this and the next: NULL without --resource-claims */
     struct dra_slices *slices;
     uint64_t claims_health; /* hash of what kubelet was told */
+    struct claims_trouble claims_trouble;
     struct kube_client *client;
     struct gpu_manager *gpu_manager;
     struct config_map *config_map;   /* NULL: the node has none */

@@ -20,6 +20,8 @@
 #include "base/text.h"
 #include "model/dra.h"
 
+#define REGISTERED_MS 10000 /* from the start of the agent or of kubelet, at most */
+
 static void on_prepare(struct grpc_call *call, const struct dra_claim_ids *claims, void *userdata) {
     struct agent *a = userdata;
 
@@ -62,7 +64,9 @@ static void put_health(struct buf *out, void *userdata) {
 }
 
 static void on_state(bool registered, const char *why, void *userdata) {
-    (void) userdata;
+    struct agent *a = userdata;
+
+    text_copy(a->claims_trouble.kubelet, sizeof(a->claims_trouble.kubelet), why);
     if (registered)
         log_info("kubelet has taken the DRA driver " DRA_DRIVER);
     else
@@ -79,12 +83,38 @@ static void on_trouble(const char *why, void *userdata) {
     struct agent *a = userdata;
     char text[DRA_SLICES_TROUBLE_MAX + 96];
 
-    text_copy(a->report.claims_trouble, sizeof(a->report.claims_trouble), why);
+    text_copy(a->claims_trouble.slices, sizeof(a->claims_trouble.slices), why);
     if (!why[0])
         return;
     (void) snprintf(text, sizeof(text), "no ResourceSlices of this node are published: %s", why);
     pod_events_node(&a->shares.events, a->shares.options.node_name, "ResourceSlicesNotPublished",
                     text);
+}
+
+/* A restarted kubelet registers the driver within a second. */
+static void follow_registration(struct agent *a) {
+    struct claims_trouble *t = &a->claims_trouble;
+
+    if (dra_plugin_is_registered(a->dra))
+        t->since = 0;
+    else if (t->since == 0)
+        t->since = uv_now(a->loop);
+}
+
+/* For /healthz and the GPU objects. */
+static void put_trouble(struct agent *a) {
+    const struct claims_trouble *t = &a->claims_trouble;
+    char *ret = a->report.claims_trouble;
+    size_t size = sizeof(a->report.claims_trouble);
+
+    follow_registration(a);
+    if (t->slices[0])
+        (void) snprintf(ret, size, "no ResourceSlices are published: %.400s", t->slices);
+    else if (t->since > 0 && uv_now(a->loop) - t->since > REGISTERED_MS)
+        (void) snprintf(ret, size, "kubelet has not registered the driver " DRA_DRIVER "%s%s",
+                        t->kubelet[0] ? ": " : "", t->kubelet);
+    else
+        ret[0] = 0;
 }
 
 static const struct gpu_snapshot *devices(void *userdata) {
@@ -97,6 +127,15 @@ static uint64_t capacity(const struct gpu_device *d, void *userdata) {
     const struct agent *a = userdata;
 
     return shares_capacity(&a->shares, d);
+}
+
+/* aliquot-scheduler evicts the pods of its cards within their disruption budgets. Of other cards it
+ * may know nothing, and need not be there. */
+static bool evicts(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+    const struct health_card *card = health_cards_find(&a->health, d->uuid);
+
+    return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
 }
 
 bool resource_claims_are_read(const struct agent *a) {
@@ -118,6 +157,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                               .node = a->shares.options.node_name,
                                               .devices = devices,
                                               .capacity = capacity,
+                                              .evicts = evicts,
                                               .on_trouble = on_trouble,
                                               .userdata = a};
     int r;
@@ -129,15 +169,6 @@ int resource_claims_start(struct agent *a, struct err *err) {
     dra_prepare_init(&a->claims);
     if (a->config.allocator == DRA_NONE)
         return 0;
-/* aliquot-scheduler evicts the pods of its cards within their disruption budgets. Of other cards it
- * may know nothing, and need not be there. */
-static bool evicts(const struct gpu_device *d, void *userdata) {
-    const struct agent *a = userdata;
-    const struct health_card *card = health_cards_find(&a->health, d->uuid);
-
-    return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
-}
-
     r = dra_slices_start(&slices, &a->slices, err);
     return r < 0 ? r : dra_plugin_start(a->loop, &plugin, &a->dra, err);
 }
@@ -157,7 +188,6 @@ static uint64_t hash_health(const struct gpu_snapshot *s) {
 }
 
 void resource_claims_update(struct agent *a) {
-                                              .evicts = evicts,
     uint64_t health = hash_health(gpu_monitor_snapshot(a->shares.monitor));
 
     slot_gc_claims(&a->shares);
@@ -166,6 +196,7 @@ void resource_claims_update(struct agent *a) {
     if (health != a->claims_health)
         dra_plugin_health_changed(a->dra);
     a->claims_health = health;
+    put_trouble(a);
     dra_slices_update(a->slices);
     dra_prepare_wake(&a->claims);
 }

@@ -346,11 +346,14 @@ def of_claims(cluster, status=1):
 
 OLD = {VERSION: {"gitVersion": "v1.35.2"}}
 NO_SLICES = {SLICES: {"items": []}}
+UNREGISTERED = {GPUS: {"items": [gpu("a"), dict(gpu("b"), status={"resourceClaims": {
+    "allocator": "aliquot", "message": f"kubelet has not registered the driver {DRIVER}"}})]}}
 CLAIMS_BROKEN = [
     ({DEVICE_CLASSES: MISSING, DEVICE_CLAIMS: MISSING, SLICES: MISSING}, "the API server has no resource.k8s.io/v1"),
     (OLD | NO_SLICES, "Kubernetes v1.35.2 has no shares of devices unless its feature gate DRAConsumableCapacity is on"),
     ({SLICES: {"items": [device_slice("a", shared=False), device_slice("b")]}}, "drops shares of devices: 1 cards"),
     (NO_SLICES | {SLICES: {"items": [device_slice("a")]}}, "the cards of node b are in no ResourceSlice"),
+    (UNREGISTERED, "ResourceClaims get no card of node b: kubelet has not registered the driver"),
     ({DEVICE_CLASSES: {"items": []}}, f"there is no DeviceClass {DRIVER}"),
     ({EVENTS: {"items": [prepared()]}}, "kubelet has not registered the driver for pod n/p: " + NOT_REGISTERED),
     ({PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t", True)]}},

@@ -148,6 +148,34 @@ static void test_pods_of_a_cordoned_card(void **state) {
     assert_string_equal(gpu.evict, "");
 }
 
+/* What is not said of the device any more is taken away by null. */
+static void test_why_claims_get_nothing(void **state) {
+    static const char begin[] =
+        "{\"metadata\":{\"name\":\"g\"},"
+        "\"spec\":{\"index\":0,\"memory\":1,\"nodeName\":\"n\",\"uuid\":\"" CARD "\"},";
+    struct gpu_object gpu = {.state = "Healthy",
+                             .claims = {DRA_KUBE_SCHEDULER, "no shares of devices"}};
+    _cleanup_buf_ struct buf status = BUF_INIT(0), object = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct gpu_object back;
+    struct json json;
+
+    (void) state;
+    gpu_object_encode_status(&gpu, &status);
+    buf_printf(&object, "%s%s", begin, buf_str(&status) + 1);
+    assert_int_equal(json_open(buf_str(&object), object.len, &parser, &json, NULL), 0);
+    assert_int_equal(gpu_object_parse(json, &back, NULL), 0);
+    assert_int_equal(back.claims.allocator, DRA_KUBE_SCHEDULER);
+    assert_string_equal(back.claims.message, "no shares of devices");
+    assert_true(device_object_same_claims(&back, &gpu));
+    gpu.claims.message[0] = 0;
+    assert_false(device_object_same_claims(&back, &gpu));
+    gpu.claims.allocator = DRA_NONE;
+    buf_reset(&status);
+    gpu_object_encode_status(&gpu, &status);
+    assert_non_null(strstr(buf_str(&status), "\"resourceClaims\":null"));
+}
+
 /* As the command line reads it. */
 static void test_the_order_that_is_followed(void **state) {
     static const char begin[] = "{\"metadata\":{\"name\":\"g\"},\"spec\":{\"index\":0,\"memory\":1,"
@@ -178,6 +206,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_pods_of_a_cordoned_card, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pods_of_a_claim, setup, teardown),
         cmocka_unit_test(test_the_order_that_is_followed),
+        cmocka_unit_test(test_why_claims_get_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -501,7 +501,7 @@ static void test_gpu_object(void **state) {
                         "\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":"
                         "\"160Gi\"},\"overuse\":[\"ns/pod/main\",\"ns/pod/side\"],"
                         "\"evict\":[\"ns/pod/uid-of-pod\"],\"maintenance\":null,"
-                        "\"unattributed\":\"64Mi\"}}");
+                        "\"resourceClaims\":null,\"unattributed\":\"64Mi\"}}");
     text.len--; /* put the status into the object */
     buf_printf(&text, ",%s", buf_str(&status) + 1);
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);

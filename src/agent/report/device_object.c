@@ -107,6 +107,13 @@ static void put_reset(const struct report *report, const char *uuid, struct gpu_
         text_copy(ret->reset.message, sizeof(ret->reset.message), card->health.ordered_failure);
 }
 
+static void put_claims(const struct report *report, const struct gpu_device *d,
+                       struct gpu_object *ret) {
+    ret->claims.allocator = d->allocator;
+    if (d->allocator != DRA_NONE)
+        text_copy(ret->claims.message, sizeof(ret->claims.message), report->claims_trouble);
+}
+
 /* In the words of `nvidia-smi topo -m`. */
 static uint8_t link_to(const struct gpu_connections *c, uint32_t other) {
     if (c->nvlinks[other] > 0)
@@ -186,6 +193,7 @@ void device_object(const struct report *report, const struct node_object *node,
     put_overuse(report, d->uuid, ret);
     put_maintenance(report, d->uuid, ret);
     put_reset(report, d->uuid, ret);
+    put_claims(report, d, ret);
     device_object_evict(report->shares, report->health, d->uuid,
                         (uint64_t) time(NULL) / EVICT_TURN_S, ret);
 }
@@ -222,4 +230,9 @@ bool device_object_same_capacity(const struct gpu_object *have, const struct gpu
 bool device_object_same_reset(const struct gpu_object *have, const struct gpu_object *want) {
     return !want->reset.order[0] || (strcmp(have->reset.order, want->reset.order) == 0 &&
                                      have->reset.failed == want->reset.failed);
+}
+
+bool device_object_same_claims(const struct gpu_object *have, const struct gpu_object *want) {
+    return have->claims.allocator == want->claims.allocator &&
+           strcmp(have->claims.message, want->claims.message) == 0;
 }

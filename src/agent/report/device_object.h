@@ -39,3 +39,6 @@ bool device_object_same_capacity(const struct gpu_object *have, const struct gpu
 
 /* Of the order to reset that ended last; what an agent has reported of a former one stays. */
 bool device_object_same_reset(const struct gpu_object *have, const struct gpu_object *want);
+
+/* Of status.resourceClaims. */
+bool device_object_same_claims(const struct gpu_object *have, const struct gpu_object *want);

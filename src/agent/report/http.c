@@ -172,7 +172,7 @@ static void put_troubles(struct report *report, struct buf *out) {
     if (!m.answering && report->shares->driver && (m.complete || m.text[0]))
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     if (report->claims_trouble[0])
-        buf_printf(out, "ResourceSlices are not published: %s\n", report->claims_trouble);
+        buf_printf(out, "ResourceClaims get nothing: %s\n", report->claims_trouble);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!gpu_takes_pods(&s->devices[i]))
             buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),

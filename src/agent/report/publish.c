@@ -353,7 +353,8 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
              strcmp(have->gpu.overuse, want.overuse) != 0 ||
              strcmp(have->gpu.evict, want.evict) != 0 ||
              strcmp(have->gpu.maintenance, want.maintenance) != 0 ||
-             !device_object_same_reset(&have->gpu, &want))
+             !device_object_same_reset(&have->gpu, &want) ||
+             !device_object_same_claims(&have->gpu, &want))
         patch_status(p, &want);
     else
         return false;

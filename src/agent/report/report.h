@@ -62,7 +62,6 @@ struct report {
     char mig_trouble[MIG_PROBLEM_MAX]; /* of the MIG configuration, see mig_status_problem() */
     char mig_file_trouble[512];        /* why the ConfigMaps of MIG configurations cannot be used */
     char config_trouble[512]; /* why the file of the configuration cannot be used; "": it can */
-    char
-        claims_trouble[512]; /* why no ResourceSlices are published; "": they are, or need not be */
-    char api_trouble[256];   /* last problem with the API server; "" when a watch is up */
+    char claims_trouble[512]; /* why no claim is served; "": they are, or need not be */
+    char api_trouble[256];    /* last problem with the API server; "" when a watch is up */
 };

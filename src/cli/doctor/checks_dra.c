@@ -201,6 +201,21 @@ static bool find_lacking_gate(struct doctor *d) {
     return true;
 }
 
+/* Why claims get nothing of the cards of the node, as its agent says; "": it does not. */
+static const char *message_of(const struct doctor *d, const char *node) {
+    struct json_iter it = json_iter(json_get(d->evidence.gpus.root, "items"));
+    struct json gpu;
+
+    while (json_next(&it, NULL, &gpu)) {
+        const char *text =
+            json_string_or(JSON_PATH(gpu, "status", "resourceClaims", "message"), "");
+
+        if (text[0] && json_is_string(JSON_PATH(gpu, "spec", "nodeName"), node))
+            return text;
+    }
+    return "";
+}
+
 static unsigned find_missing_slices(struct doctor *d) {
     struct json_iter it = json_iter(json_get(d->evidence.pods.root, "items"));
     struct json pod;
@@ -208,14 +223,17 @@ static unsigned find_missing_slices(struct doctor *d) {
 
     while (json_next(&it, NULL, &pod)) {
         const char *node = json_string_or(JSON_PATH(pod, "spec", "nodeName"), "");
+        const char *why = message_of(d, node);
 
         if (!allocator_of(pod) || !pod_is_ready(pod) || !has_shared_card(d, node) ||
-            count_devices(d, node, &whole) > 0)
+            (!why[0] && count_devices(d, node, &whole) > 0))
             continue;
         n++;
         doctor_find(d, DOCTOR_WRONG,
                     "kubectl -n <namespace of Aliquot> logs <the agent's pod>; docs/dra.md",
-                    "the cards of node %s are in no ResourceSlice", node);
+                    why[0] ? "ResourceClaims get no card of node %s: %s"
+                           : "the cards of node %s are in no ResourceSlice%s",
+                    node, why);
     }
     return n;
 }

@@ -231,6 +231,24 @@ static void put_reset(struct json_writer *w, const struct gpu_object_reset *rese
     json_object_end(w);
 }
 
+static void read_claims(struct json claims, struct gpu_object_claims *ret) {
+    const char *allocator = json_string(json_get(claims, "allocator"));
+    if (!allocator || dra_allocator_parse(allocator, &ret->allocator) < 0)
+        ret->allocator = DRA_NONE;
+    (void) field_copy_optional(json_get(claims, "message"), ret->message, sizeof(ret->message));
+}
+
+static void put_claims(struct json_writer *w, const struct gpu_object_claims *claims) {
+    if (claims->allocator == DRA_NONE) {
+        json_put_null(w, "resourceClaims");
+        return;
+    }
+    json_object_begin(w, "resourceClaims");
+    json_put_string(w, "allocator", dra_allocator_name(claims->allocator));
+    json_put_string(w, "message", claims->message[0] ? claims->message : NULL);
+    json_object_end(w);
+}
+
 static void read_order(struct json annotations, const char *name, char *ret, size_t size) {
     const char *text = json_string(json_get(annotations, name));
 
@@ -264,6 +282,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     gpu_object_read_orders(json_get(object, "metadata"), &gpu.orders);
     read_health(status, &gpu);
     read_reset(json_get(status, "reset"), &gpu.reset);
+    read_claims(json_get(status, "resourceClaims"), &gpu.claims);
     read_mig(spec, &gpu);
     read_capacity(json_get(status, "capacity"), &gpu);
     read_names(json_get(status, "overuse"), gpu.overuse, sizeof(gpu.overuse));
@@ -348,6 +367,7 @@ void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     else
         json_put_null(&w, "maintenance");
     put_reset(&w, &gpu->reset);
+    put_claims(&w, &gpu->claims);
     json_put_string(&w, "unattributed", quantity_format_bytes(gpu->unattributed, memory));
     json_object_end(&w);
     json_object_end(&w);

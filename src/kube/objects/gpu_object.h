@@ -4,7 +4,8 @@
 /* The GPU object (gpus.elasticgpu.io/v1alpha1, cluster scope): one for each card and one for each
  * MIG instance. The agent of the node owns metadata, spec, status.state, status.reason,
  * status.since, status.lastXid, status.licence, status.capacity, status.overuse, status.evict,
- * status.maintenance, status.reset, status.unattributed and status.mig; the scheduler owns
+ * status.maintenance, status.reset, status.unattributed, status.resourceClaims and status.mig; the
+ * scheduler owns
  * status.allocatable, status.allocated, status.held, status.heldBy, status.unavailable and the
  * annotation elasticgpu.io/mig-order (mig/order.h). The scheduler sets status.state to "Unknown"
  * when the node's agent is gone. Users write the annotations GPU_SET_HEALTHY, GPU_RESET and
@@ -17,6 +18,7 @@
 #include "kube/api/object_write.h"
 #include "kube/objects/pod.h"
 #include "model/dialect.h"
+#include "model/dra.h"
 #include "model/gpu_link.h"
 #include "model/gpu_model.h"
 
@@ -48,6 +50,12 @@ struct gpu_object_reset {
     char order[GPU_ORDER_MAX]; /* the text of the annotation; "": none has ended */
     bool failed;
     char message[256]; /* why it failed */
+};
+
+/* status.resourceClaims: of a device that a DRA driver is to publish. */
+struct gpu_object_claims {
+    enum dra_allocator allocator; /* DRA_NONE: it is in no claims */
+    char message[256];            /* why it gets none; "": it can */
 };
 
 struct gpu_object {
@@ -89,6 +97,7 @@ struct gpu_object {
      * object or its node: "cordon", "drain" or "release"; "": none. */
     char maintenance[16];
     struct gpu_object_reset reset;
+    struct gpu_object_claims claims;
     /* status.unattributed: bytes of unattributed memory, which are not allocated. */
     uint64_t unattributed;
     struct gpu_orders orders; /* not written */
@@ -124,5 +133,5 @@ bool gpu_object_add_evict(struct gpu_object *gpu, const char *namespace, const c
                           const char *uid);
 
 /* Appends a merge patch for the status subresource: state, reason, since, lastXid,
- * licence, capacity, overuse, evict, maintenance, reset and unattributed. */
+ * licence, capacity, overuse, evict, maintenance, reset, resourceClaims and unattributed. */
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out);
