@@ -194,6 +194,109 @@ def test_the_scheduler_takes_its_own_gate_off_and_nothing_else(cluster):
     cluster.api.delete(place)
 
 
+# Values that the API server takes of a pod that is there, and that its schema alone does not give.
+CANDIDATES = (
+    {"metadata": {"finalizers": ["a/b"]}},
+    {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}]}},
+    {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}}},
+    {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+    {"spec": {"containers": [{"name": "main", "image": "other"}]}},
+    {"spec": {"initContainers": [{"name": "first", "image": "other"}]}},
+    {"spec": {"terminationGracePeriodSeconds": 1}},
+    {"spec": {"schedulingGates": [{"$patch": "delete", "name": "other/gate"}]}},
+)
+SAMPLES = {"string": "a", "integer": 5, "boolean": True, "number": 5, "object": {}}
+
+
+def sample(schemas, schema, depth=3):
+    """A value of an OpenAPI schema, with all that it can have down to a depth."""
+    for one in schema.get("allOf", []):
+        return sample(schemas, schemas[one["$ref"].rpartition("/")[2]], depth)
+    if "$ref" in schema:
+        return sample(schemas, schemas[schema["$ref"].rpartition("/")[2]], depth)
+    if schema.get("type") == "array":
+        return [sample(schemas, schema["items"], depth)]
+    if "additionalProperties" in schema:
+        return {"a": sample(schemas, schema["additionalProperties"], depth)}
+    if "properties" in schema:
+        return {name: sample(schemas, one, depth - 1) for name, one in schema["properties"].items()
+                if depth > 0 or name in schema.get("required", [])}
+    return SAMPLES[schema.get("type", "string")]
+
+
+def changes(api):
+    """Merge patches of every field of a pod's metadata and spec, one each."""
+    schemas = api.get("/openapi/v3/api/v1")["components"]["schemas"]
+    for part, name in (("metadata", "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), ("spec", "io.k8s.api.core.v1.PodSpec")):
+        for field, schema in schemas[name]["properties"].items():
+            yield {part: {field: sample(schemas, schema)}}
+    yield from CANDIDATES
+
+
+def with_the_gate_off(change):
+    """The same beside what the scheduler may do."""
+    spec = change.get("spec", {})
+    return {**change, "spec": {**spec, "schedulingGates": [{"$patch": "delete", "name": GATE}, *spec.get("schedulingGates", [])]}}
+
+
+def is_changed(before, after):
+    """But for its status and what each write changes."""
+    def rest(one):
+        return one["spec"], {key: value for key, value in one["metadata"].items()
+                             if key not in ("managedFields", "resourceVersion", "generation")}
+    return rest(before) != rest(after)
+
+
+@pytest.mark.parametrize("gates", [(GATE, "other/gate"), ()], ids=["gated", "not gated"])
+def test_no_field_of_a_pod_is_open_to_the_scheduler(cluster, gates):
+    """What an administrator can change of a pod, by the API server's own rules, the scheduler cannot."""
+    body = pod(new("pod"), gates)
+    body["metadata"]["finalizers"] = ["test/kept"]
+    body["spec"]["initContainers"] = [{"name": "first", "image": "localhost/pause:1", "imagePullPolicy": "Never"}]
+    body["spec"]["terminationGracePeriodSeconds"] = 60
+    body["spec"]["nodeSelector"] = {"no": "node"}
+    stored = cluster.api.create(kube.pods(), body)
+    place = kube.pods(name=body["metadata"]["name"])
+    tried = set()
+    for change in changes(cluster.api):
+        try:
+            after = cluster.api.patch(place, change, kind=kube.STRATEGIC, dryRun="All")
+        except ApiError:
+            continue
+        if not is_changed(stored, after):
+            continue
+        tried |= {(part, field) for part, fields in change.items() for field in fields}
+        refused(cluster.api.as_user(SCHEDULER).patch, place, with_the_gate_off(change) if gates else change, kind=kube.STRATEGIC,
+                dryRun="All", text="the scheduler may take off")
+    if gates:
+        cluster.api.as_user(SCHEDULER).patch(place, with_the_gate_off({}), kind=kube.STRATEGIC, dryRun="All")
+    cluster.api.patch(place, {"metadata": {"finalizers": None}})
+    cluster.api.delete(place, gracePeriodSeconds=0)
+    least = {("metadata", field) for field in ("labels", "annotations", "finalizers", "ownerReferences")} \
+        | {("spec", field) for field in ("activeDeadlineSeconds", "tolerations", "containers", "initContainers")}
+    assert tried >= least | ({("spec", "nodeSelector"), ("spec", "schedulingGates")} if gates else set()), tried
+
+
+@pytest.mark.parametrize("path, kind, body", [
+    ("", "POST", {}), ("/ephemeralcontainers", "PATCH", {"spec": {"ephemeralContainers": [{"name": "a", "image": "b"}]}}),
+    ("/resize", "PATCH", {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]}}),
+    ("", "PUT", {}), ("", "APPLY", {}), ("", "DELETE", None)])
+def test_other_ways_to_a_pod_are_closed_to_the_scheduler(cluster, path, kind, body):
+    """By its role. To apply a pod that is not there takes the right to create one."""
+    name = new("pod")
+    stored = cluster.api.create(kube.pods(), pod(name))
+    there = kube.pods() if kind == "POST" else kube.pods(name="absent" if kind == "APPLY" else name) + path
+    if kind == "APPLY":
+        there += "?fieldManager=test&force=true"
+        body = {"apiVersion": "v1", "kind": "Pod", **pod("absent")}
+    status, text = cluster.api.as_user(SCHEDULER).raw(
+        "PATCH" if kind == "APPLY" else kind, there, body if path or kind == "APPLY" else kind != "DELETE" and {**stored, **body} or None,
+        kube.APPLY if kind == "APPLY" else kube.STRATEGIC if kind == "PATCH" else "application/json")
+    assert status == 403, (status, text)
+    cluster.api.delete(kube.pods(name=name), gracePeriodSeconds=0)
+
+
 def test_the_scheduler_may_write_an_allocation(cluster):
     """All that it writes of a claim, with its own rights."""
     name = new("claim")
