@@ -346,6 +346,7 @@ def of_claims(cluster, status=1):
 
 OLD = {VERSION: {"gitVersion": "v1.35.2"}}
 NO_SLICES = {SLICES: {"items": []}}
+ONE_OF_KUBE_SCHEDULER = {GPUS: {"items": [gpu("a"), dict(gpu("b"), status={"resourceClaims": {"allocator": "kube-scheduler"}})]}}
 UNREGISTERED = {GPUS: {"items": [gpu("a"), dict(gpu("b"), status={"resourceClaims": {
     "allocator": "aliquot", "message": f"kubelet has not registered the driver {DRIVER}"}})]}}
 CLAIMS_BROKEN = [
@@ -355,6 +356,7 @@ CLAIMS_BROKEN = [
     (NO_SLICES | {SLICES: {"items": [device_slice("a")]}}, "the cards of node b are in no ResourceSlice"),
     (UNREGISTERED, "ResourceClaims get no card of node b: kubelet has not registered the driver"),
     ({DEVICE_CLASSES: {"items": []}}, f"there is no DeviceClass {DRIVER}"),
+    (ONE_OF_KUBE_SCHEDULER | {DEVICE_CLASSES: {"items": [device_class()]}}, f"there is no DeviceClass first-fit.{DRIVER}"),
     ({EVENTS: {"items": [prepared()]}}, "kubelet has not registered the driver for pod n/p: " + NOT_REGISTERED),
     ({PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t", True)]}},
      f"n/g has the gate {GATE} although its claims are allocated: 1 pods"),

@@ -51,6 +51,18 @@ static unsigned count_agents(const struct doctor *d, const char *allocator) {
     return n;
 }
 
+/* Whether a card is kube-scheduler's, by the option of its agent or by its node's configuration. */
+static bool has_card_of_kube_scheduler(const struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.gpus.root, "items"));
+    struct json gpu;
+
+    while (json_next(&it, NULL, &gpu))
+        if (json_is_string(JSON_PATH(gpu, "status", "resourceClaims", "allocator"),
+                           DRA_BY_KUBE_SCHEDULER))
+            return true;
+    return count_agents(d, DRA_BY_KUBE_SCHEDULER) > 0;
+}
+
 /* ---- classes ---- */
 
 static struct json find_class(const struct doctor *d, const char *name) {
@@ -98,7 +110,7 @@ static unsigned find_missing_classes(struct doctor *d) {
         bool wanted;
     } classes[] = {
         {DRA_DRIVER, has_scheduler(d)},
-        {DRA_FIRST_FIT_CLASS, count_agents(d, DRA_BY_KUBE_SCHEDULER) > 0},
+        {DRA_FIRST_FIT_CLASS, has_card_of_kube_scheduler(d)},
     };
     unsigned n = 0;
 
