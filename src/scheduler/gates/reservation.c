@@ -188,9 +188,37 @@ static void recognise(struct reservations *r, const struct reservation *v) {
     }
 }
 
+/* The same for what claims have. */
+static void recognise_claim(struct reservations *r, const struct reservation *v,
+                            const struct state_reserved *reserved,
+                            const struct state_reserved *kept) {
+    bool all = kept->nusers > 0 && !kept->within;
+    for (uint32_t i = 0; all && i < kept->nusers; i++) {
+        const struct state_pod *pod = state_pod_find(r->state, kept->users[i]);
+        all = pod && pod->created >= v->object.created && is_for(v, pod) &&
+              (!pod->draws || drawn_by(r->state, pod) == reserved);
+    }
+    for (uint32_t i = 0; all && i < kept->ndevices; i++)
+        all = has_device(reserved, kept->devices[i].uuid);
+    if (!all || state_reserved_within(r->state, kept->id, v->id) < 0)
+        return;
+    for (uint32_t i = 0; i < kept->nusers; i++)
+        (void) state_draw(state_pod_find(r->state, kept->users[i]), NULL, v->id);
+}
+
+static void recognise_claims(struct reservations *r, const struct reservation *v) {
+    const struct state_reserved *reserved =
+        is_held(v) ? state_reserved_find(r->state, v->id) : NULL;
+    for (const struct state_reserved *kept = reserved ? reserved->node->reserved : NULL; kept;
+         kept = kept->next)
+        recognise_claim(r, v, reserved, kept);
+}
+
 static void find_draws(struct reservations *r) {
-    for (const struct reservation *v = r->all; v; v = v->hh.next)
+    for (const struct reservation *v = r->all; v; v = v->hh.next) {
         recognise(r, v);
+        recognise_claims(r, v);
+    }
     for (struct state_pod *pod = r->state->pods; pod; pod = pod->hh.next)
         if (pod->stage == POD_PENDING && pod->requeue.refused && pod->problem == REQUEST_OK)
             choose(r, pod);
