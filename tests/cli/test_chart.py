@@ -267,7 +267,8 @@ BROAD = {("", "pods", "list"), ("", "nodes", "list"), ("", "nodes/status", "patc
          *(("elasticgpu.io", "gpus", verb) for verb in ("list", "deletecollection")),
          *(("certificates.k8s.io", "certificatesigningrequests", verb) for verb in ("list", "delete")),
          *(("resource.k8s.io", *right) for right in (
-             ("resourceslices", "list"), ("resourceslices", "delete"), ("resourceclaims", "list"), ("resourceclaims", "patch"),
+             ("resourceslices", "list"), ("resourceslices", "delete"),
+             ("resourceclaimtemplates", "list"), ("resourceclaimtemplates", "delete"), ("resourceclaims", "list"), ("resourceclaims", "patch"),
              ("resourceclaims/status", "patch"), ("resourceclaims/binding", "patch"), ("resourceclaims/binding", "update"),
              ("deviceclasses", "list")))}
 

@@ -320,6 +320,13 @@ def gated(age, *claims, gates=(GATE,), **meta):
             "status": {"resourceClaimStatuses": [{"name": "t", "resourceClaimName": "t"}]}}
 
 
+def named(age, request="aliquot-native-core-30"):
+    """A pod that requests by resource names, as admission leaves it, whose claim is not made."""
+    made = gated(age)
+    made["spec"]["resourceClaims"] = [{"name": "main", "resourceClaimTemplateName": request}]
+    return made
+
+
 def prepared(message=NOT_REGISTERED, offset=-60):
     return {"reason": "FailedPrepareDynamicResources", "message": message, "metadata": written(offset),
             "involvedObject": {"kind": "Pod", "namespace": "n", "name": "p"}}
@@ -361,6 +368,7 @@ CLAIMS_BROKEN = [
     ({PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t", True)]}},
      f"n/g has the gate {GATE} although its claims are allocated: 1 pods"),
     ({PENDING: {"items": [gated(61)]}}, f"n/g has the gate {GATE} although"),
+    ({PENDING: {"items": [named(61)]}}, "n/g waits for a ResourceClaimTemplate that was not made: 1 pods"),
 ]
 
 
@@ -375,6 +383,7 @@ def test_what_is_wrong_with_claims(claims, change, words):
     {EVENTS: {"items": [prepared(offset=-121), prepared("DRA driver other.example is not registered"), prepared(f"{DRIVER}: too late")]}},
     {PENDING: {"items": [gated(59, "c")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True)]}},
     {PENDING: {"items": [gated(61, "c", "t")]}, DEVICE_CLAIMS: {"items": [device_claim("c", True), device_claim("t")]}},    # it waits for room
+    {PENDING: {"items": [named(59), named(61, "aliquot-native-core-150"), named(61, "mine")]}},    # an Event says why
     {PENDING: {"items": [gated(61, gates=(GATE, "example.com/quota")), gated(61, deletionTimestamp=stamp(NOW))]}}])
 def test_claims_that_are_served(claims, change):
     claims.answers |= change

@@ -22,7 +22,7 @@ OWN, MONITORING, DEVICES = "/apis/elasticgpu.io/v1alpha1", "/apis/monitoring.cor
 # Of the kinds that the tests name; the others are of the core.
 GROUPS = {"apiservices": "/apis/apiregistration.k8s.io/v1", "daemonsets": "/apis/apps/v1", "deployments": "/apis/apps/v1",
           "jobs": "/apis/batch/v1", "certificatesigningrequests": "/apis/certificates.k8s.io/v1", "clusterroles": RIGHTS, "clusterrolebindings": RIGHTS,
-          **dict.fromkeys(("deviceclasses", "resourceclaims", "resourceslices"), DEVICES)}
+          **dict.fromkeys(("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"), DEVICES)}
 # The path of an object, or of a list.
 PLACE = re.compile(r"/api(?:s/([^/]+))?/v[^/]+(?:/namespaces/([^/]+))?/([^/?]+)(?:/([^/?]+))?(/status)?(?:\?(.*))?")
 PLURALS = {"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -567,6 +567,16 @@ def test_slices_and_classes(cluster):
     assert devices == [("", "resourceslices", "a"), ("", "resourceslices", "b"),
                        ("", "deviceclasses", "gpu.elasticgpu.io"), ("", "deviceclasses", "first-fit.gpu.elasticgpu.io")]
     assert gone.index(("", "clusterroles", "aliquot-agent-dra")) < gone.index(devices[0])
+
+
+def test_templates_of_pods(cluster):
+    """Those of users have another label, or none."""
+    made = [{"metadata": {"namespace": space, "name": "aliquot-native-core-30"}} for space in ("team", "other")]
+    cluster.answers |= {of("resourceclaimtemplates", labels="gpu.elasticgpu.io/made-by=aliquot-scheduler"): {"items": made},
+                        **{delete("resourceclaimtemplates", "aliquot-native-core-30", space): {} for space in ("team", "other")}}
+    assert "devices      2 templates of pods removed\n" in uninstall(cluster)
+    assert {one for one in deleted(asked(cluster)) if one[1] == "resourceclaimtemplates"} == {
+        (space, "resourceclaimtemplates", "aliquot-native-core-30") for space in ("team", "other")}
 
 
 def test_allocations_that_no_pod_uses(cluster):

@@ -9,6 +9,7 @@
 #include "cli/cluster/pod_ready.h"
 #include "cli/doctor/doctor.h"
 #include "model/dra.h"
+#include "model/request_code.h"
 
 #define SHARES_MINOR 36 /* from which on the gate DRAConsumableCapacity is on */
 #define TRIED_S 120     /* kubelet repeats a preparation within 75 */
@@ -363,6 +364,42 @@ static unsigned find_gates(struct doctor *d) {
     return n;
 }
 
+/* ---- templates ---- */
+
+/* Whether a claim of the pod is not there, whose template aliquot-scheduler makes. */
+static bool lacks_template(struct json pod) {
+    struct json_iter it = json_iter(JSON_PATH(pod, "spec", "resourceClaims"));
+    struct json made = JSON_PATH(pod, "status", "resourceClaimStatuses"), use;
+    struct container_request request = {0};
+
+    while (json_next(&it, NULL, &use)) {
+        const char *name = json_string_or(json_get(use, "resourceClaimTemplateName"), "");
+
+        if (!json_valid(json_find(made, "name", json_string_or(json_get(use, "name"), ""))) &&
+            request_code_read(name, &request) == REQUEST_OK)
+            return true;
+    }
+    return false;
+}
+
+static unsigned find_templates(struct doctor *d) {
+    struct json_iter it = json_iter(json_get(d->evidence.pending.root, "items"));
+    struct json pod, first = {0};
+    unsigned n = 0;
+
+    while (has_scheduler(d) && json_next(&it, NULL, &pod))
+        if (is_gated(pod) && doctor_is_old(d, pod) && lacks_template(pod))
+            first = n++ == 0 ? pod : first;
+    if (n > 0)
+        doctor_find(d, DOCTOR_WRONG,
+                    "kubectl describe pod: its Event GPUClaimWaits says why; deploy/dra lets "
+                    "aliquot-scheduler make templates; docs/dra.md",
+                    "%s/%s waits for a ResourceClaimTemplate that was not made: %u pods",
+                    json_string_or(JSON_PATH(first, "metadata", "namespace"), ""),
+                    doctor_name(first), n);
+    return n;
+}
+
 /* ---- the check ---- */
 
 static bool any_class(const struct doctor *d) {
@@ -374,7 +411,7 @@ static unsigned find_problems(struct doctor *d) {
 
     if (count_agents(d, NULL) > 0)
         n += find_lacking_gate(d) ? 1 : find_missing_slices(d);
-    return n + find_unregistered(d) + find_gates(d);
+    return n + find_unregistered(d) + find_gates(d) + find_templates(d);
 }
 
 void doctor_check_claims(struct doctor *d) {

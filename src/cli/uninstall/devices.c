@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What Dynamic Resource Allocation has of Aliquot: ResourceSlices, DeviceClasses, allocations of
- * claims that no pod uses, and the gate of pods. Those of other drivers stay. */
+/* What Dynamic Resource Allocation has of Aliquot: ResourceSlices, DeviceClasses, the templates of
+ * pods that request by resource names, allocations of claims that no pod uses, and the gate of
+ * pods. Those of other drivers and of users stay. */
 
 #include <string.h>
 
@@ -202,7 +203,7 @@ static int open_gates(const struct removal *r, struct err *err) {
 int removal_of_devices(const struct removal *r, struct err *err) {
     static const char *const classes[] = {DRA_DRIVER, DRA_FIRST_FIT_CLASS};
     struct claims claims = {0};
-    unsigned count = 0;
+    unsigned count = 0, templates = 0;
     int e = removal_delete(OBJECTS(.kind = "resourceslices", .fields = "spec.driver=" DRA_DRIVER),
                            &count, err);
 
@@ -211,11 +212,17 @@ int removal_of_devices(const struct removal *r, struct err *err) {
     for (size_t i = 0; e == 0 && i < sizeof(classes) / sizeof(classes[0]); i++)
         e = removal_delete(OBJECTS(.kind = "deviceclasses", .name = classes[i]), &count, err);
     if (e == 0)
+        e = removal_delete(OBJECTS(.kind = "resourceclaimtemplates",
+                                   .labels = DRA_TEMPLATE_LABEL "=" DRA_TEMPLATE_MAKER),
+                           &templates, err);
+    if (e == 0)
         e = open_gates(r, err);
     if (e < 0)
         return e;
     removal_say("devices", "%u slices and classes removed, %u claims released", count,
                 claims.released);
+    if (templates > 0)
+        removal_say("devices", "%u templates of pods removed", templates);
     if (claims.used > 0)
         removal_say("devices", "%u claims stay allocated to the pods that use them", claims.used);
     return 0;

@@ -34,6 +34,7 @@ static const struct kind {
     {"csistoragecapacities", "/apis/storage.k8s.io/v1", false},
     {"deviceclasses", DEVICES, true},
     {"resourceclaims", DEVICES, false},
+    {"resourceclaimtemplates", DEVICES, false},
     {"resourceslices", DEVICES, true},
     {"clusterrolebindings", RIGHTS, true},
     {"clusterroles", RIGHTS, true},

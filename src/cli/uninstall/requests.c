@@ -68,7 +68,8 @@ static int delete_selected(const struct removal_objects *o, unsigned *count, str
     while (r == 0 && json_next(&it, NULL, &object))
         r = removal_delete(
             &(struct removal_objects){.kind = o->kind,
-                                      .namespace = o->namespace,
+                                      .namespace =
+                                          json_string(JSON_PATH(object, "metadata", "namespace")),
                                       .name = json_string(JSON_PATH(object, "metadata", "name"))},
             count, err);
     return r;
