@@ -2,10 +2,11 @@
 #pragma once
 
 /* The request of one container in the name of a ResourceClaimTemplate, as admission makes it of the
- * resource names, the label, the variable or the annotations that the pod has: "aliquot-", the row
- * of dialects.def, and for each amount its kind and its number, as in
- * "aliquot-hami-cards-1-memory-3000". Words are in small letters and without '_'; 'd' is the point
- * of a number. The same request has the same name in any namespace. */
+ * resource names, the label, the variable or the annotations that the pod has
+ * (deploy/dra-pods/policy-dra-pods.yaml): "aliquot-", the row of dialects.def, and for each amount
+ * its kind and its number, as in "aliquot-hami-cards-1-memory-3000". Words are in small letters and
+ * without '_'; 'd' is the point of a number. The same request has the same name in any namespace.
+ */
 
 #include <stdbool.h>
 

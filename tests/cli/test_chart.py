@@ -135,14 +135,17 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
 
 
 @pytest.mark.parametrize("component, value", [
-    ("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls"), ("dra", "dra.enabled")])
+    ("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls"), ("dra", "dra.enabled"),
+    ("dra dra-pods", "dra.enabled=true,dra.pods")])
 @pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
 def test_with_a_component(row, component, value, programs, render, tmp_path):
-    if (row[0], component) == ("dra-only", "dra"):
+    names = [name for name in component.split() if (row[0], name) != ("dra-only", "dra")]
+    if not names:
         pytest.skip("the directory has it")
     place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
+    components = ", ".join(f"{place}/{name}" for name in names)
     (tmp_path / "kustomization.yaml").write_text(
-        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{place}/{component}]\n")
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{place}/{row[0]}]\ncomponents: [{components}]\n")
     check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", f"{value}=true")
 
 
@@ -447,6 +450,9 @@ EFFECTS = {
     "agent.usageAuth": ("none", in_agent(OPTIONS, option("--usage-auth=none"))),
     "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
     "dra.enabled": (True, {AGENT: (OPTIONS, option("--resource-claims=aliquot")), SCHEDULER: (OPTIONS, option("--dra")), MORE: None}),
+    "dra.pods": (True, {"MutatingAdmissionPolicy aliquot-dra-pods": ("metadata.name", "aliquot-dra-pods"), MORE: None}),
+    "dra.podSchedulers": (["volcano"], {"MutatingAdmissionPolicy aliquot-dra-pods": (
+        "spec.matchConditions.1.expression", lambda text: "in ['', 'default-scheduler', 'volcano']" in text)}),
     "agent.tls": (True, {AGENT: (OPTIONS, option("--tls")), SCHEDULER: (OPTIONS, option("--agent-tls")), MORE: None}),
     "agent.metricNames": (["aliquot", "hami"], in_agent(OPTIONS, option("--metric-names=aliquot,hami"))),
     "agent.mpsDir": ("/run/nvidia/mps", in_agent(OPTIONS, option("--mps-dir=/run/nvidia/mps"))),
@@ -537,6 +543,7 @@ SHOWN = {"web.enabled": True}
 BESIDES = {**{f"web.{name}": SHOWN for name in ("replicas", "hosts", "tlsSecret", "nodeSelector", "tolerations", "resources")},
            "scheduler.metricsApi.custom": SERVED, "scheduler.metricsApi.external": SERVED, "scheduler.metricsApi.port": SERVED,
            "webhook.port": {"admission.mode": "webhook"}, "webhook.hostNetwork": OWN, "scheduler.takeOver": OWN,
+           "dra.pods": {"dra.enabled": True}, "dra.podSchedulers": {"dra.enabled": True, "dra.pods": True},
            "monitoring.labels": {"monitoring.podMonitor": True, "monitoring.prometheusRule": True},
            **{name: OWN for name in EFFECTS if name.startswith("scheduler.kubeScheduler.")}}
 

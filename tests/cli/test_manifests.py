@@ -71,7 +71,7 @@ def copy_sources(directory):
     ("src/model/dialects.def", '"tencent.com/vcuda-core"', '"tencent.com/vcuda-percent"',
      {"deploy/base/policy-pods.yaml", "deploy/base/kube-scheduler-configuration.yaml", "deploy/webhook/webhook.yaml",
       "deploy/own-scheduler/policy-scheduler-name.yaml", "deploy/own-scheduler/pair/kube-scheduler.yaml",
-      "charts/aliquot/dialects.json", "docs/dialects.md"}),
+      "deploy/dra-pods/policy-dra-pods.yaml", "charts/aliquot/dialects.json", "docs/dialects.md"}),
     ("src/model/placement_policies.h", '"spread"', '"scatter"',
      {f"{made}/{name}.yaml" for made in MADE for name in ("policy-terms", "crd-elasticgpuclasses")} | CLAIM_POLICIES),
     ("src/share/compute_policies.h", '"weak"', '"feeble"', {f"{made}/policy-terms.yaml" for made in MADE} | CLAIM_POLICIES),

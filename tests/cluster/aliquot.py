@@ -47,9 +47,9 @@ def manifests(cluster, directory=os.path.dirname(DEPLOY)):
     return os.path.join(directory, "base" if policies else "webhook")
 
 
-def with_components(cluster, *names, directory=os.path.dirname(DEPLOY)):
-    """The same with components beside it, as docs/autoscaling.md has it."""
-    base = manifests(cluster, directory)
+def with_components(cluster, *names, directory=os.path.dirname(DEPLOY), base=None):
+    """The same, or the directory `base`, with components beside it, as docs/autoscaling.md has it."""
+    base = base or manifests(cluster, directory)
     made = pathlib.Path(cluster.state, "with-" + "-".join(names))
     made.mkdir()
     resource, *components = (os.path.relpath(path, made.resolve()) for path in (

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies and classes of deploy/dra, asked of a real API server. No agent and no scheduler run."""
+"""The policies and classes of deploy/dra and deploy/dra-pods, asked of a real API server. No agent and no scheduler run."""
 
+import copy
+import json
+import pathlib
 import secrets
 import time
 
 import pytest
+import yaml
 
 from cluster import ApiError, Cluster, aliquot, api as kube
 
@@ -13,6 +17,10 @@ AGENT = "system:serviceaccount:aliquot-system:aliquot-agent"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 OURS = "gpu.elasticgpu.io"
 GATE = "gpu.elasticgpu.io/placement"
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+ROWS = json.loads((TOP / "tests/e2e/admission-pods.json").read_text())
+NAMES = {"elasticgpu.io/slot"}.union(*(one["quantities"] for one in json.loads(
+    (TOP / "charts/aliquot/dialects.json").read_text())["dialects"]))
 
 
 def path(kind):
@@ -25,7 +33,7 @@ def cluster():
         c.up()
         if not c.api.exists(aliquot.POLICIES):
             pytest.skip("shares of devices came with Kubernetes 1.36")
-        c.kubectl("apply", "-k", aliquot.with_components(c, "dra"))
+        c.kubectl("apply", "-k", aliquot.with_components(c, "dra", "dra-pods"))
         for kind, name in (("deployment", "aliquot-scheduler"), ("daemonset", "aliquot-agent")):
             c.kubectl("delete", "-n", "aliquot-system", kind, name, "--wait=false")
         _wait_enforced(c)
@@ -44,6 +52,9 @@ def _wait_enforced(cluster):
             "/apis/resource.k8s.io/v1/resourceslices", resource_slice("other"), dryRun="All"),
     }
     deadline = time.monotonic() + 20
+    while "resourceClaims" not in asking(cluster.api, limits={"elasticgpu.io/gpu-core": "10"})["spec"]:
+        assert time.monotonic() < deadline, "aliquot-dra-pods is not enforced"
+        time.sleep(0.02)    # nothing announces it
     for policy, call in enforced.items():
         while not _is_refused(policy, call):
             assert time.monotonic() < deadline, f"{policy} is not enforced"
@@ -327,6 +338,15 @@ def test_classes(cluster):
     assert {OURS, "first-fit.gpu.elasticgpu.io"} <= names
 
 
+def test_a_class_for_a_resource_name(cluster):
+    """Whole cards without rewriting, as docs/dra.md has it."""
+    text = (TOP / "docs/dra.md").read_text()
+    manifest = text[text.rindex("```yaml", 0, text.index("extendedResourceName")) + len("```yaml"):]
+    body = yaml.safe_load(manifest[:manifest.index("```")])
+    made = cluster.api.create(CLASSES, body, dryRun="All")
+    assert made["spec"]["extendedResourceName"] == "nvidia.com/gpu"
+
+
 @pytest.mark.parametrize("selectors, good", [((), False), (("true",), False), (("false", "false"), False), (("false",), True)])
 def test_a_class_for_aliquot_keeps_kube_scheduler_off(cluster, selectors, good):
     body = {"metadata": {"name": new("class"), "labels": {"gpu.elasticgpu.io/allocator": "aliquot"}},
@@ -335,3 +355,117 @@ def test_a_class_for_aliquot_keeps_kube_scheduler_off(cluster, selectors, good):
         cluster.api.create(CLASSES, body, dryRun="All")
     else:
         refused(cluster.api.create, CLASSES, body, dryRun="All", text="must have one selector, false")
+
+
+# ---- templates of the scheduler ----
+
+def test_the_scheduler_makes_its_own_templates_only(cluster):
+    templates, scheduler = path("resourceclaimtemplates"), cluster.api.as_user(SCHEDULER)
+    name, users = "aliquot-native-core-30", new("mine")
+    body = {"metadata": {"name": name, "labels": {"gpu.elasticgpu.io/made-by": "aliquot-scheduler"}},
+            "spec": {"spec": spec_of({"exactly": exactly({"core": "30"})})}}
+    cluster.api.create(templates, dict(body, metadata={"name": users}))
+    for metadata in ({"name": name}, {"name": "other", "labels": body["metadata"]["labels"]}):
+        refused(scheduler.create, templates, dict(body, metadata=metadata), text="the scheduler may make and delete those")
+    refused(scheduler.delete, f"{templates}/{users}", text="the scheduler may make and delete those")
+    scheduler.create(templates, body)
+    scheduler.delete(f"{templates}/{name}")
+    cluster.api.delete(f"{templates}/{users}")
+
+
+# ---- pods with resource names ----
+
+def asking(api, limits=None, metadata=None, env=None, init=(), **spec):
+    """A pod that requests by names, as it would be stored."""
+    def one(name, own, **more):
+        return {"name": name, "image": "localhost/pause:1", **({"resources": {"limits": own}} if own else {}), **more}
+    return api.create(kube.pods(), {
+        "metadata": {"name": new("asks"), **(metadata or {})},
+        "spec": {"containers": [one("main", limits, **({"env": env} if env else {}))],
+                 **({"initContainers": [one(f"init{i}", own) for i, own in enumerate(init)]} if init else {}), **spec}}, dryRun="All")
+
+
+def requests_of(made):
+    """What each claim of the pod is made of."""
+    return {one["name"]: one["resourceClaimTemplateName"] for one in made["spec"].get("resourceClaims", [])}
+
+
+def containers_of(made):
+    return [*made["spec"]["containers"], *made["spec"].get("initContainers", [])]
+
+
+def claims_of(made):
+    return {c["name"]: [one["name"] for one in c["resources"].get("claims", [])] for c in containers_of(made)}
+
+
+def names_in(made):
+    return {name for c in containers_of(made) for amounts in (c["resources"].get("limits", {}), c["resources"].get("requests", {}))
+            for name, value in amounts.items() if name in NAMES and value != "0"}
+
+
+def wanted_of(body):
+    """The containers that request a share by names, or by KAI's annotations."""
+    annotations = body["metadata"].get("annotations", {})
+    kai = annotations.get("gpu-fraction-container-name", body["spec"]["containers"][0]["name"]) \
+        if {"gpu-fraction", "gpu-memory"} & annotations.keys() else None
+    return {c["name"] for c in containers_of(body) if c["name"] == kai or any(
+        name in NAMES and value != "0" for name, value in c.get("resources", {}).get("limits", {}).items())}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
+def test_what_is_admitted_gets_a_claim(cluster, row):
+    """The rest is refused in the same words as without claims (docs/admission.md)."""
+    body = copy.deepcopy(row["pod"])
+    if row["refused"]:
+        refused(cluster.api.create, kube.pods(), body, dryRun="All", text=row["refused"])
+        return
+    made = cluster.api.create(kube.pods(), body, dryRun="All")
+    if any("egpuc" in key for key in body["metadata"].get("annotations", {})):    # claims of Aliquot's own kind
+        assert not requests_of(made)
+        return
+    assert not names_in(made)
+    wanted = wanted_of(row["pod"])
+    assert {name for name, own in claims_of(made).items() if own} == wanted
+    assert {name for own in claims_of(made).values() for name in own} == requests_of(made).keys()
+    assert [gate["name"] for gate in made["spec"].get("schedulingGates", [])] == ([GATE] if wanted else [])
+    assert not {"gpu-fraction", "gpu-memory", "gpu-fraction-container-name"} & made["metadata"].get("annotations", {}).keys()
+
+
+@pytest.mark.parametrize("limits, more, request_name", [
+    ({"elasticgpu.io/gpu-core": "30", "elasticgpu.io/gpu-memory": "20Gi", "cpu": "1"}, {}, "native-core-30-memory-21474836480"),
+    ({"elasticgpu.io/gpu-memory": "2e9"}, {}, "native-memory-2000000000"),
+    ({"tke.cloud.tencent.com/qgpu-core-greedy": "10", "tke.cloud.tencent.com/qgpu-memory": "5"}, {}, "qgpu-memory-5-coreoffline-10"),
+    ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "0", "nvidia.com/priority": "1"}, {}, "hami-cards-1-memory-0-priority-1"),
+    ({"nvidia.com/gpu": "1"}, {"env": [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "4096"}]}, "hami-cards-1-memory-4096"),
+    ({"nvidia.com/gpu": "1"}, {"env": [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "lots"}]}, "hami-cards-1-memory-x"),
+    ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "9"}, {"env": [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "4096"}]},
+     "hami-cards-1-memory-9"),
+    ({"aliyun.com/gpu-mem": "8"}, {"metadata": {"labels": {"aliyun.com/gpu-count": "2"}}}, "gpushare-memory-8-split-2"),
+    ({"aliyun.com/gpu-mem": "8"}, {"metadata": {"labels": {"aliyun.com/gpu-count": "2a"}}}, "gpushare-memory-8-split-x"),
+    ({"elasticgpu.io/gpu-core": "30"}, {"metadata": {"labels": {"aliyun.com/gpu-count": "2"}}}, "native-core-30"),
+    (None, {"metadata": {"annotations": {"gpu-fraction": ".5", "gpu-fraction-num-devices": "2"}}}, "kai-fraction-d5-devices-2"),
+    (None, {"metadata": {"annotations": {"gpu-memory": "'\"}{"}}}, "kai-memory-x")])
+def test_the_name_is_the_request(cluster, limits, more, request_name):
+    assert requests_of(asking(cluster.api, limits, **more)) == {"main": "aliquot-" + request_name}
+
+
+def test_containers_that_run_at_other_times(cluster):
+    """An init container uses the claim of one with the same request, but of none that runs beside it."""
+    ten, twenty = ({"elasticgpu.io/gpu-core": str(n)} for n in (10, 20))
+    made = asking(cluster.api, ten, init=[ten, twenty, twenty, {"cpu": "1"}])
+    assert claims_of(made) == {"main": ["main"], "init0": ["main"], "init1": ["init1"], "init2": ["init1"], "init3": []}
+    assert requests_of(made) == {"main": "aliquot-native-core-10", "init1": "aliquot-native-core-20"}
+
+
+def test_what_a_pod_has_already_stays(cluster):
+    made = asking(cluster.api, {"elasticgpu.io/gpu-core": "10"}, schedulingGates=[{"name": "other/gate"}],
+                  resourceClaims=[{"name": "nic", "resourceClaimName": "mine"}])
+    assert [one["name"] for one in made["spec"]["resourceClaims"]] == ["nic", "main"]
+    assert made["spec"]["schedulingGates"] == [{"name": "other/gate"}, {"name": GATE}]
+    other = asking(cluster.api, {"elasticgpu.io/gpu-core": "10"}, schedulerName="other")
+    assert "resourceClaims" not in other["spec"] and names_in(other)
+
+
+@pytest.mark.parametrize("amount", ["-5", "0.5"])
+def test_the_api_server_refuses_what_is_no_amount(cluster, amount):
+    refused(asking, cluster.api, {"nvidia.com/gpu": amount}, text="nvidia.com/gpu")

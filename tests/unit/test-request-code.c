@@ -115,10 +115,41 @@ static void test_bad_names(void **state) {
     assert_int_equal(request_code_read(longest, &req), REQUEST_NOT_A_NUMBER);
 }
 
+/* Each entry of the policy's map has a row in the table: `'NAME': 'DIALECT-WORD'`. */
+static void test_the_words_in_deploy(void **state) {
+    static char text[1 << 16];
+    FILE *file = fopen(SOURCE_ROOT "/deploy/dra-pods/policy-dra-pods.yaml", "r");
+    unsigned n = 0;
+    (void) state;
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void) fclose(file);
+    char *rest = strstr(text, "- name: words");
+    assert_non_null(rest);
+    for (char *line = strtok_r(rest, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char name[80], word[40], code[128];
+        struct container_request req = {.dialect = DIALECT_COUNT};
+        if (sscanf(line, " %*[{]'%79[^']': '%39[^']'", name, word) != 2 &&
+            sscanf(line, " '%79[^']': '%39[^']'", name, word) != 2) {
+            if (n > 0)
+                break;
+            continue;
+        }
+        n++;
+        (void) snprintf(code, sizeof(code), "aliquot-%s-1", word);
+        /* Alone it can be too little, or no request at all, but it is no unknown word. */
+        enum request_problem problem = request_code_read(code, &req);
+        if (problem == REQUEST_NOT_A_NUMBER && !strstr(word, "-priority"))
+            fail_msg("%s: %s is not understood", name, word);
+    }
+    assert_true(n >= dialect_quantities_count);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_amounts_mean_what_the_dialect_says),
         cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_the_words_in_deploy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

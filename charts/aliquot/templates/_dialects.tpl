@@ -69,6 +69,16 @@ Each takes a dict: root, and column, at which the text begins. Further lines are
 {{- printf "[%s]" (join (printf ",\n%s" (repeat $column " ")) $lists) -}}
 {{- end -}}
 
+{{- /* What each name means in the name of a template of deploy/dra-pods, a map. */}}
+{{- define "aliquot.requestWords" -}}
+{{- $served := include "aliquot.served" .root | fromJson -}}
+{{- $entries := list -}}
+{{- range $served.dialects -}}
+  {{- range .words -}}{{- $entries = append $entries (printf "'%s': '%s'" (index . 0) (index . 1)) -}}{{- end -}}
+{{- end -}}
+{{- printf "{%s}" (join (printf ",\n%s" (repeat (add1 .column | int) " ")) $entries) -}}
+{{- end -}}
+
 {{- /* The annotations that are requests, as JSON. */}}
 {{- define "aliquot.requests" -}}
 {{- $served := include "aliquot.served" .root | fromJson -}}
