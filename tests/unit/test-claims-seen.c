@@ -130,12 +130,66 @@ static void test_many_users(void **state) {
     assert_non_null(strstr(buf_str(&out), REST));
 }
 
+static void waits(struct dra_world *d, const char *pod, const char *claim, const char *amounts) {
+    see_share(d, claim, amounts);
+    see_pod(d, pod, claim, GATED);
+    run(d);
+}
+
+static void count(const char *namespace, const char *reason, void *userdata) {
+    unsigned *counts = userdata;
+    assert_string_equal(namespace, "d");
+    counts[strcmp(reason, "no-room") == 0 ? 0 : strcmp(reason, "refused") == 0 ? 1 : 2]++;
+}
+
+static void expect_waiting(struct dra_world *d, unsigned no_room, unsigned refused,
+                           unsigned missing) {
+    unsigned counts[3] = {0};
+    dra_waiting_each(&d->dra, count, counts);
+    assert_int_equal(counts[0], no_room);
+    assert_int_equal(counts[1], refused);
+    assert_int_equal(counts[2], missing);
+}
+
+/* Each card says why it is no help, and what would fit is told. */
+static void test_why_a_claim_waits_card_by_card(void **state) {
+    struct dra_world *d = *state;
+    see_claim(d, "c", 1, true, SHARE, USERS(USER("p")));
+    see_slice(d, "n", 1, "aliquot", "aliquot");
+    waits(d, "q", "big", CORE("80"));
+    const char *why = dra_why(&d->dra, "d", "q");
+    assert_non_null(why);
+    if (!strstr(why, "no node has room for the claims of pod q: 1 node(s): ") ||
+        !strstr(why, " At most 70 % and 56Gi of one card would fit now. Free: n card 0: 70 %, 56Gi;"
+                     " n card 1: in no ResourceSlice"))
+        fail_msg("%s", why);
+    expect_waiting(d, 1, 0, 0);
+    add_node(d, "m", 1);
+    run(d);
+    assert_string_equal(dra_why(&d->dra, "d", "q"), "");
+    expect_waiting(d, 0, 0, 0);
+    assert_null(dra_why(&d->dra, "d", "none"));
+    assert_null(dra_why(&d->dra, "e", "q"));
+}
+
+static void test_what_is_not_served_waits(void **state) {
+    struct dra_world *d = *state;
+    waits(d, "q", "admin", "'adminAccess':true");
+    expect_waiting(d, 0, 1, 0);
+    assert_non_null(strstr(dra_why(&d->dra, "d", "q"), "adminAccess"));
+    see_gone(d, DRA_PODS,
+             "{'metadata':{'name':'q','namespace':'d','uid':'p-q'},"
+             "'spec':{'resourceClaims':[{'name':'x'}]}}");
+    expect_waiting(d, 0, 0, 0); /* it is not wanted any more */
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_the_users_of_a_claim),  TEST(test_a_claim_without_users_is_kept),
-        TEST(test_another_kind_of_user),  TEST(test_a_card_of_kube_scheduler),
-        TEST(test_changes_are_projected), TEST(test_many_users),
+        TEST(test_the_users_of_a_claim),           TEST(test_a_claim_without_users_is_kept),
+        TEST(test_another_kind_of_user),           TEST(test_a_card_of_kube_scheduler),
+        TEST(test_changes_are_projected),          TEST(test_many_users),
+        TEST(test_why_a_claim_waits_card_by_card), TEST(test_what_is_not_served_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

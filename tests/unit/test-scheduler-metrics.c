@@ -28,9 +28,25 @@ bool __wrap_scheduler_leads(const struct scheduler *s);
 unsigned __wrap_evictor_waiting(const struct evictor *e);
 void __wrap_event_writer_stats(const struct event_writer *w, struct event_writer_stats *ret);
 void __wrap_state_refresh_all(struct state *s);
+void __wrap_dra_waiting_each(const struct dra *d,
+                             void (*each)(const char *namespace, const char *reason,
+                                          void *userdata),
+                             void *userdata);
 void __wrap_mig_orders_stats(const struct mig_orders *o, struct mig_orders_stats *ret);
 
 #define MIG_OF_CLAIMS ((struct mig_orders *) (uintptr_t) 8)
+
+void __wrap_dra_waiting_each(const struct dra *d,
+                             void (*each)(const char *namespace, const char *reason,
+                                          void *userdata),
+                             void *userdata) {
+    static char other[] = "team"; /* another pointer, and the same namespace */
+    (void) d;
+    each("team", "no-room", userdata);
+    for (int i = 1; i < 71; i++)
+        each(other, "no-room", userdata);
+    each("team", "missing", userdata);
+}
 
 bool __wrap_scheduler_answers(const struct scheduler *s) {
     (void) s;
@@ -114,6 +130,8 @@ static const struct expected full[] = {
     {"aliquot_scheduler_largest_share_memory_bytes", "200"},
     {"aliquot_scheduler_gpus_wanted", "3.25"},
     {"aliquot_scheduler_pods_waiting", "5"},
+    {"aliquot_scheduler_resource_claims_total", "61"},
+    {"aliquot_scheduler_resource_claims_waiting", "71"},
     {"aliquot_scheduler_shares", "6"},
     {"aliquot_scheduler_shares_compute_percent", "70"},
     {"aliquot_scheduler_shares_memory_bytes", "7000"},
@@ -233,6 +251,9 @@ static void fill_scheduler(struct scheduler *s) {
     s->evictor.spared = 18;
     s->lease.acquired = 19;
     s->lease.lost = 20;
+    s->dra.allocated = 61;
+    s->dra.taken_back = 62;
+    s->dra.failed = 63;
     s->binder.conflicts = 21;
     s->binder.doubts = 22;
     s->gpu_status.patched = 24;
@@ -258,6 +279,10 @@ static const char *const lines[] = {
     "\naliquot_scheduler_gpus{state=\"unhealthy\"} 1\n",
     "\naliquot_scheduler_mig_orders_total{result=\"failed\"} 29\n",
     "\naliquot_scheduler_mig_order_duration_seconds_count 3\n",
+    "\naliquot_scheduler_resource_claims_total{result=\"taken-back\"} 62\n",
+    "\naliquot_scheduler_resource_claims_total{result=\"failed\"} 63\n",
+    "\naliquot_scheduler_resource_claims_waiting{namespace=\"team\",reason=\"no-room\"} 71\n"
+    "aliquot_scheduler_resource_claims_waiting{namespace=\"team\",reason=\"missing\"} 1\n",
     "\naliquot_scheduler_lease_changes_total{change=\"acquired\"} 19\n",
     "\naliquot_scheduler_lease_changes_total{change=\"lost\"} 20\n",
     "\naliquot_scheduler_time_to_bind_seconds_bucket{le=\"30\"} 0\n",

@@ -263,6 +263,7 @@ static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     enum dra_found found = dra_choose(d, pod, now_ms, d->gates, &why);
     dra_settle(d, pod);
     pod->refused = seen_of(d);
+    dra_note(d, pod, found, buf_str(&why));
     struct state_pod *self = dra_self(d, pod);
     if (self)
         self->requeue.reason = found == DRA_NO_ROOM ? REFUSED_NO_ROOM : NULL;

@@ -105,5 +105,18 @@ void dra_ask_again(struct dra *d);
 /* How gangs place their members with claims. */
 struct gang_claims dra_gang_claims(struct dra *d);
 
+/* ---- what is shown ---- */
+
+/* Why the claims of the pod wait, as its Event says; "": they do not, or this replica has not
+ * searched; NULL: no such pod uses claims. */
+const char *dra_why(const struct dra *d, const char *namespace, const char *pod);
+
+/* Calls `each` for all claims for which the last search of a pod found no place, with the reason:
+ * "no-room", "held" (by a scheduling gate), "refused" (as long as the objects are as they are) or
+ * "missing" (one is not there, or in doubt). */
+void dra_waiting_each(const struct dra *d,
+                      void (*each)(const char *namespace, const char *reason, void *userdata),
+                      void *userdata);
+
 /* This replica does not lead any more. */
 void dra_lost(struct dra *d);

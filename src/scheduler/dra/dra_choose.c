@@ -218,13 +218,47 @@ static enum dra_found plan_all(struct dra_search *s, const struct state_node *no
 
 /* ---- why there is no room ---- */
 
+/* Why no claim gets any of the card, whatever is free; NULL: one can. */
+static const char *why_not_card(const struct dra *d, const struct state_node *node, uint32_t c) {
+    const struct dra_device *device = dra_device_find(d, node->name, node->cards[c]->uuid);
+    if (!node->place[c].healthy)
+        return "not healthy";
+    if (!device)
+        return "in no ResourceSlice";
+    if (device->at->by_scheduler)
+        return "kube-scheduler allocates it";
+    return device->at->ntaints > 0 ? "its device has a taint" : NULL;
+}
+
 static void tell_cards(struct dra_search *s, const struct state_node *node, unsigned *told) {
     for (uint32_t c = 0; c < node->ncards && *told < CARDS_TOLD_MAX; c++, ++*told) {
+        const char *why_not = why_not_card(s->d, node, c);
         char text[24];
-        buf_printf(s->why, "%s %s card %u: %u %%, %s", *told ? ";" : " Free:", node->name,
-                   node->cards[c]->index, node->place[c].free.core,
-                   quantity_format_bytes(node->place[c].free.memory / MIB * MIB, text));
+        buf_printf(s->why, "%s %s card %u: ", *told ? ";" : " Free:", node->name,
+                   node->cards[c]->index);
+        if (why_not)
+            buf_puts(s->why, why_not);
+        else
+            buf_printf(s->why, "%u %%, %s", node->place[c].free.core,
+                       quantity_format_bytes(node->place[c].free.memory / MIB * MIB, text));
     }
+}
+
+/* The most that one card has free, where that is what a pod asks for: part of one card. */
+static void tell_remedy(struct dra_search *s) {
+    struct place_amount most = {0};
+    char text[24];
+    for (uint32_t i = 0; i < s->nnodes; i++) {
+        const struct state_node *node = s->nodes[i].node;
+        for (uint32_t c = 0; !s->nodes[i].why_not && c < node->ncards; c++) {
+            const struct place_amount *free = &node->place[c].free;
+            if (!why_not_card(s->d, node, c) && free->memory >= MIB && free->core > most.core)
+                most = *free;
+        }
+    }
+    if (s->n == 1 && s->containers[0].cards == 1 && s->nconstraints == 0 && most.core > 0)
+        buf_printf(s->why, " At most %u %% and %s of one card would fit now.", most.core,
+                   quantity_format_bytes(most.memory / MIB * MIB, text));
 }
 
 static void tell(struct dra_search *s, const struct dra_tally *tally) {
@@ -234,6 +268,7 @@ static void tell(struct dra_search *s, const struct dra_tally *tally) {
         buf_printf(s->why, "%s%u node(s): %s", i ? "; " : "", tally->of[i].nodes,
                    tally->of[i].text);
     buf_puts(s->why, tally->n ? "." : "there is no node with a GPU.");
+    tell_remedy(s);
     for (uint32_t i = 0; i < s->nnodes && told < CARDS_TOLD_MAX; i++)
         if (!s->nodes[i].why_not)
             tell_cards(s, s->nodes[i].node, &told);

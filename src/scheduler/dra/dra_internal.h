@@ -55,7 +55,9 @@ struct dra_claim {
     struct resource_claim object;
     struct dra_plan *plan; /* NULL: none */
     enum dra_stage stage;
-    uint64_t since_ms; /* of the stage */
+    uint64_t since_ms;     /* of the stage */
+    const char *waits_for; /* see dra_waiting_each(); NULL: a pod's search has found a place, or
+                              none was made */
     char key[DRA_KEY_MAX];
 };
 
@@ -101,6 +103,7 @@ struct dra_pod {
     uint64_t later_ms; /* since when an object is not there; 0: all are */
     uint32_t round;    /* of the last search */
     bool foreign_told; /* an Event has said that a template is not ours */
+    char *why;         /* what the last search ended with, as its Event says; NULL: a place */
     uint64_t refused;  /* `seen_of` the state when there was no room for it; 0: it was not tried */
     uint32_t nshunned;
     struct dra_shunned shunned[DRA_SHUNNED_MAX];
@@ -267,6 +270,11 @@ struct state_pod *dra_self(const struct dra *d, const struct dra_pod *pod);
 /* Has the state know whether the claims of the pod have a place. */
 void dra_settle(struct dra *d, const struct dra_pod *pod);
 void dra_settle_all(struct dra *d);
+
+/* ---- dra_seen.c ---- */
+
+/* Keeps how a search for the pod ended. */
+void dra_note(struct dra *d, struct dra_pod *pod, enum dra_found found, const char *why);
 
 /* ---- dra_encode.c ---- */
 

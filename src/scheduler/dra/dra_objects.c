@@ -169,6 +169,7 @@ static int see_claim(struct dra *d, struct json object, bool gone, struct err *e
 
 static void free_pod(struct dra *d, struct dra_pod *pod) {
     HASH_DEL(d->pods, pod);
+    dra_note(d, pod, DRA_NOT_OURS, "");
     pod_devices_done(&pod->object);
     free(pod);
     d->news++;

@@ -135,16 +135,28 @@ static void write_held(struct json_writer *w, struct scheduler *s, struct state_
         json_put_string(w, "held", buf_str(&why));
 }
 
+/* Why the ResourceClaims of a pod wait that requests nothing else. */
+static bool write_claims_only(struct json_writer *w, const char *claims) {
+    if (!claims)
+        return false;
+    json_object_begin(w, NULL);
+    json_put_string(w, "wants", "what its ResourceClaims request");
+    json_put_string(w, "claims", claims[0] ? claims : NULL);
+    json_object_end(w);
+    return true;
+}
+
 bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
                                  struct buf *out) {
     struct json_writer w = {.out = out};
     const struct state_pod *found = find_pod(s->state, namespace, name);
     struct state_pod *pod = found ? state_pod_find(s->state, found->uid) : NULL;
+    const char *claims = dra_why(&s->dra, namespace, name);
     char wants[EXPLAIN_MAX];
     struct gpu_request request;
     struct place_plan plan;
     if (!pod)
-        return false;
+        return write_claims_only(&w, claims);
     state_refresh_all(s->state);
     json_object_begin(&w, NULL);
     json_put_string(&w, "uid", pod->uid);
@@ -161,6 +173,8 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
         explain_wants(&request, wants);
         json_put_string(&w, "wants", wants);
     }
+    if (claims && claims[0])
+        json_put_string(&w, "claims", claims);
     json_object_end(&w);
     return true;
 }

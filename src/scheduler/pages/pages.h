@@ -23,6 +23,6 @@ void scheduler_copy_metrics(struct scheduler *s, enum prom_format format, struct
 void scheduler_write_status(struct scheduler *s, struct buf *out);
 
 /* explain_page.c: /explain, why one pod is on none of the nodes, as JSON. False: no pod of that
- * name that requests a GPU is known, and nothing was written. */
+ * name that requests a GPU or uses ResourceClaims is known, and nothing was written. */
 bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
                                  struct buf *out);

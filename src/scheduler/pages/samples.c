@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "scheduler/gates/waiting.h"
 #include "scheduler/state/namespace_usage.h"
 
@@ -80,9 +82,9 @@ static void collect_room(const struct state_node *node, struct scheduler_sample 
 
 struct tally {
     UT_hash_handle hh;
-    struct {
-        const char *namespace,
-            *word; /* of the state, and a constant: equal pointers, equal texts */
+    struct tally_key {
+        char namespace[KUBE_LABEL_MAX];
+        const char *word; /* a constant: equal pointers, equal texts */
     } key;
     struct tally_sample sample;
 };
@@ -95,15 +97,20 @@ static void tally_free(struct tally **all) {
     }
 }
 
-static int tally_add(struct tally **all, const struct state_space *space, const char *word,
-                     uint32_t count, struct place_amount amount) {
-    struct tally *entry, key = {.key = {space->name, word}};
-    HASH_FIND(hh, *all, &key.key, sizeof(key.key), entry);
+/* The name of the namespace outlives the samples. */
+static int tally_add(struct tally **all, const char *namespace, const char *word, uint32_t count,
+                     struct place_amount amount) {
+    struct tally *entry;
+    struct tally_key key;
+    memset(&key, 0, sizeof(key)); /* all of it is hashed */
+    text_copy(key.namespace, sizeof(key.namespace), namespace);
+    key.word = word;
+    HASH_FIND(hh, *all, &key, sizeof(key), entry);
     if (!entry) {
-        if (!(entry = malloc(sizeof(*entry))))
+        if (!(entry = calloc(1, sizeof(*entry))))
             return -ENOMEM;
-        *entry = key;
-        entry->sample = (struct tally_sample){.namespace = space->name, .word = word};
+        memcpy(&entry->key, &key, sizeof(key));
+        entry->sample = (struct tally_sample){.namespace = namespace, .word = word};
         HASH_ADD(hh, *all, key, sizeof(entry->key), entry);
         if (!(entry = hash_added_or_freed(entry)))
             return -ENOMEM;
@@ -141,7 +148,7 @@ static int collect_waiting(struct scheduler *s, struct scheduler_samples *ret) {
     int r = 0;
     for (const struct state_pod *pod = s->state->open; pod && r == 0; pod = pod->open_next)
         if (pod_waits(pod))
-            r = tally_add(&all, pod->space, reason_of(pod), 1, (struct place_amount){0});
+            r = tally_add(&all, pod->space->name, reason_of(pod), 1, (struct place_amount){0});
     if (r == 0)
         r = tally_take(all, &ret->waiting, &ret->sets[SAMPLES_waiting]);
     tally_free(&all);
@@ -176,8 +183,19 @@ static int add_shares(struct tally **all, const struct state_pod *pod) {
     }
     for (size_t i = 0; i <= DIALECT_COUNT && r == 0; i++)
         if (counts[i] > 0)
-            r = tally_add(all, pod->space, i < DIALECT_COUNT ? dialects[i].name : "", counts[i],
-                          place_sum_total(&sums[i]));
+            r = tally_add(all, pod->space->name, i < DIALECT_COUNT ? dialects[i].name : "",
+                          counts[i], place_sum_total(&sums[i]));
+    return r;
+}
+
+static int add_claim_shares(struct tally **all, const struct state *state) {
+    int r = 0;
+    for (const struct state_reserved *kept = state->reserved; kept && r == 0; kept = kept->hh.next)
+        for (uint32_t i = 0; kept->claim && i < kept->ndevices && r == 0; i++) {
+            const struct assigned_device *device = &kept->devices[i];
+            r = tally_add(all, kept->claim->namespace, "ResourceClaim", 1,
+                          (struct place_amount){.core = device->core, .memory = device->memory});
+        }
     return r;
 }
 
@@ -188,8 +206,31 @@ static int collect_shares(const struct state *state, struct scheduler_samples *r
         if (pod->stage >= POD_AWAITED)
             r = add_shares(&all, pod);
     if (r == 0)
+        r = add_claim_shares(&all, state);
+    if (r == 0)
         r = tally_take(all, &ret->shares, &ret->sets[SAMPLES_shares]);
     tally_free(&all);
+    return r;
+}
+
+struct claim_tally {
+    struct tally *all;
+    int error;
+};
+
+static void add_claim(const char *namespace, const char *reason, void *userdata) {
+    struct claim_tally *to = userdata;
+    if (to->error == 0)
+        to->error = tally_add(&to->all, namespace, reason, 1, (struct place_amount){0});
+}
+
+static int collect_claims(const struct scheduler *s, struct scheduler_samples *ret) {
+    struct claim_tally tally = {0};
+    dra_waiting_each(&s->dra, add_claim, &tally);
+    int r = tally.error;
+    if (r == 0)
+        r = tally_take(tally.all, &ret->claims, &ret->sets[SAMPLES_claims]);
+    tally_free(&tally.all);
     return r;
 }
 
@@ -251,6 +292,7 @@ static int collect_cluster(struct scheduler *s, struct scheduler_samples *ret) {
         collect_room(node, sum);
     collect_wanted(s, sum);
     int r = scheduler_leads(s) ? collect_waiting(s, ret) : 0;
+    r = r == 0 && scheduler_leads(s) ? collect_claims(s, ret) : r;
     r = r < 0 ? r : collect_shares(s->state, ret);
     return r < 0 ? r : collect_quotas(&s->govern.quotas, ret);
 }
@@ -305,6 +347,10 @@ int scheduler_samples_collect(struct scheduler *s, struct scheduler_samples *ret
     collect_mig(s, ret);
     ret->changes[0] = (struct change_sample){"acquired", s->lease.acquired};
     ret->changes[1] = (struct change_sample){"lost", s->lease.lost};
+    ret->claim_writes[0] = (struct claim_write_sample){"allocated", s->dra.allocated};
+    ret->claim_writes[1] = (struct claim_write_sample){"taken-back", s->dra.taken_back};
+    ret->claim_writes[2] = (struct claim_write_sample){"failed", s->dra.failed};
+    ret->sets[SAMPLES_claim_write] = METRIC_SAMPLES(ret->claim_writes, 3);
     ret->sets[SAMPLES_change] = METRIC_SAMPLES(ret->changes, 2);
     ret->sets[SAMPLES_scheduler] = METRIC_SAMPLES(&ret->scheduler, 1);
     return collect_cluster(s, ret);
@@ -313,5 +359,6 @@ int scheduler_samples_collect(struct scheduler *s, struct scheduler_samples *ret
 void scheduler_samples_done(struct scheduler_samples *samples) {
     free(samples->waiting);
     free(samples->shares);
+    free(samples->claims);
     free(samples->quotas);
 }

@@ -21,6 +21,8 @@
     SET(mig_order, "result of an order", mig_order)                                                \
     SET(change, "change of the Lease", change)                                                     \
     SET(waiting, "namespace, and reason for which pods of it wait", tally)                         \
+    SET(claim_write, "result of an allocation", claim_write)                                       \
+    SET(claims, "namespace, and reason for which claims of it wait", tally)                        \
     SET(shares, "namespace, and dialect in which pods of it request", tally)                       \
     SET(quota, "resource of a quota", quota)                                                       \
     SET(scheduler, "replica of the scheduler", scheduler)
@@ -50,6 +52,11 @@ struct gpus_sample {
 };
 
 struct mig_order_sample {
+    const char *result;
+    uint64_t count;
+};
+
+struct claim_write_sample {
     const char *result;
     uint64_t count;
 };
@@ -97,7 +104,8 @@ struct scheduler_samples {
     struct gpus_sample gpus[2];
     struct mig_order_sample mig_orders[2];
     struct change_sample changes[2];
-    struct tally_sample *waiting, *shares;
+    struct claim_write_sample claim_writes[3];
+    struct tally_sample *waiting, *shares, *claims;
     struct quota_sample *quotas;
     struct scheduler_sample scheduler;
 };
