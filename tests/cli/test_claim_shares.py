@@ -2,10 +2,14 @@
 """Shares of ResourceClaims in `aliquot inspect`, `gpus` and `top`, against a kubectl that answers from files."""
 
 import json
+import pathlib
 
+import fastjsonschema
 import pytest
-from test_inspect import Cluster, GiB, gpu, uuid
+from test_inspect import FORWARD, LIST, SCHEDULERS, Cluster, GiB, ask, gpu, uuid
+from test_output import closed
 
+SCHEMAS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas"
 USERS = [{"pod": "two", "container": "main"}, {"pod": "one", "container": "main"}, {"pod": "one", "container": "side"}]
 NAMES = {"team", "third", "one", "two"}
 
@@ -64,7 +68,9 @@ def test_another_namespace_reads_no_name(cluster):
 
 
 def test_json(cluster):
-    holders = json.loads(cluster.run("gpus", "-o", "json").stdout)["nodes"][0]["gpus"][0]["holders"]
+    shown = json.loads(cluster.run("gpus", "-o", "json").stdout)
+    fastjsonschema.compile(closed(json.loads((SCHEMAS / "cards.json").read_text())))(shown)
+    holders = shown["nodes"][0]["gpus"][0]["holders"]
     claim, = (h for h in holders if h.get("claim"))
     assert claim["claim"] == "third" and claim["users"] == sorted(USERS, key=lambda u: (u["pod"], u["container"]))
     assert (claim["core"], claim["memory"], claim["use"]["memory"]) == (30, 20 * GiB, 3 * GiB)
@@ -76,3 +82,68 @@ def test_top(cluster):
     assert share.split()[:5] == ["team/third", "(ResourceClaim", "of", "one,", "two)"]
     card, = (line for line in cluster.run("top", "--once").stdout.splitlines() if line.startswith("b-00"))
     assert " 3  Healthy" in card      # pods
+
+
+# ---- explain ----
+
+def user(**more):
+    """A pod of which two containers use a claim, and nothing requests a share by resource names."""
+    claims = {"resources": {"claims": [{"name": "gpu"}]}}
+    return {"metadata": {"name": "p", "namespace": "team", "uid": "u-p", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": dict({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+                          "containers": [{"name": "main", **claims}, {"name": "side", **claims}, {"name": "none"}]}, **more),
+            "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "third"}]}}
+
+
+def third(**status):
+    exactly = {"deviceClassName": "gpu.elasticgpu.io", "capacity": {"requests": {"core": "30", "memory": "20Gi"}}}
+    return {"metadata": {"name": "third", "namespace": "team", "uid": "u-claim", "resourceVersion": "1"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}, "status": status}
+
+
+CLAIM = "get --raw /apis/resource.k8s.io/v1/namespaces/team/resourceclaims/third"
+WHY = "no node has room for the claims of pod p: 1 node(s): too little. Free: b card 0: 10 %, 1Gi"
+
+
+def answer(cluster, pod, claim):
+    cluster.answers.update({
+        "get pod p -n team -o json": pod, CLAIM: claim, LIST: SCHEDULERS, FORWARD: "",
+        ask("http://127.0.0.1:40404", "namespace=team&pod=p"): {"wants": "what its ResourceClaims request", "claims": WHY},
+    })
+
+
+def test_explain_a_claim_that_waits(cluster):
+    gate = {"schedulingGates": [{"name": "gpu.elasticgpu.io/placement"}]}
+    answer(cluster, user(**gate), third())
+    done = cluster.run("explain", "p", "-n", "team")
+    assert done.returncode == 0 and not done.stderr, done
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Pod team/p is pending."
+    assert f"Its ResourceClaims wait: {WHY}" in lines
+    assert "ResourceClaim third is not allocated; it requests 30 % and 20 GiB of class gpu.elasticgpu.io." in lines
+    assert not any(line.startswith("Request:") or "requests no GPU" in line for line in lines)
+    shown = json.loads(cluster.run("explain", "p", "-n", "team", "-o", "json").stdout)
+    fastjsonschema.compile(closed(json.loads((SCHEMAS / "explain.json").read_text())))(shown)
+    assert shown["asksForGPU"] and shown["scheduler"]["claims"] == WHY
+
+
+def test_explain_a_claim_that_has_its_share(cluster):
+    result = {"request": "gpu", "driver": "gpu.elasticgpu.io", "pool": "b", "device": uuid("b", 0).lower(),
+              "shareID": "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "consumedCapacity": {"core": "30", "memory": "20Gi"}}
+    answer(cluster, user(nodeName="b"), third(allocation={"devices": {"results": [result]}}))
+    done = cluster.run("explain", "p", "-n", "team")
+    assert done.returncode == 0 and not done.stderr, done
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0] == "Pod team/p is on node b.".split()
+    assert ["third", "main,side", uuid("b", 0).lower(), "30", "%", "20", "GiB"] in rows
+    assert "shared with other/web" in done.stdout and "team/third" not in done.stdout.split("GPU b-00", 1)[1]
+    assert "bound without aliquot-scheduler" not in done.stdout
+
+
+def test_explain_a_claim_that_cannot_be_read(cluster):
+    answer(cluster, user(nodeName="b"), "error: forbidden")
+    assert "ResourceClaim third cannot be read" in cluster.run("explain", "p", "-n", "team").stdout
+    late = user(nodeName="b")
+    del late["status"]["resourceClaimStatuses"]
+    answer(cluster, late, third())
+    assert "Its ResourceClaim gpu is not made of its template yet." in cluster.run("explain", "p", "-n", "team").stdout

@@ -62,6 +62,8 @@ def test_every_member_of_the_schema_is_seen(cluster):
     mig = gpu("b", 2, (100, "80Gi"))
     mig["spec"].update(parent="GPU-x", mig={"profile": "1g"})
     mig["status"].update(unavailable="away", held=[{"by": "claim x", "resource": {}}])
+    mig["status"]["allocated"]["u9"] = {"namespace": "team", "claim": "c", "pod": "p", "users": [{"pod": "p", "container": "main"}],
+                                        "containers": [{"container": "main", "resource": {}}]}
     cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [*GPUS["items"], mig]}
     seen = set(re.findall(r'"(\w+)":', out(cluster, "gpus", "-o", "json")))
     text = (SCHEMAS / "cards.json").read_text()

@@ -15,7 +15,9 @@
 #include "cli/args.h"
 #include "cli/clean.h"
 #include "cli/cluster/api.h"
+#include "cli/cluster/card_share.h"
 #include "cli/cluster/cards.h"
+#include "cli/cluster/explain_claims.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/cluster/port_forward.h"
 #include "cli/output.h"
@@ -129,22 +131,6 @@ static const struct card *find_card(const struct cards *cards, const char *uuid)
     return NULL;
 }
 
-static void print_sharing_pods(const struct card *card, const char *uid) {
-    const char *last = uid;
-    char bytes[24];
-    clean_print(stdout, "GPU %s (%s, %s):", card->name, card->model, card->state);
-    for (size_t i = 0; i < card->nholders; i++)
-        if (strcmp(card->holders[i].uid, uid) != 0 && strcmp(card->holders[i].uid, last) != 0) {
-            printf("%s %s/%s", last == uid ? " shared with" : ",", card->holders[i].namespace,
-                   card->holders[i].pod);
-            last = card->holders[i].uid;
-        }
-    printf("%s", last == uid ? " not shared" : "");
-    if (card->unattributed > 0)
-        printf("; %s unattributed", num_format_bytes(card->unattributed, bytes));
-    puts("");
-}
-
 enum share_column { S_CONTAINER, S_GPU, S_UUID, S_CORE, S_MEMORY, S_COLUMNS };
 
 static void put_devices(struct table *t, const struct assigned_container *c) {
@@ -170,7 +156,7 @@ static void print_places(const struct assignment *a, const char *uid) {
         for (uint32_t j = 0; j < a->containers[i].ndevices; j++) {
             const struct card *card = find_card(&cards, a->containers[i].devices[j].uuid);
             if (card)
-                print_sharing_pods(card, uid);
+                card_print_sharing(card, uid);
             else
                 clean_print(stdout, "GPU %s no longer exists\n", a->containers[i].devices[j].uuid);
         }
@@ -187,6 +173,10 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     printf("Pod %s/%s is on node %s.\n", pod->namespace, pod->name, pod->node);
     if (pod->deleting)
         puts("It is being deleted. Its share is released when its containers have terminated.");
+    if (!pod->assignment && pod->request.n == 0 && pod->problem == REQUEST_OK) {
+        print_containers(object); /* it has claims alone */
+        return 0;
+    }
     if (!pod->assignment) {
         if (pod->problem == REQUEST_SLOT_MISSING)
             clean_print(
@@ -331,6 +321,11 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
     const char *foreign = json_string(json_get(page, "foreignScheduler"));
+    const char *claims = json_string(json_get(page, "claims"));
+    if (claims)
+        clean_print(stdout, "Its ResourceClaims wait: %s\n", claims);
+    if (pod->request.n == 0)
+        return 0;
     clean_print(stdout, "Request: %s.\n", json_string_or(json_get(page, "wants"), ""));
     if (foreign) { /* what fits where is of no use to it */
         clean_print(stdout, "It names the scheduler %s, which does not ask Aliquot.\n", foreign);
@@ -444,7 +439,8 @@ static void show_document(const void *view, struct json_writer *w) {
     const struct explained *explained = view;
     const struct pod *pod = &explained->pod;
     struct json condition = find_condition(explained->object);
-    bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
+    bool asks =
+        pod->problem != REQUEST_OK || pod->request.n > 0 || explain_has_claims(explained->object);
     bool waits = !pod->node[0] && !pod->finished;
     json_object_begin(w, NULL);
     json_put_string(w, "namespace", pod->namespace);
@@ -503,14 +499,16 @@ static int show_text(const void *view, bool wide, struct err *err) {
         explain_ended(pod, json_get(explained->object, "status"));
         return 0;
     }
-    if (pod->problem == REQUEST_OK && pod->request.n == 0 && !pod->assignment) {
+    bool claims = explain_has_claims(explained->object);
+    if (pod->problem == REQUEST_OK && pod->request.n == 0 && !pod->assignment && !claims) {
         printf("Pod %s/%s requests no GPU, so Aliquot does not schedule it.\n", pod->namespace,
                pod->name);
         print_condition(explained->object);
         return 0;
     }
-    return pod->node[0] ? explain_bound(pod, explained->object, err)
-                        : explain_pending(pod, explained->object);
+    int r = pod->node[0] ? explain_bound(pod, explained->object, err)
+                         : explain_pending(pod, explained->object);
+    return r == 0 && claims ? explain_claims(explained->object, err) : r;
 }
 
 static void show_name(const void *view, struct buf *out) {
