@@ -102,3 +102,28 @@ def test_without_rights(cluster, words):
     cluster.answers[PODS] = "error: pods is forbidden"
     assert cluster.fails(*words, "-n", "team").endswith("gpus is forbidden\n")
     assert cluster.fails(*words, "-n", "team/../x")
+
+
+def test_shares_of_claims(cluster):
+    """Beside a pod's on the card that this names, and on a card that no pod of the namespace names."""
+    def claim(name, node, index, **status):
+        result = {"request": "gpu", "driver": "gpu.elasticgpu.io", "pool": node, "device": uuid(node, index).lower(),
+                  "shareID": "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "consumedCapacity": {"core": "30", "memory": "20Gi"}}
+        of = [{"resource": "pods", "name": "one", "uid": "uid-one"}] if not status else []
+        return {"metadata": {"name": name, "namespace": "team", "uid": "uid-" + name, "resourceVersion": "1"}, "spec": {},
+                "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": of}}
+    user = pod("one", "b", core=None)
+    user["metadata"]["uid"] = "uid-one"
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "near"}, {"name": "far", "resourceClaimName": "far"}]
+    user["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}, {"name": "far"}]}
+    cluster.answers[PODS]["items"].append(user)
+    cluster.answers["get --raw /apis/resource.k8s.io/v1/namespaces/team/resourceclaims"] = {
+        "items": [claim("near", "b", 0), claim("far", "a", 9), claim("unused", "a", 9, unused=True)]}
+    out, err = shown(cluster, "gpus", "-n", "team")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert err == "" and "unused" not in out
+    near = lines.index("team/near (ResourceClaim) 30 % 20 GiB")
+    assert lines[near + 1] == "team/one (main)"
+    assert any(line.startswith("b-00 b") for line in lines[:near])
+    far = lines.index("team/far (ResourceClaim) 30 % 20 GiB")
+    assert lines[far - 1].startswith(uuid("a", 9) + " a")

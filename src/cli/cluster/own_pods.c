@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster/own_pods.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -13,6 +14,9 @@
 #include "cli/cluster/api.h"
 #include "kube/objects/assignment.h"
 #include "kube/objects/pod.h"
+#include "kube/objects/pod_claim_uses.h"
+#include "kube/objects/resource_claim.h"
+#include "model/dra.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 
@@ -21,29 +25,44 @@
 struct own_share {
     char node[KUBE_NAME_MAX], uuid[GPU_UUID_MAX], namespace[KUBE_LABEL_MAX];
     char pod[KUBE_NAME_MAX], uid[KUBE_UID_MAX], container[KUBE_LABEL_MAX];
-    char address[INET6_ADDRSTRLEN]; /* of the node */
+    char address[INET6_ADDRSTRLEN]; /* of the node; "": it is not known, and neither is `index` */
+    char claim[KUBE_NAME_MAX];      /* ResourceClaim whose share it is; "": it is the container's */
     uint32_t index, core;
     uint64_t memory;
+};
+
+/* A container that uses a ResourceClaim. */
+struct own_claim_use {
+    char namespace[KUBE_LABEL_MAX], pod[KUBE_NAME_MAX];
+    struct pod_claim_use use;
 };
 
 struct own_shares {
     struct own_share *list;
     size_t n, room;
+    struct own_claim_use *uses; /* by pods that have not ended */
+    size_t nuses;
     const char *address; /* of the node of the pod that is read */
     bool is_short;       /* no memory */
 };
 
 static void own_shares_done(struct own_shares *shares) {
     free(shares->list);
+    free(shares->uses);
+}
+
+static struct own_share *new_share(struct own_shares *to) {
+    if (array_reserve(&to->list, &to->room, to->n + 1, sizeof(*to->list)) == 0)
+        return &to->list[to->n++];
+    to->is_short = true;
+    return NULL;
 }
 
 static void add_share(struct own_shares *to, const struct pod *pod, const char *container,
                       const struct assigned_device *device) {
-    if (array_reserve(&to->list, &to->room, to->n + 1, sizeof(*to->list)) < 0) {
-        to->is_short = true;
+    struct own_share *share = new_share(to);
+    if (!share)
         return;
-    }
-    struct own_share *share = &to->list[to->n++];
     *share =
         (struct own_share){.index = device->index, .core = device->core, .memory = device->memory};
     text_copy(share->node, sizeof(share->node), pod->node);
@@ -66,6 +85,23 @@ static void take_assignment(const struct pod *pod, struct own_shares *to) {
     assignment_done(&a);
 }
 
+static void take_uses(const struct pod *pod, struct json object, struct own_shares *to) {
+    struct pod_claim_use *uses = NULL;
+    size_t n = 0;
+    int r = pod_claim_uses_read(object, &uses, &n);
+    void *more = r == 0 && n > 0 ? reallocarray(to->uses, to->nuses + n, sizeof(*to->uses)) : NULL;
+
+    to->is_short |= r < 0 || (n > 0 && !more);
+    to->uses = more ? more : to->uses;
+    for (size_t i = 0; more && i < n; i++) {
+        struct own_claim_use *use = &to->uses[to->nuses++];
+        text_copy(use->namespace, sizeof(use->namespace), pod->namespace);
+        text_copy(use->pod, sizeof(use->pod), pod->name);
+        use->use = uses[i];
+    }
+    free(uses);
+}
+
 static void take_pod(struct json object, void *userdata) {
     struct own_shares *to = userdata;
     struct pod pod = {0};
@@ -75,7 +111,44 @@ static void take_pod(struct json object, void *userdata) {
     to->address = json_string_or(JSON_PATH(object, "status", "hostIP"), "");
     if (pod.assignment && pod.node[0] && !pod.finished)
         take_assignment(&pod, to);
+    if (!pod.finished)
+        take_uses(&pod, object, to);
     pod_done(&pod);
+}
+
+/* ---- ResourceClaims ---- */
+
+/* A device has the name of its card's or instance's UUID, in lower case. */
+static void name_uuid(const char *device, char ret[static GPU_UUID_MAX]) {
+    text_copy(ret, GPU_UUID_MAX, device);
+    for (char *c = ret; *c && *c != '-'; c++)
+        *c = (char) toupper((unsigned char) *c);
+}
+
+static void add_claim(struct own_shares *to, const struct resource_claim *claim,
+                      const struct device_result *result) {
+    struct own_share *share = new_share(to);
+    if (!share)
+        return;
+    *share = (struct own_share){.core = (uint32_t) result->consumed.core,
+                                .memory = result->consumed.memory};
+    text_copy(share->node, sizeof(share->node), result->pool);
+    name_uuid(result->device, share->uuid);
+    text_copy(share->namespace, sizeof(share->namespace), claim->namespace);
+    text_copy(share->claim, sizeof(share->claim), claim->name);
+    text_copy(share->uid, sizeof(share->uid), claim->uid);
+}
+
+static void take_claim(struct json object, void *userdata) {
+    struct own_shares *to = userdata;
+    struct resource_claim claim;
+
+    if (resource_claim_parse(object, &claim, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < claim.nresults && claim.nusers > 0; i++)
+        if (strcmp(claim.results[i].driver, DRA_DRIVER) == 0 && !claim.results[i].admin)
+            add_claim(to, &claim, &claim.results[i]);
+    resource_claim_done(&claim);
 }
 
 static int by_card(const void *a, const void *b) {
@@ -83,6 +156,7 @@ static int by_card(const void *a, const void *b) {
     int r = strcmp(x->node, y->node);
 
     r = r ? r : strcmp(x->uuid, y->uuid);
+    r = r ? r : (x->address[0] == '\0') - (y->address[0] == '\0'); /* the first names the card */
     return r ? r : strcmp(x->uid, y->uid);
 }
 
@@ -98,13 +172,37 @@ static void put_share(struct json_writer *w, const struct own_share *share) {
     json_object_end(w);
 }
 
-/* Those of a pod; returns the end of them. */
-static const struct own_share *put_pod(struct json_writer *w, const struct own_share *share,
-                                       const struct own_share *end) {
+/* All that use the claim; the pod is the first. */
+static void put_users(struct json_writer *w, const struct own_shares *shares,
+                      const struct own_share *of) {
+    const char *first = "";
+    json_put_string(w, "claim", of->claim);
+    json_array_begin(w, "users");
+    for (size_t i = 0; i < shares->nuses; i++) {
+        const struct own_claim_use *use = &shares->uses[i];
+        if (strcmp(use->use.claim, of->claim) != 0 || strcmp(use->namespace, of->namespace) != 0)
+            continue;
+        first = first[0] ? first : use->pod;
+        json_object_begin(w, NULL);
+        json_put_string(w, "pod", use->pod);
+        json_put_string(w, "container", use->use.container);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_put_string(w, "pod", first);
+}
+
+/* Those of a pod, or of a claim; returns the end of them. */
+static const struct own_share *put_pod(struct json_writer *w, const struct own_shares *shares,
+                                       const struct own_share *share, const struct own_share *end) {
     const struct own_share *first = share;
 
     json_object_begin(w, first->uid);
-    json_put(w, "namespace", first->namespace, "pod", first->pod);
+    json_put(w, "namespace", first->namespace);
+    if (first->claim[0])
+        put_users(w, shares, first);
+    else
+        json_put(w, "pod", first->pod);
     json_array_begin(w, "containers");
     for (; share < end && strcmp(share->uid, first->uid) == 0; share++)
         put_share(w, share);
@@ -117,7 +215,7 @@ static const struct own_share *put_pod(struct json_writer *w, const struct own_s
 static void put_name(struct json_writer *w, const struct own_share *share) {
     char name[KUBE_NAME_MAX];
 
-    if (strncmp(share->uuid, "GPU-", 4) != 0 ||
+    if (strncmp(share->uuid, "GPU-", 4) != 0 || !share->address[0] ||
         gpu_object_name(share->node, share->address, share->index, name) < 0)
         text_copy(name, sizeof(name), share->uuid);
     json_object_begin(w, "metadata");
@@ -125,7 +223,8 @@ static void put_name(struct json_writer *w, const struct own_share *share) {
     json_object_end(w);
 }
 
-static const struct own_share *put_card(struct json_writer *w, const struct own_share *share,
+static const struct own_share *put_card(struct json_writer *w, const struct own_shares *shares,
+                                        const struct own_share *share,
                                         const struct own_share *end) {
     const struct own_share *next = share;
 
@@ -141,7 +240,7 @@ static const struct own_share *put_card(struct json_writer *w, const struct own_
     json_put_string(w, "state", CARD_UNTOLD);
     json_object_begin(w, "allocated");
     while (share < next)
-        share = put_pod(w, share, next);
+        share = put_pod(w, shares, share, next);
     json_object_end(w);
     json_object_end(w);
     json_object_end(w);
@@ -155,7 +254,7 @@ static void put_cards(const struct own_shares *shares, struct buf *out) {
     json_object_begin(&w, NULL);
     json_array_begin(&w, "items");
     for (const struct own_share *share = shares->list; share < end;)
-        share = put_card(&w, share, end);
+        share = put_card(&w, shares, share, end);
     json_array_end(&w);
     json_object_end(&w);
 }
@@ -175,6 +274,9 @@ int own_pods_cards(const char *namespace, struct cards *ret, struct err *err) {
     int r = api_each(api_list_path("/api/v1/pods", namespace, path), take_pod, &shares, err);
     if (r < 0)
         return r;
+    /* Those of claims are left out where the claims cannot be read. */
+    (void) api_each(api_list_path(RESOURCE_CLAIMS_PATH, namespace, path), take_claim, &shares,
+                    NULL);
     if (shares.n > 0)
         qsort(shares.list, shares.n, sizeof(*shares.list), by_card);
     put_cards(&shares, &text);

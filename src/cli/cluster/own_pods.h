@@ -2,7 +2,8 @@
 #pragma once
 
 /* What pods of one namespace have of cards and use of them, for a user who may read these pods, and
- * neither GPU objects nor agents: by their assignments, and by the metrics API of pods. */
+ * neither GPU objects nor agents: by their assignments and ResourceClaims, and by the metrics API
+ * of pods. */
 
 #include "cli/cluster/agents.h"
 #include "cli/cluster/cards.h"
