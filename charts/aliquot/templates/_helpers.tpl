@@ -79,6 +79,19 @@ nodeAffinity:
 {{- if or .Values.dra.enabled (eq .Values.scheduler.mode "dra") -}}true{{- end -}}
 {{- end -}}
 
+{{- /* The namespaces whose pods a policy changes that gives them shares by resource names or by claims, where there are both kinds:
+each pod is changed by one of them. Takes values, and of: "names" or "claims". */}}
+{{- define "aliquot.namespaces" -}}
+{{- if and .values.dra.enabled .values.dra.pods (ne .values.scheduler.mode "dra") -}}
+{{- $labelled := eq .values.dra.namespaces "labelled" -}}
+namespaceSelector:
+  matchExpressions:
+    - key: elasticgpu.io/shares-by
+      operator: {{ ternary "In" "NotIn" (eq $labelled (eq .of "claims")) }}
+      values: [{{ ternary "resource-claims" "resource-names" $labelled }}]
+{{- end -}}
+{{- end -}}
+
 {{- /* The value of the label is "" by kubeadm, "true" by k3s and RKE2. Other modes run on any node. */}}
 {{- define "aliquot.scheduler.affinity" -}}
 {{- if .Values.scheduler.affinity -}}
