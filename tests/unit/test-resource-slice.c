@@ -181,8 +181,10 @@ static void test_what_was_written_is_read(void **state) {
     assert_string_equal(s.node, "n1");
     assert_string_equal(s.pool, "n1");
     assert_int_equal(s.ndevices, 3);
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         assert_true(slice_device_equal(&s.devices[i], &pool.devices[i]));
+        assert_false(s.devices[i].other);
+    }
     assert_null(resource_slice_find(&s, "gpu-1"));
     resource_slice_done(&s);
     free_pool(&pool);
