@@ -138,13 +138,19 @@ static bool evicts(const struct gpu_device *d, void *userdata) {
     return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
 }
 
-bool resource_claims_are_read(const struct agent *a) {
+static bool has_claims(const struct agent *a) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (slot->grant.claim)
             return true;
-    return a->config.allocator != DRA_NONE;
+    return false;
 }
 
+bool resource_claims_are_read(const struct agent *a) {
+    return a->config.allocator != DRA_NONE || has_claims(a);
+}
+
+/* kubelet keeps a pod whose claim the driver has prepared until the driver unprepares it: so the
+ * driver stays for claims from before it was switched off. kubelet deletes the slices later. */
 int resource_claims_start(struct agent *a, struct err *err) {
     const struct dra_plugin_options plugin = {.kubelet_dir = a->config.kubelet_dir,
                                               .on_prepare = on_prepare,
@@ -160,16 +166,20 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                               .evicts = evicts,
                                               .on_trouble = on_trouble,
                                               .userdata = a};
-    int r;
+    int r = 0;
 
     a->claims.shares = &a->shares;
     a->claims.client = a->client;
     a->claims.on_prepared = on_prepared;
     a->claims.userdata = a;
     dra_prepare_init(&a->claims);
-    if (a->config.allocator == DRA_NONE)
+    if (!resource_claims_are_read(a))
         return 0;
-    r = dra_slices_start(&slices, &a->slices, err);
+    if (a->config.allocator == DRA_NONE)
+        a->claims.refusal = "the agent of this node gives no shares to claims any more "
+                            "(--resource-claims=off)";
+    else
+        r = dra_slices_start(&slices, &a->slices, err);
     return r < 0 ? r : dra_plugin_start(a->loop, &plugin, &a->dra, err);
 }
 
@@ -187,17 +197,32 @@ static uint64_t hash_health(const struct gpu_snapshot *s) {
     return hash;
 }
 
+static void on_plugin_closed(void *userdata) {
+    (void) userdata;
+    log_info("no claim has a share any more: the DRA driver " DRA_DRIVER " has ended");
+}
+
+static void stop_plugin(struct agent *a) {
+    dra_prepare_stop(&a->claims);
+    dra_plugin_close(a->dra, on_plugin_closed, a);
+    a->dra = NULL;
+    a->report.claims_trouble[0] = 0;
+}
+
 void resource_claims_update(struct agent *a) {
     uint64_t health = hash_health(gpu_monitor_snapshot(a->shares.monitor));
 
     slot_gc_claims(&a->shares);
+    if (a->dra && !resource_claims_are_read(a))
+        stop_plugin(a);
     if (!a->dra)
         return;
     if (health != a->claims_health)
         dra_plugin_health_changed(a->dra);
     a->claims_health = health;
     put_trouble(a);
-    dra_slices_update(a->slices);
+    if (a->slices)
+        dra_slices_update(a->slices);
     dra_prepare_wake(&a->claims);
 }
 
@@ -227,12 +252,18 @@ void resource_claims_see_node(struct agent *a, struct json node) {
 }
 
 unsigned resource_claims_stop(struct agent *a, void (*on_closed)(void *userdata)) {
+    unsigned closing = 0;
+
     dra_prepare_stop(&a->claims);
-    if (!a->dra)
-        return 0;
-    dra_plugin_close(a->dra, on_closed, a);
-    dra_slices_stop(a->slices, on_closed, a);
+    if (a->dra) {
+        dra_plugin_close(a->dra, on_closed, a);
+        closing++;
+    }
+    if (a->slices) {
+        dra_slices_stop(a->slices, on_closed, a);
+        closing++;
+    }
     a->dra = NULL;
     a->slices = NULL;
-    return 2;
+    return closing;
 }

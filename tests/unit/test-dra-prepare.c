@@ -314,6 +314,35 @@ static void a_claim_is_prepared(void **state) {
     assert_int_equal(f->prepares.prepared, 1);
 }
 
+/* The claim c1. */
+static void has_a_share(struct fixture *f) {
+    struct slot_grant g = {.ndevices = 1, .devices = calloc(2, sizeof(*g.devices))};
+    struct slot *slot;
+
+    text_copy(g.pod_uid, sizeof(g.pod_uid), "p1");
+    text_copy(g.namespace, sizeof(g.namespace), "ns");
+    text_copy(g.pod, sizeof(g.pod), "p");
+    text_copy(g.container, sizeof(g.container), "main");
+    assert_int_equal(slot_grant_claim(&g, U1, "c1"), 0);
+    g.devices[0] = (struct slot_device){.memory = GIB, .pod_memory = GIB, .uuid = "GPU-AB"};
+    assert_int_equal(
+        slot_fill(&f->shares.slots, "0b1c2d3e4f504a618b7293a4b5c6d7e8", &g, &slot, NULL), 0);
+}
+
+/* As after the driver was switched off: a claim that has a share keeps it. */
+static void no_new_claims(void **state) {
+    struct fixture *f = *state;
+
+    body = GOOD;
+    f->prepares.refusal = "switched off";
+    expect_refused(f, "ResourceClaim ns/c1: switched off");
+    assert_int_equal(reads, 0);
+    has_a_share(f);
+    prepare(f);
+    assert_string_equal(f->answer->claims[0]->value->error, "");
+    assert_int_equal(f->answer->claims[0]->value->n_devices, 1);
+}
+
 /* Two results on one card are one share of it, and devices of other drivers are not ours. */
 static void several_results(void **state) {
     struct fixture *f = *state;
@@ -603,19 +632,10 @@ static void kubelet_goes_away(void **state) {
 
 static void unprepare_ends_the_share(void **state) {
     _cleanup_buf_ struct buf request = BUF_INIT(4096);
-    struct slot_grant g = {.ndevices = 1, .devices = calloc(2, sizeof(*g.devices))};
     Draplugin__NodeUnprepareResourcesResponse *m;
     struct fixture *f = *state;
-    struct slot *slot;
 
-    text_copy(g.pod_uid, sizeof(g.pod_uid), "p1");
-    text_copy(g.namespace, sizeof(g.namespace), "ns");
-    text_copy(g.pod, sizeof(g.pod), "p");
-    text_copy(g.container, sizeof(g.container), "main");
-    assert_int_equal(slot_grant_claim(&g, U1, "c1"), 0);
-    g.devices[0] = (struct slot_device){.memory = GIB, .pod_memory = GIB, .uuid = "GPU-AB"};
-    assert_int_equal(
-        slot_fill(&f->shares.slots, "0b1c2d3e4f504a618b7293a4b5c6d7e8", &g, &slot, NULL), 0);
+    has_a_share(f);
     put_claim(&request, "ns", U1, "c1");
     put_claim(&request, "ns", U2, "never-prepared");
     put_claim(&request, "ns", "odd", "odd");
@@ -635,6 +655,7 @@ static void unprepare_ends_the_share(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_claim_is_prepared, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_new_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(several_results, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_late_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(the_reason_of_a_wait_is_told, setup, teardown),

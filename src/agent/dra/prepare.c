@@ -391,11 +391,15 @@ static void set_wanted(struct wanted *w, struct dra_call *c, const struct dra_cl
     text_copy(w->uid, sizeof(w->uid), id->uid);
     text_copy(w->name, sizeof(w->name), id->name);
     text_copy(w->namespace, sizeof(w->namespace), id->namespace);
-    if (nonce_of_claim(id->uid, w->nonce) && is_name(id->name, sizeof(w->name)) &&
-        is_name(id->namespace, sizeof(w->namespace)))
+    if (!nonce_of_claim(id->uid, w->nonce) || !is_name(id->name, sizeof(w->name)) ||
+        !is_name(id->namespace, sizeof(w->namespace)))
+        (void) err_set(&w->why, EINVAL,
+                       "kubelet names no ResourceClaim: namespace, name or UID is odd");
+    else if (c->all->refusal && !slot_find(&c->all->shares->slots, w->nonce))
+        (void) err_set(&w->why, EOPNOTSUPP, "ResourceClaim %s/%s: %s", w->namespace, w->name,
+                       c->all->refusal);
+    else
         return;
-    (void) err_set(&w->why, EINVAL,
-                   "kubelet names no ResourceClaim: namespace, name or UID is odd");
     refuse(w);
 }
 

@@ -23,6 +23,7 @@ struct dra_prepares {
     void (*on_prepared)(void *userdata); /* containers are about to start */
     void *userdata;
     const char *blocker;   /* why nothing is prepared yet; NULL: it is */
+    const char *refusal;   /* why no claim without a share gets one; NULL: all do */
     struct dra_call *list; /* calls that wait */
     uv_idle_t wake;        /* evaluates all of them once, at the end of this turn of the loop */
     uint64_t prepared, refused, unprepared; /* claims */
