@@ -8,7 +8,7 @@ FOR_ARM64 = gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-install bench-intercept bench-look bench-node bench-packing bench-scale bench-web test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-arm64 test-crio test-foreign test-own chaos bench bench-dra bench-install bench-intercept bench-look bench-node bench-packing bench-scale bench-web test-gpu gpu-kit optimized optimized-arm64 release images packages install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -53,6 +53,9 @@ test-own: all  ## forgery, churn, gates, preemption and a minute of chaos with a
 
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
+
+bench-dra: all  ## shares by ResourceClaims beside plain pods, the extender and kube-scheduler's own allocation (ARGS="--part queue")
+	@$$(scripts/test-venv)/bin/python tests/bench/dra.py --build $(BUILD) $(ARGS)
 
 bench-install: all  ## what an operator waits for, in both modes: install, upgrade and rollback, memory, takeover (ARGS="--part helm")
 	@$$(scripts/test-venv)/bin/python tests/bench/install.py --build $(BUILD) $(ARGS)

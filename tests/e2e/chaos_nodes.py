@@ -11,6 +11,7 @@ import time
 import uuid
 
 import kit
+import resource_claims as dra
 from cluster import api as kube
 from cluster.cluster import ClusterError
 from kit import CARD
@@ -123,6 +124,18 @@ class Nodes(threading.Thread):
 
     def end(self, seen):
         self.api.delete(path_of(seen), gracePeriodSeconds=0, preconditions={"uid": seen["metadata"]["uid"]})
+
+
+class ClaimNodes(Nodes):
+    """Their cards are in ResourceSlices, too, as agents publish them."""
+
+    def equip(self, name):
+        super().equip(name)
+        dra.publish(self.api, name)
+
+    def strip(self, name):
+        dra.withdraw(self.api, name)
+        super().strip(name)
 
 
 def path_of(seen):
