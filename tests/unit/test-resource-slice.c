@@ -190,9 +190,72 @@ static void test_what_was_written_is_read(void **state) {
     free_pool(&pool);
 }
 
+/* Nine cards that can be divided: two slices of counters, and the devices after them. */
+static void test_counters_come_first(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(SLICE_JSON_MAX);
+    struct slice_pool pool = pool_of(SLICE_DEVICES_MAX + 1);
+    struct slice_counters sets[SLICE_SETS_MAX + 1];
+    struct resource_slice s;
+
+    (void) state;
+    for (unsigned i = 0; i < SLICE_SETS_MAX + 1; i++) {
+        sets[i] = (struct slice_counters){.slices = 0xff, .engines = {5, 0, 1, 1}};
+        (void) snprintf(sets[i].name, sizeof(sets[i].name), "gpu-%u", i);
+    }
+    pool.sets = sets;
+    pool.nsets = SLICE_SETS_MAX + 1;
+    at(&pool, 0)->uses = (struct slice_counters){.name = "gpu-8", .slices = 0xc, .engines = {1}};
+    assert_int_equal(resource_slice_count(&pool), 4);
+    for (uint32_t slice = 0; slice < 4; slice++) {
+        encode(&pool, slice, &text);
+        assert_int_equal(resource_slice_parse(parse(buf_str(&text)), &s, NULL), 0);
+        assert_true(resource_slice_is(&pool, slice, &s));
+        assert_false(resource_slice_is(&pool, slice ^ 1, &s));
+        assert_int_equal(s.nsets, slice == 0 ? 8 : slice == 1);
+        assert_int_equal(s.ndevices, slice == 2 ? SLICE_DEVICES_MAX : slice == 3);
+        assert_int_equal(resource_slice_check(&pool, slice, parse(buf_str(&text)), NULL),
+                         SLICE_AS_WRITTEN);
+        resource_slice_done(&s);
+    }
+    encode(&pool, 1, &text);
+    assert_non_null(strstr(buf_str(&text), "\"sharedCounters\":[{\"name\":\"gpu-8\",\"counters\":{"
+                                           "\"memory-slice-0\":{\"value\":\"1\"},"));
+    assert_non_null(strstr(buf_str(&text), "\"decoders\":{\"value\":\"5\"},\"jpegs\":"));
+    assert_null(strstr(buf_str(&text), "\"devices\""));
+    encode(&pool, 2, &text);
+    assert_non_null(strstr(buf_str(&text),
+                           "\"consumesCounters\":[{\"counterSet\":\"gpu-8\",\"counters\":{"
+                           "\"memory-slice-2\":{\"value\":\"1\"},\"memory-slice-3\":{"
+                           "\"value\":\"1\"},\"decoders\":{\"value\":\"1\"}}}]"));
+    free_pool(&pool);
+}
+
+/* The gate DRAPartitionableDevices is off: instances would be given out beside each other. */
+static void test_dropped_counters_are_told(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(SLICE_JSON_MAX);
+    const struct slice_counters set = {.name = "gpu-0", .slices = 1};
+    struct slice_pool pool = pool_of(1);
+
+    (void) state;
+    pool.sets = &set;
+    pool.nsets = 1;
+    at(&pool, 0)->uses = set;
+    encode(&pool, 0, &text);
+    drop(&text, ",\"sharedCounters\":[{\"name\":\"gpu-0\",\"counters\":{\"memory-slice-0\":{"
+                "\"value\":\"1\"}}}]");
+    assert_int_equal(resource_slice_check(&pool, 0, parse(buf_str(&text)), NULL),
+                     SLICE_NO_COUNTERS);
+    encode(&pool, 1, &text);
+    drop(&text, ",\"consumesCounters\":[{\"counterSet\":\"gpu-0\",\"counters\":{"
+                "\"memory-slice-0\":{\"value\":\"1\"}}}]");
+    assert_int_equal(resource_slice_check(&pool, 1, parse(buf_str(&text)), NULL),
+                     SLICE_NO_COUNTERS);
+    free_pool(&pool);
+}
+
 static void test_each_difference_counts(void **state) {
     struct slice_device a = card(0);
-    struct slice_device b[] = {a, a, a, a, a, a, a, a, a};
+    struct slice_device b[] = {a, a, a, a, a, a, a, a, a, a, a};
 
     (void) state;
     slice_text(b[0].uuid, "GPU-9");
@@ -204,6 +267,8 @@ static void test_each_difference_counts(void **state) {
     b[6].numa = 0;
     b[7].ntaints = 1;
     memcpy(b[8].name, "x", 2);
+    b[9].uses.slices = 1;
+    b[10].uses.engines[3] = 1;
     for (size_t i = 0; i < sizeof(b) / sizeof(b[0]); i++)
         assert_false(slice_device_equal(&a, &b[i]));
     assert_true(slice_device_equal(&a, &a));
@@ -224,6 +289,8 @@ static void test_other_slices_are_refused(void **state) {
         SLICE(POOL ",\"devices\":{\"a\":{}}"),
         SLICE(POOL ",\"devices\":[{\"name\":\"d\",\"capacity\":{\"core\":{\"value\":\"101\"}}}]"),
         SLICE(POOL ",\"devices\":[{\"name\":\"d\",\"taints\":[{}]}]"),
+        SLICE(POOL ",\"devices\":[{\"name\":\"d\",\"consumesCounters\":[{}]}]"),
+        SLICE(POOL ",\"sharedCounters\":[{\"counters\":{}}]"),
         SLICE(POOL ",\"devices\":[{\"name\":\"d\",\"attributes\":{\"uuid\":{\"string\":5}}}]"),
     };
     struct resource_slice s;
@@ -312,6 +379,8 @@ int main(void) {
         cmocka_unit_test(test_no_device_is_one_slice),
         cmocka_unit_test(test_a_long_node_has_a_name_of_its_own),
         cmocka_unit_test(test_what_was_written_is_read),
+        cmocka_unit_test(test_counters_come_first),
+        cmocka_unit_test(test_dropped_counters_are_told),
         cmocka_unit_test(test_each_difference_counts),
         cmocka_unit_test(test_other_slices_are_refused),
         cmocka_unit_test(test_a_whole_answer_is_good),

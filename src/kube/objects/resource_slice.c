@@ -61,6 +61,35 @@ static void put_attributes(struct json_writer *w, const struct slice_device *d) 
     json_object_end(w);
 }
 
+/* Those of the media engines, in the order of mig/card.h. */
+static const char *const engines[SLICE_ENGINES] = {"decoders", "encoders", "jpegs", "ofas"};
+#define MEMORY_SLICE "memory-slice-"
+#define MEMORY_SLICES 32
+
+static void put_counter(struct json_writer *w, const char *name, uint32_t value) {
+    json_object_begin(w, name);
+    json_put_stringf(w, "value", "%" PRIu32, value);
+    json_object_end(w);
+}
+
+static void put_counters(struct json_writer *w, const char *key, const struct slice_counters *c) {
+    char name[sizeof(MEMORY_SLICE) + 8];
+
+    json_object_begin(w, NULL);
+    json_put_string(w, key, c->name);
+    json_object_begin(w, "counters");
+    for (unsigned i = 0; i < MEMORY_SLICES; i++) {
+        (void) snprintf(name, sizeof(name), MEMORY_SLICE "%u", i);
+        if (c->slices >> i & 1)
+            put_counter(w, name, 1);
+    }
+    for (size_t i = 0; i < SLICE_ENGINES; i++)
+        if (c->engines[i] > 0)
+            put_counter(w, engines[i], c->engines[i]);
+    json_object_end(w);
+    json_object_end(w);
+}
+
 /* What a request does not name is all of the device. */
 static void put_capacity(struct json_writer *w, const char *name, bool shared, uint64_t value,
                          uint64_t step, uint64_t least) {
@@ -103,14 +132,24 @@ static void put_device(struct json_writer *w, const struct slice_device *d) {
     put_capacity(w, DRA_CORE, d->shared, d->core, 1, 0);
     put_capacity(w, DRA_MEMORY, d->shared, d->memory / MIB * MIB, MIB, MIB);
     json_object_end(w);
+    if (d->uses.name[0]) {
+        json_array_begin(w, "consumesCounters");
+        put_counters(w, "counterSet", &d->uses);
+        json_array_end(w);
+    }
     put_taints(w, d);
     json_object_end(w);
+}
+
+/* The slices with counters. */
+static uint32_t counter_slices(const struct slice_pool *pool) {
+    return (pool->nsets + SLICE_SETS_MAX - 1) / SLICE_SETS_MAX;
 }
 
 uint32_t resource_slice_count(const struct slice_pool *pool) {
     uint32_t slices = (pool->ndevices + SLICE_DEVICES_MAX - 1) / SLICE_DEVICES_MAX;
 
-    return slices > 0 ? slices : 1;
+    return counter_slices(pool) + (slices > 0 ? slices : 1);
 }
 
 void resource_slice_name(const char *node, uint32_t slice, char ret[static KUBE_NAME_MAX]) {
@@ -121,18 +160,31 @@ void resource_slice_name(const char *node, uint32_t slice, char ret[static KUBE_
                         hash_bytes(HASH_START, node, strlen(node)), slice);
 }
 
-static uint32_t first_of(uint32_t slice) {
-    return slice * SLICE_DEVICES_MAX;
+/* What a slice has of a list: from `first` up to `end`. */
+struct range {
+    uint32_t first, end;
+};
+
+static struct range range_of(uint32_t slice, uint32_t each, uint32_t n) {
+    uint32_t first = slice * each, end = first + each;
+
+    return (struct range){first < n ? first : n, end < n ? end : n};
 }
 
-static uint32_t end_of(const struct slice_pool *pool, uint32_t slice) {
-    uint32_t end = first_of(slice) + SLICE_DEVICES_MAX;
+static struct range sets_of(const struct slice_pool *pool, uint32_t slice) {
+    return range_of(slice, SLICE_SETS_MAX, pool->nsets);
+}
 
-    return end < pool->ndevices ? end : pool->ndevices;
+static struct range devices_of(const struct slice_pool *pool, uint32_t slice) {
+    uint32_t before = counter_slices(pool);
+
+    return slice < before ? (struct range){0, 0}
+                          : range_of(slice - before, SLICE_DEVICES_MAX, pool->ndevices);
 }
 
 void resource_slice_encode(const struct slice_pool *pool, uint32_t slice, const char *version,
                            struct buf *out) {
+    const struct range devices = devices_of(pool, slice), sets = sets_of(pool, slice);
     struct json_writer w = {.out = out};
     char name[KUBE_NAME_MAX];
 
@@ -149,8 +201,10 @@ void resource_slice_encode(const struct slice_pool *pool, uint32_t slice, const 
     json_put(&w, "name", pool->node, "generation", pool->generation, "resourceSliceCount",
              resource_slice_count(pool));
     json_object_end(&w);
-    json_array_begin(&w, "devices");
-    for (uint32_t i = first_of(slice); i < end_of(pool, slice); i++)
+    json_array_begin(&w, sets.end > sets.first ? "sharedCounters" : "devices");
+    for (uint32_t i = sets.first; i < sets.end; i++)
+        put_counters(&w, "name", &pool->sets[i]);
+    for (uint32_t i = devices.first; i < devices.end; i++)
         put_device(&w, &pool->devices[i]);
     json_array_end(&w);
     json_object_end(&w);
@@ -232,12 +286,53 @@ static bool all_is_read(const struct slice_device *d, struct json object) {
            json_size(json_get(object, "capacity")) == 2;
 }
 
+static uint32_t read_counter(struct json counters, const char *name) {
+    const char *text = json_string(JSON_PATH(counters, name, "value"));
+    uint64_t value;
+
+    return text && quantity_parse(text, strlen(text), &value) == 0 && value <= UINT32_MAX
+               ? (uint32_t) value
+               : 0;
+}
+
+static int read_counters(struct json object, const char *key, struct slice_counters *ret) {
+    struct json counters = json_get(object, "counters");
+    char name[sizeof(MEMORY_SLICE) + 8];
+
+    for (unsigned i = 0; i < MEMORY_SLICES; i++) {
+        (void) snprintf(name, sizeof(name), MEMORY_SLICE "%u", i);
+        ret->slices |= (uint32_t) (read_counter(counters, name) > 0) << i;
+    }
+    for (size_t i = 0; i < SLICE_ENGINES; i++)
+        ret->engines[i] = read_counter(counters, engines[i]);
+    return field_copy(json_get(object, key), ret->name, sizeof(ret->name));
+}
+
+static int read_sets(struct json list, struct resource_slice *s) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+
+    while (json_next(&it, NULL, &item))
+        if (s->nsets == SLICE_SETS_MAX || read_counters(item, "name", &s->sets[s->nsets++]) < 0)
+            return -EINVAL;
+    return 0;
+}
+
+/* We write at most one set. */
+static int read_uses(struct json list, struct slice_device *d) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+
+    return json_next(&it, NULL, &item) ? read_counters(item, "counterSet", &d->uses) : 0;
+}
+
 static int read_device(struct json object, struct slice_device *d) {
     struct json attributes = json_get(object, "attributes");
     uint64_t core = read_capacity(object, DRA_CORE);
 
     if (field_copy(json_get(object, "name"), d->name, sizeof(d->name)) < 0 ||
-        read_texts(attributes, d) < 0 || core > CORE_PER_CARD)
+        read_texts(attributes, d) < 0 || core > CORE_PER_CARD ||
+        read_uses(json_get(object, "consumesCounters"), d) < 0)
         return -EINVAL;
     (void) json_bool(json_get(object, "allowMultipleAllocations"), &d->shared);
     d->by_scheduler =
@@ -288,6 +383,8 @@ int resource_slice_parse(struct json object, struct resource_slice *ret, struct 
         return err_set(err, EINVAL, "ResourceSlice %s has a bad device", s.name);
     if (r < 0)
         return err_errno(err, -r, "cannot keep a ResourceSlice");
+    if (read_sets(json_get(spec, "sharedCounters"), &s) < 0)
+        return err_set(err, EINVAL, "ResourceSlice %s has a bad set of counters", s.name);
     *ret = take_struct(s);
     return 0;
 }
@@ -318,13 +415,35 @@ static bool same_taints(const struct slice_device *a, const struct slice_device 
     return true;
 }
 
+bool slice_counters_equal(const struct slice_counters *a, const struct slice_counters *b) {
+    return strcmp(a->name, b->name) == 0 && a->slices == b->slices &&
+           memcmp(a->engines, b->engines, sizeof(a->engines)) == 0;
+}
+
 bool slice_device_equal(const struct slice_device *a, const struct slice_device *b) {
     for (size_t i = 0; i < SLICE_TEXTS; i++)
         if (strcmp((const char *) a + slice_texts[i].at, (const char *) b + slice_texts[i].at) != 0)
             return false;
     return strcmp(a->name, b->name) == 0 && a->shared == b->shared && a->index == b->index &&
            a->numa == b->numa && a->by_scheduler == b->by_scheduler && a->core == b->core &&
-           a->memory / MIB == b->memory / MIB && same_taints(a, b);
+           a->memory / MIB == b->memory / MIB && slice_counters_equal(&a->uses, &b->uses) &&
+           same_taints(a, b);
+}
+
+bool resource_slice_is(const struct slice_pool *pool, uint32_t slice,
+                       const struct resource_slice *have) {
+    const struct range devices = devices_of(pool, slice), sets = sets_of(pool, slice);
+
+    if (have->ndevices != devices.end - devices.first || have->nsets != sets.end - sets.first ||
+        have->nslices != resource_slice_count(pool) || strcmp(have->pool, pool->node) != 0)
+        return false;
+    for (uint32_t i = 0; i < have->ndevices; i++)
+        if (!slice_device_equal(&have->devices[i], &pool->devices[devices.first + i]))
+            return false;
+    for (uint32_t i = 0; i < have->nsets; i++)
+        if (!slice_counters_equal(&have->sets[i], &pool->sets[sets.first + i]))
+            return false;
+    return true;
 }
 
 /* Whether a request of less than all of the device consumes no more than it says. */
@@ -335,9 +454,10 @@ static bool has_policy(struct json device) {
 
 int resource_slice_check(const struct slice_pool *pool, uint32_t slice, struct json answer,
                          struct err *err) {
+    const struct range devices = devices_of(pool, slice), sets = sets_of(pool, slice);
     _cleanup_(resource_slice_done) struct resource_slice s = {0};
     char name[KUBE_NAME_MAX];
-    bool tainted = true;
+    bool tainted = true, counted;
     int r = resource_slice_parse(answer, &s, err);
 
     if (r < 0)
@@ -345,7 +465,8 @@ int resource_slice_check(const struct slice_pool *pool, uint32_t slice, struct j
     resource_slice_name(pool->node, slice, name);
     if (strcmp(s.name, name) != 0 || strcmp(s.node, pool->node) != 0)
         return err_set(err, EINVAL, "the answer is not ResourceSlice %s", name);
-    for (uint32_t i = first_of(slice); i < end_of(pool, slice); i++) {
+    counted = s.nsets == sets.end - sets.first;
+    for (uint32_t i = devices.first; i < devices.end; i++) {
         const struct slice_device *want = &pool->devices[i];
         const struct slice_device *have = resource_slice_find(&s, want->name);
         struct json object = json_find(JSON_PATH(answer, "spec", "devices"), "name", want->name);
@@ -358,6 +479,9 @@ int resource_slice_check(const struct slice_pool *pool, uint32_t slice, struct j
                            "feature gate DRAConsumableCapacity is off (on since Kubernetes 1.36)",
                            want->name);
         tainted = tainted && have->ntaints == want->ntaints;
+        counted = counted && slice_counters_equal(&have->uses, &want->uses);
     }
-    return tainted ? 0 : 1;
+    if (!counted)
+        return SLICE_NO_COUNTERS;
+    return tainted ? SLICE_AS_WRITTEN : SLICE_NO_TAINTS;
 }

@@ -19,7 +19,10 @@ struct err;
 
 /* Kubernetes allows 128, and 64 where one of them has taints, which may come at any time. */
 #define SLICE_DEVICES_MAX 64
-#define POOL_DEVICES_MAX 128 /* GPU_MAX of gpu/device.h */
+#define POOL_DEVICES_MAX 512 /* 16 cards that can be divided in 32 ways */
+#define SLICE_SETS_MAX 8     /* of a slice, which then has no devices */
+#define POOL_SETS_MAX 64     /* GPU_CARDS_MAX of gpu/device.h */
+#define SLICE_ENGINES 4      /* kinds of media engines */
 #define SLICE_TAINTS_MAX 4   /* of a device */
 #define SLICE_TEXT_MAX 65    /* the text of an attribute, terminator included */
 #define SLICE_JSON_MAX ((size_t) 256 << 10)
@@ -29,6 +32,14 @@ struct slice_taint {
     char key[DEVICE_ATTRIBUTE_MAX]; /* "domain/name" */
     char value[DEVICE_NAME_MAX];    /* as that of a label */
     bool evicts;                    /* NoExecute; else NoSchedule */
+};
+
+/* Parts of a card that devices have in common: a set of counters, or what a device takes of one.
+ * Devices that take the same part exclude each other. */
+struct slice_counters {
+    char name[DEVICE_NAME_MAX]; /* of the set; "": none */
+    uint32_t slices;            /* memory slices, as bits */
+    uint32_t engines[SLICE_ENGINES];
 };
 
 struct slice_device {
@@ -45,6 +56,7 @@ struct slice_device {
     uint32_t core;     /* percent of a card */
     uint64_t memory;   /* bytes; Kubernetes counts MiB, so that a rest is not offered */
     bool other;        /* as it was read: it has more than what is here, or lacks some of it */
+    struct slice_counters uses;
     uint32_t ntaints;
     struct slice_taint taints[SLICE_TAINTS_MAX];
 };
@@ -67,6 +79,8 @@ struct slice_pool {
     uint64_t generation;         /* raised with every change */
     uint32_t ndevices;
     const struct slice_device *devices;
+    uint32_t nsets;
+    const struct slice_counters *sets; /* in the first slices, before the devices that use them */
 };
 
 /* How many slices the pool has, at least one, and the name of each. */
@@ -77,11 +91,16 @@ void resource_slice_name(const char *node, uint32_t slice, char ret[static KUBE_
 void resource_slice_encode(const struct slice_pool *pool, uint32_t slice, const char *version,
                            struct buf *out);
 
+enum slice_answer {
+    SLICE_AS_WRITTEN,
+    SLICE_NO_TAINTS,   /* devices with taints must not be in a slice */
+    SLICE_NO_COUNTERS, /* nor must those with counters */
+};
+
 /* Compares the API server's answer with the slice that was written. An API server without a feature
  * drops its fields and says nothing. -EOPNOTSUPP with the feature gate in `err`: a device is given
- * out in shares, and the answer has it as a whole one, so that the slice must not stay. 1: taints
- * were dropped, so that devices with taints must not be in a slice. -EINVAL: it is another object;
- * -ENOMEM. */
+ * out in shares, and the answer has it as a whole one, so that the slice must not stay. Else a
+ * value of enum slice_answer, or -EINVAL: it is another object; -ENOMEM. */
 int resource_slice_check(const struct slice_pool *pool, uint32_t slice, struct json answer,
                          struct err *err);
 
@@ -96,6 +115,8 @@ struct resource_slice {
     uint64_t nslices; /* of the pool in this generation */
     uint32_t ndevices;
     struct slice_device *devices;
+    uint32_t nsets;
+    struct slice_counters sets[SLICE_SETS_MAX];
 };
 
 /* Reads a slice of our driver. -EINVAL: it is none, is of another driver, or has more devices or
@@ -109,3 +130,8 @@ const struct slice_device *resource_slice_find(const struct resource_slice *slic
 
 /* Whether both have equal members. */
 bool slice_device_equal(const struct slice_device *a, const struct slice_device *b);
+bool slice_counters_equal(const struct slice_counters *a, const struct slice_counters *b);
+
+/* Whether `have` is that slice of the pool, whatever its generation. */
+bool resource_slice_is(const struct slice_pool *pool, uint32_t slice,
+                       const struct resource_slice *have);
