@@ -21,6 +21,19 @@ uint32_t mig_card_bits(const struct mig_card_profile *profile, uint32_t start) {
     return (uint32_t) bits;
 }
 
+/* No driver call tells how many media engines a card has; it has those of each profile's largest
+ * number of instances. */
+uint32_t mig_card_engines(const struct mig_card *card, uint32_t engine) {
+    uint32_t total = 0, present = 0;
+
+    for (uint32_t i = 0; i < card->nprofiles; i++)
+        if (card->profiles[i].engines[engine] * card->profiles[i].most > total)
+            total = card->profiles[i].engines[engine] * card->profiles[i].most;
+    for (uint32_t i = 0; i < card->ninstances; i++)
+        present += card->profiles[card->instances[i].profile].engines[engine];
+    return total > present ? total : present;
+}
+
 bool mig_card_may_start(const struct mig_card_profile *profile, uint32_t start) {
     return start < MIG_SLICES_MAX && (profile->starts >> start & 1);
 }

@@ -25,6 +25,7 @@ struct mig_card_profile {
     uint32_t most;   /* instances on a card that has no others */
     uint32_t starts; /* bit by memory slice at which an instance may begin */
     uint32_t size;   /* memory slices of an instance */
+    uint64_t memory; /* bytes of an instance; 0 in a report (order.h) */
     uint32_t engines[MIG_ENGINES];
 };
 
@@ -62,6 +63,9 @@ const struct mig_card_profile *mig_card_find(const struct mig_card *card,
 
 /* The memory slices, as bits, of an instance of that profile that begins at `start`. */
 uint32_t mig_card_bits(const struct mig_card_profile *profile, uint32_t start);
+
+/* How many media engines of that kind the card has. */
+uint32_t mig_card_engines(const struct mig_card *card, uint32_t engine);
 
 /* Whether the driver lets an instance of that profile begin at `start` on an empty card. */
 bool mig_card_may_start(const struct mig_card_profile *profile, uint32_t start);

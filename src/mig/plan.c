@@ -219,19 +219,6 @@ static bool run_search(struct search *s, uint32_t ignored) {
 
 /* ---- limits of a card beside its memory slices ---- */
 
-/* No driver call tells how many media engines a card has; it has those of each profile's largest
- * number of instances. */
-static uint32_t count_engines(const struct mig_card *card, uint32_t engine) {
-    uint32_t total = 0, present = 0;
-
-    for (uint32_t i = 0; i < card->nprofiles; i++)
-        if (card->profiles[i].engines[engine] * card->profiles[i].most > total)
-            total = card->profiles[i].engines[engine] * card->profiles[i].most;
-    for (uint32_t i = 0; i < card->ninstances; i++)
-        present += card->profiles[card->instances[i].profile].engines[engine];
-    return total > present ? total : present;
-}
-
 int mig_plan_check_limits(const struct mig_card *card, const struct mig_want *want,
                           struct err *err) {
     uint32_t count[MIG_CARD_PROFILES_MAX] = {0}, engines[MIG_ENGINES] = {0};
@@ -247,7 +234,7 @@ int mig_plan_check_limits(const struct mig_card *card, const struct mig_want *wa
             engines[e] += p->engines[e];
     }
     for (uint32_t e = 0; e < MIG_ENGINES; e++)
-        if (engines[e] > count_engines(card, e))
+        if (engines[e] > mig_card_engines(card, e))
             return err_set(err, ENOSPC,
                            "a card has not so many media engines as the profiles need");
     return 0;

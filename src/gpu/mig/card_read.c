@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "gpu/nvml/nvml.h"
 
 #define HANDLES_MAX 64
@@ -50,6 +51,7 @@ static void describe_profile(struct mig_card_profile *p, uint32_t number,
                  .slices = info->sliceCount,
                  .gb = mig_name_gb(info->memorySizeMB, total)},
         .most = info->instanceCount,
+        .memory = info->memorySizeMB * MIB,
         .engines = {info->decoderCount, info->encoderCount, info->jpegCount, info->ofaCount}};
     (void) snprintf(p->name.attributes, sizeof(p->name.attributes), "%s",
                     mig_name_attributes(number));
