@@ -26,6 +26,8 @@ struct dra_slices;
 struct dynamic_card;
 struct gpu_manager;
 struct kmsg;
+struct mig_card;
+struct mig_place;
 
 /* Why claims get nothing. */
 struct claims_trouble {
@@ -156,6 +158,15 @@ bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_repo
 /* Whether the card is ordered to be under MPS: 0 or 1. -EAGAIN: that could not be read
  * yet. */
 int card_dynamic_mps(const struct agent *a, const char *uuid);
+/* What the card can be divided into for claims that kube-scheduler allocates; NULL: it is not, or
+ * was not read yet. */
+const struct mig_card *card_dynamic_for_claims(const struct agent *a, const char *uuid);
+/* Whether all cards that are divided on demand have been read, or could not be. */
+bool card_dynamic_is_settled(const struct agent *a);
+/* A claim waits for an instance of such a card: it is made, in the place of idle ones. To be
+ * repeated until the instance is in the snapshot. -EAGAIN, with the reason. */
+int card_dynamic_want(struct agent *a, const char *uuid, const struct mig_place *place,
+                      struct err *why);
 /* When the executor has closed. */
 void card_dynamic_done(struct agent *a);
 
@@ -212,6 +223,10 @@ void card_reset_poke(void *userdata);
 
 /* Whether it matters which pods use claims: they have shares here, or can get some. */
 bool resource_claims_are_read(const struct agent *a);
+/* Whether kube-scheduler allocates a card in MIG mode, or its instance, and neither kubelet gives
+ * it out nor is it in shares: one claim gets all of an instance. */
+bool resource_claims_give_instance(const struct agent *a, const struct gpu_snapshot *s,
+                                   const struct gpu_device *d);
 /* When there is a client and a monitor. */
 int resource_claims_start(struct agent *a, struct err *err);
 /* After each snapshot of all devices. */

@@ -2,9 +2,11 @@
 
 /* Cards divided on demand: reads the orders of aliquot-scheduler, follows those on cards in MIG
  * mode, and reports what these can have (status.mig of their GPU objects). card_mps.c follows those
- * on other cards. */
+ * on other cards. Cards of kube-scheduler's have no orders: what claims have of them is made when
+ * they are prepared. */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -20,18 +22,30 @@
 #include "mig/order.h"
 
 #define RETRY_MS 10000
+#define WISH_MS 2000 /* it is repeated while its claim waits */
+
+/* An instance that a claim waits for. */
+struct wish {
+    struct mig_place place;
+    uint64_t until;         /* loop time */
+    char why[ERR_TEXT_MAX]; /* it is not made yet; "": it is about to be */
+};
 
 struct dynamic_card {
     struct dynamic_card *next;
     char uuid[GPU_UUID_MAX];
     struct agent *agent;
     struct mig_order order;
-    bool ordered;     /* `order` is what the API server has */
-    bool malformed;   /* it cannot be read, which was logged */
-    bool was_read;    /* `order` is the last one that could be read */
-    bool known;       /* `report` is of a reading of the card */
-    bool unread;      /* the last job has not read it: `report` may be out of date */
-    bool wanted;      /* the card is to be given out by order */
+    bool ordered;   /* `order` is what the API server has */
+    bool malformed; /* it cannot be read, which was logged */
+    bool was_read;  /* `order` is the last one that could be read */
+    bool known;     /* `report` is of a reading of the card */
+    bool unread;    /* the last job has not read it: `report` may be out of date */
+    bool wanted;    /* the card is to be given out by order */
+    bool claims;    /* ... or rather for claims that kube-scheduler allocates */
+    bool tried;     /* it was read, or could not be */
+    uint32_t nwishes;
+    struct wish wishes[MIG_EDIT_MAX];
     uint64_t layout;  /* hash of the instances, by the snapshot of that reading */
     uint64_t read_of; /* the same, while the card is being read */
     uint64_t read_at; /* loop time */
@@ -67,7 +81,7 @@ static struct dynamic_card *get_card(struct agent *a, const char *uuid) {
 /* ---- what the snapshot says ---- */
 
 /* kubelet gives out instances of all profiles with the strategy `mixed` only, the scheduler those
- * of cards in mode `share`. */
+ * of cards in mode `share`, and claims that kube-scheduler allocates what kubelet does not. */
 static bool is_dynamic(const struct agent *a, const struct gpu_snapshot *s,
                        const struct gpu_device *d, bool *ret_shares) {
     enum config_mode mode = config_card_mode(a->node_config, s, d);
@@ -75,14 +89,19 @@ static bool is_dynamic(const struct agent *a, const struct gpu_snapshot *s,
     *ret_shares = mode == CONFIG_MODE_SHARE;
     return a->node_config->mig_dynamic && d->kind == GPU_CARD && d->divided &&
            (*ret_shares ||
-            (mode == CONFIG_MODE_MIG && a->whole_rows.strategy == MIG_STRATEGY_MIXED));
+            (mode == CONFIG_MODE_MIG && (a->whole_rows.strategy == MIG_STRATEGY_MIXED ||
+                                         resource_claims_give_instance(a, s, d))));
+}
+
+static const struct slot *holder_of(const struct agent *a, const char *uuid) {
+    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
+        if (slot_has_device(slot, uuid))
+            return slot;
+    return NULL;
 }
 
 static bool is_held(const struct agent *a, const char *uuid) {
-    for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
-        if (slot_has_device(slot, uuid))
-            return true;
-    return false;
+    return holder_of(a, uuid) != NULL;
 }
 
 /* Changes with the instances, and with those that containers have. */
@@ -96,16 +115,18 @@ static uint64_t hash_layout(const struct agent *a, const struct gpu_snapshot *s,
     return hash;
 }
 
-/* Whether a container has one of the MIG devices of the GPU instance. */
-static bool is_instance_held(const struct agent *a, const struct gpu_snapshot *s, const char *card,
-                             uint32_t gi) {
-    for (uint32_t i = 0; i < s->ndevices; i++) {
+/* A container that has one of the MIG devices of the GPU instance; NULL: none has. */
+static const struct slot *instance_holder(const struct agent *a, const struct gpu_snapshot *s,
+                                          const char *card, uint32_t gi) {
+    const struct slot *ret = NULL;
+
+    for (uint32_t i = 0; i < s->ndevices && !ret; i++) {
         const struct gpu_device *d = &s->devices[i];
 
-        if (strcmp(d->parent, card) == 0 && d->mig.gi == gi && is_held(a, d->uuid))
-            return true;
+        if (strcmp(d->parent, card) == 0 && d->mig.gi == gi)
+            ret = holder_of(a, d->uuid);
     }
-    return false;
+    return ret;
 }
 
 /* What was in use when the card was read and is of no container: its end is in no snapshot. */
@@ -113,7 +134,7 @@ static bool has_other_use(const struct agent *a, const struct gpu_snapshot *s,
                           const struct dynamic_card *c) {
     for (uint32_t k = 0; k < c->report.card.ninstances; k++)
         if (c->report.card.instances[k].in_use &&
-            !is_instance_held(a, s, c->uuid, c->report.card.instances[k].id))
+            !instance_holder(a, s, c->uuid, c->report.card.instances[k].id))
             return true;
     return false;
 }
@@ -158,6 +179,7 @@ static void on_done(struct mig_job *job, int status, const char *error) {
     struct dynamic_card *c = job->userdata;
     struct agent *a = c->agent;
 
+    c->tried = true;
     if (status < 0)
         text_copy(c->cause, sizeof(c->cause), error);
     if (c->cause[0]) {
@@ -205,6 +227,69 @@ static void follow(struct agent *a, const struct gpu_snapshot *s, struct dynamic
     c->report.observed = c->order.serial;
 }
 
+/* ---- what claims wait for ---- */
+
+static void forget_wishes(struct dynamic_card *c, uint64_t now) {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->nwishes; i++)
+        if (now < c->wishes[i].until)
+            c->wishes[n++] = c->wishes[i];
+    c->nwishes = n;
+}
+
+/* Whether the instance stays where it is in the way: a container has it, whose claim has ended, or
+ * another process. */
+static bool blocks(const struct agent *a, const struct gpu_snapshot *s,
+                   const struct dynamic_card *c, const struct mig_instance *gi, struct wish *wish) {
+    const struct mig_card_profile *p = &c->report.card.profiles[gi->profile];
+    bool held = instance_holder(a, s, c->uuid, gi->id) != NULL;
+    char name[MIG_PROFILE_NAME_MAX];
+
+    if (held || gi->in_use)
+        (void) snprintf(wish->why, sizeof(wish->why), "%s at %u is still in use by %s",
+                        mig_name_format(&p->name, name), gi->start,
+                        held ? "a pod" : "another process");
+    return held || gi->in_use;
+}
+
+/* Idle instances in its way go. False: one of them stays. */
+static bool make_room(const struct agent *a, const struct gpu_snapshot *s,
+                      const struct dynamic_card *c, struct wish *wish, struct mig_edit *edit) {
+    const struct mig_card *card = &c->report.card;
+    const struct mig_card_profile *p = mig_card_find(card, &wish->place.name);
+    uint32_t bits = p ? mig_card_bits(p, wish->place.start) : 0, n = edit->nremove;
+
+    for (uint32_t i = 0; i < card->ninstances; i++) {
+        const struct mig_instance *gi = &card->instances[i];
+        const struct mig_card_profile *q = &card->profiles[gi->profile];
+
+        if (!(mig_card_bits(q, gi->start) & bits))
+            continue;
+        if (blocks(a, s, c, gi, wish))
+            return false;
+        if (n < MIG_EDIT_MAX)
+            edit->remove[n++] = (struct mig_place){q->name, gi->start};
+    }
+    edit->nremove = n;
+    return true;
+}
+
+static void make_wishes(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c) {
+    struct mig_edit edit = {.nmake = 0};
+
+    forget_wishes(c, uv_now(a->loop));
+    for (uint32_t i = 0; i < c->nwishes; i++) {
+        struct wish *wish = &c->wishes[i];
+
+        wish->why[0] = 0;
+        if (!mig_edit_find(&c->report.card, &wish->place) && make_room(a, s, c, wish, &edit))
+            edit.make[edit.nmake++] = wish->place;
+    }
+    if (edit.nmake > 0)
+        submit(a, s, c, GPU_MIG_EDIT, &edit);
+}
+
 static void work(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c) {
     const struct gpu_device *d = gpu_find(s, c->uuid);
 
@@ -214,6 +299,8 @@ static void work(struct agent *a, const struct gpu_snapshot *s, struct dynamic_c
     if (!c->known || c->unread || c->layout != hash_layout(a, s, c->uuid) ||
         (has_other_use(a, s, c) && uv_now(a->loop) - c->read_at >= RETRY_MS))
         submit(a, s, c, GPU_MIG_READ, NULL);
+    else if (c->claims)
+        make_wishes(a, s, c);
     else
         follow(a, s, c);
 }
@@ -230,11 +317,58 @@ void card_dynamic_update(struct agent *a) {
 
         if (is_dynamic(a, s, d, &shares) && (c = get_card(a, d->uuid))) {
             c->wanted = true;
+            c->claims = d->allocator == DRA_KUBE_SCHEDULER;
             c->report.shares = shares;
             work(a, s, c);
         }
     }
     a->dynamic_known = true;
+}
+
+/* ---- claims ---- */
+
+const struct mig_card *card_dynamic_for_claims(const struct agent *a, const char *uuid) {
+    const struct dynamic_card *c = find_card(a, uuid);
+
+    return c && c->wanted && c->claims && c->known ? &c->report.card : NULL;
+}
+
+bool card_dynamic_is_settled(const struct agent *a) {
+    const struct dynamic_card *c;
+
+    LL_FOREACH(a->dynamic, c)
+        if (c->wanted && c->job.submitted && !c->tried)
+            return false;
+    return a->dynamic_known;
+}
+
+static struct wish *get_wish(struct dynamic_card *c, const struct mig_place *place) {
+    for (uint32_t i = 0; i < c->nwishes; i++)
+        if (mig_name_equal(&c->wishes[i].place.name, &place->name) &&
+            c->wishes[i].place.start == place->start)
+            return &c->wishes[i];
+    if (c->nwishes == MIG_EDIT_MAX)
+        return NULL;
+    c->wishes[c->nwishes] = (struct wish){.place = *place};
+    return &c->wishes[c->nwishes++];
+}
+
+int card_dynamic_want(struct agent *a, const char *uuid, const struct mig_place *place,
+                      struct err *why) {
+    struct dynamic_card *c = find_card(a, uuid);
+    struct wish *wish = c ? get_wish(c, place) : NULL;
+    char name[MIG_PROFILE_NAME_MAX];
+    const char *text = wish && wish->why[0] ? wish->why : c ? c->cause : "";
+
+    (void) err_set(why, EAGAIN, "MIG instance %s at %u of GPU %s is not made yet%s%.200s",
+                   mig_name_format(&place->name, name), place->start, uuid, text[0] ? ": " : "",
+                   text);
+    if (!wish)
+        return -EAGAIN;
+    wish->until = uv_now(a->loop) + WISH_MS;
+    if (c->wanted)
+        work(a, gpu_monitor_snapshot(a->shares.monitor), c);
+    return -EAGAIN;
 }
 
 /* ---- GPU objects ---- */
@@ -271,7 +405,7 @@ void card_dynamic_object(struct json object, void *userdata) {
 bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_report **ret) {
     const struct agent *a = userdata;
     const struct dynamic_card *c = find_card(a, uuid);
-    bool wanted = c && c->wanted;
+    bool wanted = c && c->wanted && !c->claims;
 
     *ret = wanted && c->known ? &c->report : NULL;
     return a->dynamic_known && (!wanted || c->known);

@@ -2,13 +2,16 @@
 
 /* The DRA driver: shares for ResourceClaims, connected with the rest of the agent. */
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
 #include "agent/agent.h"
 #include "agent/audit/usage.h"
+#include "agent/config/card_config.h"
 #include "agent/dra/claim_devices.h"
 #include "agent/dra/messages.h"
+#include "agent/dra/placements.h"
 #include "agent/dra/plugin.h"
 #include "agent/dra/slices.h"
 #include "agent/shares/claim_rule.h"
@@ -41,6 +44,33 @@ static void on_prepared(void *userdata) {
     usage_sweep(&a->audit);
 }
 
+static void put_device(const struct agent *a, const char *name, const struct gpu_device *d,
+                       struct buf *out) {
+    dra_message_health(&(struct dra_health){.pool = a->shares.options.node_name,
+                                            .device = name,
+                                            .healthy = gpu_takes_pods(d),
+                                            .message = gpu_takes_pods(d) ? "" : d->reason,
+                                            .updated = time(NULL),
+                                            .timeout_s = 3 * DRA_HEALTH_REPEAT_MS / 1000},
+                       out);
+}
+
+/* What is not made yet is as healthy as the card. */
+static void put_placements(const struct agent *a, const struct gpu_snapshot *s,
+                           const struct gpu_device *d, const struct mig_card *card,
+                           struct buf *out) {
+    struct mig_place places[DRA_PLACEMENTS_MAX];
+    uint32_t n = dra_placements(card, places);
+    char name[DEVICE_NAME_MAX];
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gpu_device *part = dra_placement_instance(s, d->uuid, card, &places[i]);
+
+        dra_placement_name(d->uuid, &places[i], name);
+        put_device(a, name, part ? part : d, out);
+    }
+}
+
 /* Of what can be in claims. */
 static void put_health(struct buf *out, void *userdata) {
     const struct agent *a = userdata;
@@ -48,18 +78,15 @@ static void put_health(struct buf *out, void *userdata) {
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
+        const struct mig_card *card = d->divided ? card_dynamic_for_claims(a, d->uuid) : NULL;
         char name[DEVICE_NAME_MAX];
 
+        if (card)
+            put_placements(a, s, d, card, out);
         if (d->kind != GPU_CARD && d->kind != GPU_MIG_INSTANCE)
             continue;
         dra_device_name(d->uuid, name);
-        dra_message_health(&(struct dra_health){.pool = a->shares.options.node_name,
-                                                .device = name,
-                                                .healthy = gpu_takes_pods(d),
-                                                .message = gpu_takes_pods(d) ? "" : d->reason,
-                                                .updated = time(NULL),
-                                                .timeout_s = 3 * DRA_HEALTH_REPEAT_MS / 1000},
-                           out);
+        put_device(a, name, d, out);
     }
 }
 
@@ -138,6 +165,43 @@ static bool evicts(const struct gpu_device *d, void *userdata) {
     return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
 }
 
+bool resource_claims_give_instance(const struct agent *a, const struct gpu_snapshot *s,
+                                   const struct gpu_device *d) {
+    return (d->divided || d->kind == GPU_MIG_INSTANCE) && d->allocator == DRA_KUBE_SCHEDULER &&
+           a->whole_rows.strategy == MIG_STRATEGY_NONE &&
+           config_card_mode(a->node_config, s, d) != CONFIG_MODE_SHARE;
+}
+
+static bool is_whole(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+
+    return resource_claims_give_instance(a, gpu_monitor_snapshot(a->shares.monitor), d);
+}
+
+static const struct mig_card *dynamic(const struct gpu_device *card, void *userdata) {
+    return card_dynamic_for_claims(userdata, card->uuid);
+}
+
+/* An instance that is made for the claim. */
+static int make(const char *device, const struct gpu_device **ret, void *userdata,
+                struct err *err) {
+    struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const char *uuid = s->devices[i].uuid;
+        const struct mig_card *card =
+            s->devices[i].divided ? card_dynamic_for_claims(a, uuid) : NULL;
+        struct mig_place place;
+
+        if (!card || !dra_placement_find(uuid, card, device, &place))
+            continue;
+        *ret = dra_placement_instance(s, uuid, card, &place);
+        return *ret ? 0 : card_dynamic_want(a, uuid, &place, err);
+    }
+    return -ENOENT;
+}
+
 static bool has_claims(const struct agent *a) {
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next)
         if (slot->grant.claim)
@@ -162,6 +226,8 @@ int resource_claims_start(struct agent *a, struct err *err) {
     const struct dra_slices_options slices = {.client = a->client,
                                               .node = a->shares.options.node_name,
                                               .devices = devices,
+                                              .is_whole = is_whole,
+                                              .dynamic = dynamic,
                                               .capacity = capacity,
                                               .evicts = evicts,
                                               .on_trouble = on_trouble,
@@ -170,6 +236,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
 
     a->claims.shares = &a->shares;
     a->claims.client = a->client;
+    a->claims.source = (struct dra_source){make, is_whole, a};
     a->claims.on_prepared = on_prepared;
     a->claims.userdata = a;
     dra_prepare_init(&a->claims);
@@ -221,7 +288,7 @@ void resource_claims_update(struct agent *a) {
         dra_plugin_health_changed(a->dra);
     a->claims_health = health;
     put_trouble(a);
-    if (a->slices)
+    if (a->slices && card_dynamic_is_settled(a))
         dra_slices_update(a->slices);
     dra_prepare_wake(&a->claims);
 }

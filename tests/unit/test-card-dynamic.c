@@ -195,6 +195,112 @@ static void an_order_that_the_driver_refuses_is_reported(void **state) {
     assert_null(w.job);
 }
 
+/* ---- for claims that kube-scheduler allocates ---- */
+
+/* A card of two places for one slice and one for all of it; the first has an idle instance. */
+static struct gpu_mig_card divided(void) {
+    struct gpu_mig_card ret = card();
+
+    ret.card.nprofiles = 2;
+    ret.card.profiles[0].size = 2;
+    ret.card.profiles[1] = (struct mig_card_profile){.id = 5, .most = 2, .starts = 3, .size = 1};
+    assert_int_equal(mig_name_parse("1g.40gb", &ret.card.profiles[1].name, NULL), 0);
+    ret.card.ninstances = 1;
+    ret.card.instances[0] =
+        (struct mig_instance){.id = 3, .profile = 1, .ncompute = 1, .compute = {{.slices = 1}}};
+    return ret;
+}
+
+static void for_claims(void) {
+    snapshot.devices[0].allocator = DRA_KUBE_SCHEDULER;
+    w.agent.whole_rows.strategy = MIG_STRATEGY_NONE;
+}
+
+static struct mig_place place_of(const char *profile, uint32_t start) {
+    struct mig_place place = {.start = start};
+
+    assert_int_equal(mig_name_parse(profile, &place.name, NULL), 0);
+    return place;
+}
+
+/* Orders do not concern the card, and its state is not reported to the scheduler. */
+static void a_claim_has_its_instance_made(void **state) {
+    const struct mig_place second = place_of("1g.40gb", 1);
+    struct gpu_mig_card c = divided();
+    const struct mig_report *report;
+    struct err why;
+
+    (void) state;
+    for_claims();
+    give_order();
+    assert_null(card_dynamic_for_claims(&w.agent, CARD));
+    expect_job(GPU_MIG_READ);
+    assert_false(card_dynamic_is_settled(&w.agent));
+    end(&c, 0, "");
+    assert_true(card_dynamic_is_settled(&w.agent));
+    assert_null(w.job);
+    assert_non_null(card_dynamic_for_claims(&w.agent, CARD));
+    assert_true(card_dynamic_report(CARD, &w.agent, &report));
+    assert_null(report);
+    assert_int_equal(card_dynamic_want(&w.agent, CARD, &second, &why), -EAGAIN);
+    assert_int_equal(w.job->order.kind, GPU_MIG_EDIT);
+    assert_int_equal(w.job->order.edit.nmake, 1);
+    assert_int_equal(w.job->order.edit.make[0].start, 1);
+    assert_int_equal(w.job->order.edit.nremove, 0);
+    c.card.instances[c.card.ninstances++] = (struct mig_instance){
+        .id = 4, .profile = 1, .start = 1, .ncompute = 1, .compute = {{.slices = 1}}};
+    end(&c, 0, "");
+    assert_int_equal(card_dynamic_want(&w.agent, CARD, &second, &why), -EAGAIN);
+    assert_null(w.job); /* it is there, and shows with the next snapshot */
+}
+
+/* Idle instances go where their room is needed, and what a process uses stays. */
+static void what_is_in_use_stays(void **state) {
+    const struct mig_place all = place_of("7g.80gb", 0);
+    struct gpu_mig_card c = divided();
+    struct err why;
+
+    (void) state;
+    for_claims();
+    c.card.instances[0].in_use = true;
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(card_dynamic_want(&w.agent, CARD, &all, &why), -EAGAIN);
+    assert_non_null(strstr(why.text, "1g.40gb at 0 is still in use by another process"));
+    assert_null(w.job);
+    w.now += RETRY_MS; /* its end is in no snapshot */
+    expect_job(GPU_MIG_READ);
+    c.card.instances[0].in_use = false;
+    end(&c, 0, "");
+    assert_int_equal(card_dynamic_want(&w.agent, CARD, &all, &why), -EAGAIN);
+    assert_int_equal(w.job->order.kind, GPU_MIG_EDIT);
+    assert_int_equal(w.job->order.edit.nremove, 1);
+    assert_int_equal(w.job->order.edit.remove[0].start, 0);
+}
+
+/* A claim that waits no more has nothing made, and what the driver says is told. */
+static void a_wish_ends(void **state) {
+    const struct mig_place second = place_of("1g.40gb", 1);
+    struct gpu_mig_card c = divided();
+    struct err why;
+
+    (void) state;
+    for_claims();
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    (void) card_dynamic_want(&w.agent, CARD, &second, &why);
+    c.status = -EIO;
+    text_copy(c.error, sizeof(c.error), "Insufficient Resources");
+    end(&c, 0, "");
+    (void) card_dynamic_want(&w.agent, CARD, &second, &why);
+    assert_non_null(strstr(why.text, "Insufficient Resources"));
+    assert_null(w.job);
+    w.now += RETRY_MS;
+    card_dynamic_update(&w.agent);
+    assert_null(w.job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_card_that_cannot_be_read_is_read_again_later, set_up,
@@ -202,6 +308,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_order_outlives_its_child, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_order_that_the_driver_refuses_is_reported, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_claim_has_its_instance_made, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_in_use_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_wish_ends, set_up, tear_down),
     };
 
     return cmocka_run_group_tests_name("card-dynamic", tests, NULL, NULL);

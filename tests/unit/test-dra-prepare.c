@@ -132,6 +132,26 @@ enum verdict __wrap_provision_claim(struct shares *s, const struct claim_share *
     return verdict;
 }
 
+/* ---- instances that are made for claims ---- */
+
+static bool made, whole;
+static unsigned wanted;
+
+static int make(const char *device, const struct gpu_device **ret, void *userdata,
+                struct err *err) {
+    (void) userdata;
+    if (strcmp(device, "gpu-ab-3g-40gb-4") != 0)
+        return -ENOENT;
+    wanted++;
+    *ret = made ? &snapshot.devices[2] : NULL;
+    return made ? 0 : err_set(err, EAGAIN, "it is not made yet");
+}
+
+static bool is_whole(const struct gpu_device *d, void *userdata) {
+    (void) d, (void) userdata;
+    return whole;
+}
+
 /* ---- the fixture ---- */
 
 static void on_prepare(struct grpc_call *c, const struct dra_claim_ids *claims, void *userdata) {
@@ -187,8 +207,11 @@ static int setup(void **state) {
                                                .pod_policies = 1u << SHARE_BURST};
     assert_int_equal(slot_store_load(&f->shares.slots, f->world.dir, no_bad, NULL, NULL), 0);
     slot_gc_init(&f->shares);
-    f->prepares =
-        (struct dra_prepares){.shares = &f->shares, .on_prepared = on_prepared, .userdata = f};
+    f->prepares = (struct dra_prepares){.shares = &f->shares,
+                                        .source = {make, is_whole, NULL},
+                                        .on_prepared = on_prepared,
+                                        .userdata = f};
+    made = whole = false;
     dra_prepare_init(&f->prepares);
     start_plugin(f);
     snapshot = (struct gpu_snapshot){
@@ -494,6 +517,33 @@ static void a_share_of_an_instance(void **state) {
     assert_non_null(strstr(f->answer->claims[0]->value->error, "is not given out in shares now"));
 }
 
+/* An allocation of a device that is given out whole has no shareID and no amounts. */
+static void an_instance_is_made(void **state) {
+    struct fixture *f = *state;
+
+    snapshot.devices[0].divided = true;
+    snapshot.devices[2] = instance("MIG-1");
+    snapshot.ndevices = 3;
+    wanted = 0;
+    body = CLAIM(RESULT("gpu", "gpu-ab-3g-40gb-4", "", ""));
+    begin(f, U1, "c1", 45000);
+    RUN_UNTIL(&f->world, wanted == 2);
+    made = true;
+    finish(f);
+    assert_non_null(strstr(f->answer->claims[0]->value->error, "has no shareID"));
+    whole = true;
+    prepare(f);
+    assert_string_equal(f->answer->claims[0]->value->error, "");
+    assert_string_equal(f->answer->claims[0]->value->devices[0]->device_name, "gpu-ab-3g-40gb-4");
+    assert_string_equal(asked_devices[0].uuid, "MIG-1");
+    assert_int_equal(asked_devices[0].core, 42);
+    assert_int_equal(asked_devices[0].memory, 40 * GIB);
+    made = false;
+    begin(f, U1, "c1", 3000);
+    finish(f);
+    assert_non_null(strstr(f->answer->claims[0]->value->error, "it is not made yet"));
+}
+
 static void one_share_for_a_container(void **state) {
     struct fixture *f = *state;
     struct container_request *request = &pod.pod.request.containers[0];
@@ -662,6 +712,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_does_not_pass_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_card_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_of_an_instance, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_instance_is_made, setup, teardown),
         cmocka_unit_test_setup_teardown(one_share_for_a_container, setup, teardown),
         cmocka_unit_test_setup_teardown(every_pod_of_the_claim_is_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(two_claims_of_a_container, setup, teardown),

@@ -22,6 +22,7 @@
 #include "gpu/device.h"
 #include "kube/api/client.h"
 #include "kube/api/reflector.h"
+#include "mig/card.h"
 #include "wire/json.h"
 
 #define TIMEOUT_MS 60000
@@ -43,8 +44,10 @@ struct fixture {
     /* the API server */
     struct object objects[OBJECTS];
     unsigned written, deleted, uids;
-    bool drops_shares, drops_taints;
-    uint64_t capacity; /* of each card; 0: its memory */
+    bool drops_shares, drops_taints, drops_counters;
+    struct mig_card *dynamic; /* what the first card can be divided into */
+    bool whole;               /* devices are given out whole */
+    uint64_t capacity;        /* of each card; 0: its memory */
     bool evicts;
     int status; /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
@@ -70,8 +73,8 @@ static void cut(char *text, const char *what) {
         memmove(at, at + strlen(what), strlen(at + strlen(what)) + 1);
 }
 
-static void cut_taints(char *text) {
-    for (char *at; (at = strstr(text, ",\"taints\":["));) {
+static void cut_list(char *text, const char *key) {
+    for (char *at; (at = strstr(text, key));) {
         const char *end = strchr(at, ']') + 1;
 
         memmove(at, end, strlen(end) + 1);
@@ -93,7 +96,11 @@ static char *stored(const struct kube_call *c, unsigned uid) {
     if (f->drops_shares)
         cut(text, "\"allowMultipleAllocations\":true,");
     if (f->drops_taints)
-        cut_taints(text);
+        cut_list(text, ",\"taints\":[");
+    if (f->drops_counters) {
+        cut_list(text, ",\"sharedCounters\":[");
+        cut_list(text, ",\"consumesCounters\":[");
+    }
     return text;
 }
 
@@ -272,6 +279,16 @@ static bool evicts(const struct gpu_device *d, void *userdata) {
     return d->index == 1 && f->evicts;
 }
 
+static bool is_whole(const struct gpu_device *d, void *userdata) {
+    (void) d, (void) userdata;
+    return f->whole;
+}
+
+static const struct mig_card *dynamic(const struct gpu_device *card, void *userdata) {
+    (void) userdata;
+    return card->index == 0 ? f->dynamic : NULL;
+}
+
 static void on_trouble(const char *why, void *userdata) {
     (void) userdata;
     text_copy(f->trouble, sizeof(f->trouble), why);
@@ -292,6 +309,8 @@ static void start(void) {
                                                .devices = devices,
                                                .capacity = capacity,
                                                .evicts = evicts,
+                                               .is_whole = is_whole,
+                                               .dynamic = dynamic,
                                                .on_trouble = on_trouble};
 
     assert_int_equal(dra_slices_start(&options, &f->slices, NULL), 0);
@@ -491,6 +510,66 @@ static void instances_are_published(void **state) {
     assert_null(strstr(f->objects[0].text, "mig-ab1"));
 }
 
+/* A card of two halves, beside a card that is not divided. */
+static struct mig_card halves(void) {
+    struct mig_card card = {.capable = true, .enabled = true, .nprofiles = 2};
+
+    card.profiles[0] = (struct mig_card_profile){
+        .id = 9, .most = 2, .starts = 1 | 1 << 4, .size = 4, .memory = 40 * GIB, .engines = {2}};
+    card.profiles[1] = (struct mig_card_profile){
+        .id = 0, .most = 1, .starts = 1, .size = 8, .memory = 80 * GIB, .engines = {5}};
+    assert_int_equal(mig_name_parse("3g.40gb", &card.profiles[0].name, NULL), 0);
+    assert_int_equal(mig_name_parse("7g.80gb", &card.profiles[1].name, NULL), 0);
+    return card;
+}
+
+/* All that can be made of the card, whether it is there or not, with counters between them. */
+static void a_card_that_is_divided_on_demand(void **state) {
+    struct gpu_device *d = f->devices.devices;
+    struct mig_card card = halves();
+
+    (void) state;
+    f->dynamic = &card;
+    d[0].divided = true;
+    publish(2);
+    expect("\"resourceSliceCount\":2");
+    expect("\"sharedCounters\":[{\"name\":\"gpu-ab00\",\"counters\":{\"memory-slice-0\"");
+    expect("\"devices\":[{\"name\":\"gpu-ab00-7g-80gb-0\",\"allowMultipleAllocations\":true");
+    expect("\"name\":\"gpu-ab00-3g-40gb-0\"");
+    expect("\"name\":\"gpu-ab00-3g-40gb-4\"");
+    expect("\"memory-slice-7\":{\"value\":\"1\"},\"decoders\":{\"value\":\"2\"}}}]},{\"name\":"
+           "\"gpu-ab01\",\"allow");
+    d[2] = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
+                               .uuid = "MIG-AB1",
+                               .allocator = DRA_KUBE_SCHEDULER,
+                               .memory = 40 * GIB,
+                               .healthy = true,
+                               .service = GPU_SERVES,
+                               .offer = GPU_OFFER_SHARES,
+                               .mig = {.ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
+    text_copy(d[2].parent, sizeof(d[2].parent), d[0].uuid);
+    f->devices.ndevices = 3;
+    publish(0); /* one of them was made */
+    f->whole = true;
+    publish(2);
+    expect("\"name\":\"gpu-ab00-3g-40gb-4\",\"attributes\"");
+}
+
+/* They would be given out beside each other. The others stay. */
+static void without_counters(void **state) {
+    struct mig_card card = halves();
+
+    (void) state;
+    f->drops_counters = true;
+    f->dynamic = &card;
+    f->devices.devices[0].divided = true;
+    publish(2); /* the counters, and then what there is without them */
+    assert_null(strstr(f->objects[0].text, "gpu-ab00"));
+    assert_null(f->objects[1].text);
+    expect("\"name\":\"gpu-ab01\"");
+    assert_string_equal(f->trouble, "");
+}
+
 /* kubelet has deleted them: with the event they come back, and with a generation that was not used
  * for anything else. */
 static void deleted_slices_come_back(void **state) {
@@ -608,6 +687,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(memory_that_is_kept_back, setup, teardown),
         cmocka_unit_test_setup_teardown(each_card_has_its_allocator, setup, teardown),
         cmocka_unit_test_setup_teardown(instances_are_published, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_card_that_is_divided_on_demand, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_counters, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restarted_agent, setup, teardown),

@@ -36,6 +36,11 @@ static int check_result(const struct device_result *r, const char *node, struct 
     if (r->admin)
         return err_set(err, EINVAL, "request %s has adminAccess, which this driver does not give",
                        r->request);
+    return 0;
+}
+
+static int check_amounts(const struct device_result *r, const struct gpu_device *d,
+                         struct err *err) {
     if (!r->share[0])
         return err_set(err, EINVAL,
                        "the allocation of request %s has no shareID: the API server or its writer "
@@ -51,19 +56,39 @@ static int check_result(const struct device_result *r, const char *node, struct 
             "the allocation of request %s consumes %llu percent and %llu bytes of a card",
             r->request, (unsigned long long) r->consumed.core,
             (unsigned long long) r->consumed.memory);
+    if (r->consumed.memory > d->memory)
+        return err_set(err, EINVAL, "the allocation of request %s is more memory than %s %u has",
+                       r->request, gpu_kind_name(d->kind), d->index);
     return 0;
 }
 
 static int find_card(const struct gpu_snapshot *s, const char *device,
-                     const struct gpu_device **ret, struct err *err) {
+                     const struct dra_source *source, const struct gpu_device **ret,
+                     struct err *err) {
     const struct gpu_device *d = find_device(s, device);
+    int r = d ? 0 : source->make(device, &d, source->userdata, err);
 
-    if (!d)
+    if (r == -ENOENT)
         return err_set(err, EAGAIN, "device %s is not on this node", device);
+    if (r < 0)
+        return r;
     if (!gpu_gives_shares(d))
         return err_set(err, EAGAIN, "%s %u (%s) is not given out in shares now",
                        gpu_kind_name(d->kind), d->index, d->uuid);
     *ret = d;
+    return 0;
+}
+
+/* What the result has of the device. */
+static int read_amounts(const struct device_result *r, const struct gpu_device *d,
+                        const struct dra_source *source, uint32_t *ret_core, uint64_t *ret_memory,
+                        struct err *err) {
+    bool whole = !r->share[0] && source->is_whole(d, source->userdata);
+
+    if (!whole && check_amounts(r, d, err) < 0)
+        return -err->code;
+    *ret_core = whole ? gpu_core(d) : (uint32_t) r->consumed.core;
+    *ret_memory = whole ? d->memory : r->consumed.memory;
     return 0;
 }
 
@@ -75,44 +100,45 @@ static struct assigned_device *part_on(struct assigned_device *list, size_t n, c
 }
 
 int dra_claim_devices(const struct resource_claim *claim, const char *node,
-                      const struct gpu_snapshot *s,
-                      struct assigned_device ret[static DEVICE_RESULTS_MAX], size_t *ret_n,
+                      const struct gpu_snapshot *s, const struct dra_source *source,
+                      struct assigned_device ret[static DEVICE_RESULTS_MAX],
+                      const char *ret_requests[static DEVICE_RESULTS_MAX], size_t *ret_n,
                       struct err *err) {
     size_t n = 0;
     int r = 0;
 
     if (!claim->allocated)
         return err_set(err, EAGAIN, "it is not allocated");
-    for (uint32_t i = 0; i < claim->nresults && r == 0; i++) {
+    for (uint32_t i = 0; i < claim->nresults; i++) {
         const struct device_result *result = &claim->results[i];
         const struct gpu_device *card = NULL;
         struct assigned_device *part;
+        uint64_t memory = 0;
+        uint32_t core = 0;
 
         if (strcmp(result->driver, DRA_DRIVER) != 0)
             continue;
         r = check_result(result, node, err);
         if (r == 0)
-            r = find_card(s, result->device, &card, err);
-        if (r != 0)
-            break;
+            r = find_card(s, result->device, source, &card, err);
+        if (r == 0)
+            r = read_amounts(result, card, source, &core, &memory, err);
+        if (r < 0)
+            return r;
         part = part_on(ret, n, card->uuid);
         if (!part) {
+            ret_requests[n] = result->request;
             part = &ret[n++];
             *part = (struct assigned_device){.index = card->index};
             text_copy(part->uuid, sizeof(part->uuid), card->uuid);
         }
         /* Parts of 32 results: neither sum overflows where each is of a card. */
-        if (result->consumed.memory > card->memory)
-            return err_set(err, EINVAL,
-                           "the allocation of request %s is more memory than %s %u has",
-                           result->request, gpu_kind_name(card->kind), card->index);
-        part->core += (uint32_t) result->consumed.core;
-        part->memory += result->consumed.memory;
+        part->core += core;
+        part->memory += memory;
         part->physical = part->memory;
     }
-    if (r == 0 && n == 0)
+    if (n == 0)
         return err_set(err, EINVAL, "no device of " DRA_DRIVER " is allocated to it");
-    if (r == 0)
-        *ret_n = n;
-    return r;
+    *ret_n = n;
+    return 0;
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "agent/dra/claim_devices.h"
 #include "agent/dra/claim_terms.h"
 #include "agent/dra/messages.h"
 #include "agent/shares/claim_rule.h"
@@ -191,19 +190,8 @@ static const struct assigned_device *terms_device(const struct shares *s,
     return ret;
 }
 
-/* The first request that the device is of. */
-static const char *request_of(const struct resource_claim *claim, const char *uuid) {
-    char name[DEVICE_NAME_MAX];
-
-    dra_device_name(uuid, name);
-    for (uint32_t i = 0; i < claim->nresults; i++)
-        if (strcmp(claim->results[i].driver, DRA_DRIVER) == 0 &&
-            strcmp(claim->results[i].device, name) == 0)
-            return claim->results[i].request;
-    return "";
-}
-
-static void judge(struct wanted *w, const struct assigned_device *devices, size_t n) {
+static void judge(struct wanted *w, const struct assigned_device *devices,
+                  const char *const *requests, size_t n) {
     struct shares *s = w->of->all->shares;
     const struct assigned_device *first = terms_device(s, devices, n);
     struct claim_share share = {.uid = w->uid,
@@ -223,7 +211,7 @@ static void judge(struct wanted *w, const struct assigned_device *devices, size_
         return;
     }
     if (check_containers(w) < 0 ||
-        dra_claim_terms(&s->options, &w->claim, request_of(&w->claim, first->uuid), first->core,
+        dra_claim_terms(&s->options, &w->claim, requests[first - devices], first->core,
                         &share.terms, &w->why) < 0) {
         refuse(w);
         return;
@@ -243,6 +231,7 @@ static void judge(struct wanted *w, const struct assigned_device *devices, size_
 
 static void advance_claim(struct wanted *w) {
     struct assigned_device devices[DEVICE_RESULTS_MAX];
+    const char *requests[DEVICE_RESULTS_MAX];
     const struct shares *s = w->of->all->shares;
     size_t n;
 
@@ -257,7 +246,7 @@ static void advance_claim(struct wanted *w) {
         return;
     }
     if (dra_claim_devices(&w->claim, s->options.node_name, gpu_monitor_snapshot(s->monitor),
-                          devices, &n, &w->why) < 0) {
+                          &w->of->all->source, devices, requests, &n, &w->why) < 0) {
         (void) err_wrap(&w->why, "ResourceClaim %s/%s", w->namespace, w->name);
         if (w->why.code != EAGAIN)
             refuse(w);
@@ -265,7 +254,7 @@ static void advance_claim(struct wanted *w) {
             forget(w);
         return;
     }
-    judge(w, devices, n);
+    judge(w, devices, requests, n);
 }
 
 /* ---- answers ---- */

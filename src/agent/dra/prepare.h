@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/dra/claim_devices.h"
+
 struct dra_claim_ids;
 struct dra_call;
 struct grpc_call;
@@ -20,6 +22,7 @@ struct shares;
 struct dra_prepares {
     struct shares *shares;
     struct kube_client *client;
+    struct dra_source source;
     void (*on_prepared)(void *userdata); /* containers are about to start */
     void *userdata;
     const char *blocker;   /* why nothing is prepared yet; NULL: it is */

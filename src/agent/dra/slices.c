@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/dra/claim_devices.h"
+#include "agent/dra/placements.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@
 #include "kube/objects/resource_slice.h"
 #include "model/dra.h"
 
-#define SEEN_MAX 16 /* slices of this node: two are written */
+#define SEEN_MAX 32 /* slices of this node: 16 are written at most */
 #define RETRY_MIN_MS 200
 #define RETRY_MAX_MS 30000
 #define UNSUPPORTED_MS 60000 /* until an API server that lacks the feature is tried again */
@@ -33,12 +34,14 @@ struct dra_slices {
     struct kube_call *call; /* one write at a time */
     uint32_t writing;       /* slice that is being written; UINT32_MAX: one is being deleted */
     bool known;             /* the devices are */
-    bool no_taints;         /* the API server has dropped them */
+    bool no_taints;         /* the API server has dropped them; this and the next */
+    bool no_counters;
     bool unsupported;       /* it has dropped shares: nothing may stay published */
     struct slice_pool pool; /* what is to be published */
-    struct slice_device devices[POOL_DEVICES_MAX]; /* its devices */
-    struct resource_slice seen[SEEN_MAX];          /* as the API server has them */
-    bool fresh[SEEN_MAX];                          /* in the list that is being received */
+    struct slice_device devices[POOL_DEVICES_MAX]; /* its devices, and their sets of counters */
+    struct slice_counters sets[POOL_SETS_MAX];
+    struct resource_slice seen[SEEN_MAX]; /* as the API server has them */
+    bool fresh[SEEN_MAX];                 /* in the list that is being received */
     uint32_t nseen;
     unsigned retry_ms;
     char trouble[DRA_SLICES_TROUBLE_MAX];
@@ -114,9 +117,17 @@ static void on_sync_end(void *userdata) {
 
 /* ---- what there should be ---- */
 
-static bool is_published(const struct dra_slices *s, const struct gpu_device *d) {
+static const struct mig_card *dynamic(const struct dra_slices *s, const struct gpu_device *d) {
+    return d && d->kind == GPU_CARD && d->divided ? s->options.dynamic(d, s->options.userdata)
+                                                  : NULL;
+}
+
+/* Instances of a card that is divided for claims are among its placements. */
+static bool is_published(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
+                         const struct gpu_device *d) {
     return d->allocator != DRA_NONE && gpu_gives_shares(d) && d->memory > 0 &&
-           (gpu_takes_pods(d) || !s->no_taints);
+           (gpu_takes_pods(d) || !s->no_taints) &&
+           !(gpu_is_part(d) && dynamic(s, gpu_find(snapshot, d->parent)));
 }
 
 /* The number and model of an instance are those of its card, as in its GPU object. */
@@ -140,30 +151,37 @@ static void put_taint(struct slice_device *d, bool evicts) {
     taint->evicts = evicts;
 }
 
-/* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
-static void describe(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
-                     const struct gpu_device *d, struct slice_device *ret) {
-    uint64_t capacity = s->options.capacity(d, s->options.userdata);
+/* What is the same for a device and for those that can be made of it. */
+static void describe_any(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
+                         const struct gpu_device *d, struct slice_device *ret) {
     int64_t numa = gpu_numa(snapshot, d);
 
     memset(ret, 0, sizeof(*ret));
-    dra_device_name(d->uuid, ret->name);
-    slice_text(ret->uuid, d->uuid);
     slice_text(ret->model, d->model);
     slice_text(ret->driver_version, snapshot->driver_version);
-    ret->shared = true;
+    ret->shared = !s->options.is_whole(d, s->options.userdata);
     ret->index = d->index;
     ret->numa = (int8_t) (numa <= INT8_MAX ? numa : -1);
     ret->by_scheduler = d->allocator == DRA_KUBE_SCHEDULER;
-    ret->core = gpu_core(d);
-    ret->memory = capacity < d->memory ? capacity : d->memory;
-    if (gpu_is_part(d))
-        describe_part(snapshot, d, ret);
     if (gpu_takes_pods(d))
         return;
     put_taint(ret, false);
     if (s->options.evicts(d, s->options.userdata))
         put_taint(ret, true);
+}
+
+/* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
+static void describe(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
+                     const struct gpu_device *d, struct slice_device *ret) {
+    uint64_t capacity = s->options.capacity(d, s->options.userdata);
+
+    describe_any(s, snapshot, d, ret);
+    dra_device_name(d->uuid, ret->name);
+    slice_text(ret->uuid, d->uuid);
+    ret->core = gpu_core(d);
+    ret->memory = capacity < d->memory ? capacity : d->memory;
+    if (gpu_is_part(d))
+        describe_part(snapshot, d, ret);
 }
 
 static uint64_t latest_generation(const struct dra_slices *s) {
@@ -175,25 +193,13 @@ static uint64_t latest_generation(const struct dra_slices *s) {
     return latest;
 }
 
-static uint32_t first_of(uint32_t slice) {
-    return slice * SLICE_DEVICES_MAX;
-}
-
 /* Whether the slice is there as it should be, whatever its generation. */
 static bool is_there(struct dra_slices *s, uint32_t slice, struct resource_slice **ret) {
     char name[KUBE_NAME_MAX];
-    uint32_t first = first_of(slice), n = s->pool.ndevices - first;
 
     resource_slice_name(s->options.node, slice, name);
     *ret = find_seen(s, name);
-    n = n > SLICE_DEVICES_MAX ? SLICE_DEVICES_MAX : n;
-    if (!*ret || (*ret)->ndevices != n || (*ret)->nslices != resource_slice_count(&s->pool) ||
-        strcmp((*ret)->pool, s->options.node) != 0)
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (!slice_device_equal(&(*ret)->devices[i], &s->devices[first + i]))
-            return false;
-    return true;
+    return *ret && resource_slice_is(&s->pool, slice, *ret);
 }
 
 /* A former agent's pool that is what it should be keeps its generation. */
@@ -210,24 +216,60 @@ static bool was_published(struct dra_slices *s) {
     return true;
 }
 
+/* What the API server rounds is compared as it has it. Returns whether it is another device. */
+static bool add_device(struct dra_slices *s, uint32_t *n, const struct slice_device *d) {
+    bool changed = *n >= s->pool.ndevices || !slice_device_equal(&s->devices[*n], d);
+
+    s->devices[(*n)++] = *d;
+    return changed;
+}
+
+/* The same of its placements, and of the counters that keep them apart. */
+static bool add_placements(struct dra_slices *s, const struct gpu_snapshot *snapshot,
+                           const struct gpu_device *d, const struct mig_card *card, uint32_t *n,
+                           uint32_t *nsets) {
+    struct mig_place places[DRA_PLACEMENTS_MAX];
+    uint32_t nplaces = dra_placements(card, places);
+    struct slice_counters set;
+    struct slice_device device;
+    bool changed;
+
+    if (s->no_counters || (s->no_taints && !gpu_takes_pods(d)) || *nsets == POOL_SETS_MAX)
+        return false;
+    dra_placement_set(d->uuid, card, &set);
+    changed = *nsets >= s->pool.nsets || !slice_counters_equal(&s->sets[*nsets], &set);
+    s->sets[(*nsets)++] = set;
+    for (uint32_t i = 0; i < nplaces && *n < POOL_DEVICES_MAX; i++) {
+        describe_any(s, snapshot, d, &device);
+        dra_placement_describe(d->uuid, card, &places[i], &device);
+        changed |= add_device(s, n, &device);
+    }
+    return changed;
+}
+
 /* The generation is raised with every change. */
 static void take_devices(struct dra_slices *s) {
     const struct gpu_snapshot *snapshot = s->options.devices(s->options.userdata);
     bool changed = s->pool.generation == 0;
-    struct slice_device d;
-    uint32_t n = 0;
+    uint32_t n = 0, nsets = 0;
 
     for (uint32_t i = 0; i < snapshot->ndevices && n < POOL_DEVICES_MAX; i++) {
-        if (!is_published(s, &snapshot->devices[i]))
-            continue;
-        describe(s, snapshot, &snapshot->devices[i], &d);
-        /* What the API server rounds is compared as it has it. */
-        changed = changed || n >= s->pool.ndevices || !slice_device_equal(&s->devices[n], &d);
-        s->devices[n++] = d;
+        const struct gpu_device *d = &snapshot->devices[i];
+        const struct mig_card *card = dynamic(s, d);
+        struct slice_device device;
+
+        if (card) {
+            changed |= add_placements(s, snapshot, d, card, &n, &nsets);
+        } else if (is_published(s, snapshot, d)) {
+            describe(s, snapshot, d, &device);
+            changed |= add_device(s, &n, &device);
+        }
     }
-    changed = changed || n != s->pool.ndevices;
+    changed = changed || n != s->pool.ndevices || nsets != s->pool.nsets;
     s->pool.ndevices = n;
     s->pool.devices = s->devices;
+    s->pool.nsets = nsets;
+    s->pool.sets = s->sets;
     if (changed && !(s->pool.generation == 0 && was_published(s)))
         s->pool.generation = latest_generation(s) + 1;
 }
@@ -265,7 +307,11 @@ static void check_answer(struct dra_slices *s, struct json answer) {
         s->unsupported = true;
         set_trouble(s, err.text);
         (void) uv_timer_start(&s->timer, on_timer, UNSUPPORTED_MS, 0);
-    } else if (r == 1 && !s->no_taints) {
+    } else if (r == SLICE_NO_COUNTERS && !s->no_counters) {
+        s->no_counters = true;
+        log_warn("the API server drops counters of devices (its feature gate "
+                 "DRAPartitionableDevices is off): cards that are divided for claims are left out");
+    } else if (r == SLICE_NO_TAINTS && !s->no_taints) {
         s->no_taints = true;
         log_warn("the API server drops taints of devices: cards that take no pods are left out");
     } else {

@@ -13,6 +13,7 @@ struct err;
 struct gpu_device;
 struct gpu_snapshot;
 struct kube_client;
+struct mig_card;
 
 #define DRA_SLICES_TROUBLE_MAX 512
 #define DRA_UNHEALTHY_TAINT "gpu.elasticgpu.io/unhealthy" /* new claims keep away from the card */
@@ -22,6 +23,11 @@ struct dra_slices_options {
     const char *node;
     /* The devices of the node, each with its allocator. */
     const struct gpu_snapshot *(*devices)(void *userdata);
+    /* Whether one claim gets all of the device, and no other has a share of it. */
+    bool (*is_whole)(const struct gpu_device *d, void *userdata);
+    /* What a card can be divided into for claims; NULL: it is not divided for claims, and its
+     * instances are devices as they are. */
+    const struct mig_card *(*dynamic)(const struct gpu_device *card, void *userdata);
     /* What the node offers of the card in shares; bytes. */
     uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
     /* Whether pods that use the device, which takes no others, are to end. */
