@@ -100,12 +100,34 @@ static void test_an_instance_that_is_gone(void **state) {
     (void) find_asked(d, "/resourceclaims/c/status", "\"device\":\"mig-n-2\"");
 }
 
+#define CARD                                                                                       \
+    "{'name':'gpu-0','allowMultipleAllocations':true,'attributes':{'uuid':{'string':'GPU-n-0'},"   \
+    "'allocator':{'string':'aliquot'}},"                                                           \
+    "'capacity':{'core':{'value':'100'},'memory':{'value':'80Gi'}}}"
+#define PLACEMENT                                                                                  \
+    "{'name':'gpu-n-1-3g-40gb-0','attributes':{'profile':{'string':'3g.40gb'},'parentUUID':{"      \
+    "'string':'GPU-n-1'},'allocator':{'string':'kube-scheduler'}},"                                \
+    "'capacity':{'core':{'value':'42'},'memory':{'value':'40Gi'}}}"
+
+/* An instance that is made for a claim of kube-scheduler's is no card of the state; the other card
+ * of the node is given out as ever. */
+static void test_what_kube_scheduler_has_of_the_node(void **state) {
+    struct dra_world *d = *state;
+    see_devices(d, 2, CARD "," PLACEMENT);
+    see_claim(d, "a", 1, true, SHARE,
+              ALLOCATED("n", RESULT("gpu-n-1-3g-40gb-0", "42", "40Gi"), "x"));
+    const char *body = allocate_share(d, "b", BOTH("20", "10Gi"));
+    assert_non_null(body);
+    assert_non_null(strstr(body, "\"device\":\"gpu-0\""));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(test_shares_of_an_instance),
         TEST(test_requests_without_an_amount),
         TEST(test_an_instance_that_is_gone),
+        TEST(test_what_kube_scheduler_has_of_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,13 @@ static struct assigned_device share_of(const struct device_amounts *consumed,
     return state_device(card, &grant);
 }
 
+/* Such a card offers no shares, so that the state does not count what claims have of it; it can be
+ * an instance that is not made yet. */
+static bool is_of_kube_scheduler(const struct dra *d, const struct device_result *result) {
+    const struct slice_device *device = dra_device_of(d, result->pool, result->device);
+    return device && device->by_scheduler;
+}
+
 /* The devices of our driver that are allocated to it, as the state has cards, without those that
  * are gone. False: one of them is not known. */
 static bool resolve(const struct dra *d, const struct resource_claim *claim,
@@ -86,7 +93,8 @@ static bool resolve(const struct dra *d, const struct resource_claim *claim,
             continue;
         const struct state_node *node = state_node_find(d->state, result->pool);
         const struct state_card *card = node ? card_find(d, node, result) : NULL;
-        if (!card && dra_device_is_gone(d, result->pool, result->device))
+        if (!card && (is_of_kube_scheduler(d, result) ||
+                      dra_device_is_gone(d, result->pool, result->device)))
             continue;
         if (!card || (*ret_node && *ret_node != node))
             return false;
