@@ -106,6 +106,11 @@ class World:
         """The GPU objects by the index of their card."""
         return {gpu["spec"]["index"]: gpu for gpu in self.api.find("gpus").values()}
 
+    def gpus_of(self, card):
+        """The GPU objects of the card's instances."""
+        uuid = self.uuids()[card]
+        return [gpu for gpu in self.api.find("gpus").values() if gpu["spec"].get("parent") == uuid]
+
     def events(self, reason):
         """The messages of Events with that reason, by the name of their object."""
         return {e["involvedObject"]["name"]: e["message"] for e in self.api.find("events").values() if e["reason"] == reason}
@@ -137,6 +142,10 @@ class World:
             # They end with it, and may be writing into its directories.
             wait_until(lambda: not any(map(runs, children)), what="the agent's processes have ended")
         self.api.close()
+        places = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+        mounted = [place for place in places if place.startswith(str(self.path))]
+        if mounted:     # shares
+            subprocess.run(["umount", *mounted], check=True)
 
 
 class FullNode(World):
@@ -208,9 +217,3 @@ class SharedNode(World):
         public = subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True, text=True).stdout
         self.api.put("configmaps", {"metadata": {"name": "aliquot-signing", "namespace": "aliquot-system"},
                                     "data": {"public.pem": public}})
-
-    def close(self):
-        super().close()
-        places = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
-        mounted = [place for place in places if place.startswith(str(self.path))]
-        subprocess.run(["umount", *mounted], check=bool(mounted))

@@ -217,6 +217,9 @@ class Api:
             return 404, {"kind": "Status", "message": "not found", "code": 404}
         if method == "PATCH":
             self.change("MODIFIED", key, merged(self.objects[key], body))
+        elif method == "PUT":
+            body["metadata"]["uid"] = self.objects[key]["metadata"]["uid"]
+            self.change("MODIFIED", key, body)
         elif method == "DELETE":
             value = self.objects[key]
             self.change("DELETED", key, value)
