@@ -34,6 +34,7 @@ static void test_all_members_get_their_shares(void **state) {
     run_later(s);
     assert_int_equal(written(s), 0);
     assert_int_equal(pod_of(s, "one")->stage, POD_PENDING);
+    assert_string_equal(pod_of(s, "one")->requeue.reason, "gang"); /* in the metrics */
     join_gang(s, "three", "c", CORE("50"), GANG("3"));
     run_later(s);
     assert_int_equal(written(s), 3);

@@ -265,7 +265,7 @@ static void serve(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
     pod->refused = seen_of(d);
     dra_note(d, pod, found, buf_str(&why));
     struct state_pod *self = dra_self(d, pod);
-    if (self)
+    if (self && found != DRA_HELD)
         self->requeue.reason = found == DRA_NO_ROOM ? REFUSED_NO_ROOM : NULL;
     if (found != DRA_LATER)
         pod->later_ms = 0;

@@ -307,8 +307,12 @@ void dra_show_wants(struct dra *d, struct dra_pod *pod) {
 
 static bool is_held(struct dra_search *s, const struct gates *gates) {
     _cleanup_buf_ struct buf text = BUF_INIT(GATE_WHY_MAX);
-    if (s->self == &s->stand_in || !gates_closed(gates, s->self, s->now_ms, &text))
+    if (s->self == &s->stand_in)
         return false;
+    const struct gate *closed = gates_closed(gates, s->self, s->now_ms, &text);
+    if (!closed)
+        return false;
+    s->self->requeue.reason = closed->name;
     buf_puts(s->why, buf_str(&text));
     return true;
 }
