@@ -139,6 +139,16 @@ struct dra_template {
     char key[DRA_KEY_MAX];
 };
 
+/* How a search ended. */
+enum dra_found {
+    DRA_FOUND,    /* the claims have their plans, and hold them */
+    DRA_NOT_OURS, /* nothing of it is ours to allocate */
+    DRA_LATER,    /* an object is not there yet; `why` says which */
+    DRA_NO_ROOM,  /* `why` says so */
+    DRA_HELD,     /* a gate is closed; `why` says why */
+    DRA_REFUSED,  /* as long as the objects are as they are; `why` says why */
+};
+
 /* ---- dra_devices.c ---- */
 
 int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err);
@@ -192,6 +202,9 @@ struct dra_pod *dra_pod_find(const struct dra *d, const char *uid);
 /* Whether the pod has to do without the node for now. */
 bool dra_is_shunned(const struct dra_pod *pod, const char *node, uint64_t now_ms);
 
+/* Keeps how a search for the pod ended. */
+void dra_note(struct dra *d, struct dra_pod *pod, enum dra_found found, const char *why);
+
 /* ---- dra_cards.c ---- */
 
 int dra_selector_add(struct dra *d);
@@ -232,15 +245,6 @@ void dra_run_templates(struct dra *d, uint64_t now_ms);
 
 /* ---- dra_choose.c ---- */
 
-enum dra_found {
-    DRA_FOUND,    /* the claims have their plans, and hold them */
-    DRA_NOT_OURS, /* nothing of it is ours to allocate */
-    DRA_LATER,    /* an object is not there yet; `why` says which */
-    DRA_NO_ROOM,  /* `why` says so */
-    DRA_HELD,     /* a gate is closed; `why` says why */
-    DRA_REFUSED,  /* as long as the objects are as they are; `why` says why */
-};
-
 #define DRA_WHY_MAX 1024
 
 /* Counts the CPU and memory of the pods on their way to their nodes; to be called before searches.
@@ -270,11 +274,6 @@ struct state_pod *dra_self(const struct dra *d, const struct dra_pod *pod);
 /* Has the state know whether the claims of the pod have a place. */
 void dra_settle(struct dra *d, const struct dra_pod *pod);
 void dra_settle_all(struct dra *d);
-
-/* ---- dra_seen.c ---- */
-
-/* Keeps how a search for the pod ended. */
-void dra_note(struct dra *d, struct dra_pod *pod, enum dra_found found, const char *why);
 
 /* ---- dra_encode.c ---- */
 

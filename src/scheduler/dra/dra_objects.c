@@ -165,6 +165,38 @@ static int see_claim(struct dra *d, struct json object, bool gone, struct err *e
     return 0;
 }
 
+/* ---- what pages and metrics show of claims that wait ---- */
+
+static void set_reason(struct dra *d, const struct dra_pod *pod, const char *reason) {
+    for (uint32_t i = 0; i < pod->object.nclaims; i++) {
+        struct dra_claim *claim =
+            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        if (claim)
+            claim->waits_for = reason;
+    }
+}
+
+void dra_note(struct dra *d, struct dra_pod *pod, enum dra_found found, const char *why) {
+    static const char *const reasons[] = {
+        [DRA_LATER] = "missing",
+        [DRA_HELD] = "held",
+        [DRA_NO_ROOM] = "no-room",
+        [DRA_REFUSED] = "refused",
+    };
+    const char *reason =
+        (size_t) found < sizeof(reasons) / sizeof(reasons[0]) ? reasons[found] : NULL;
+    free(pod->why);
+    pod->why = reason && why[0] ? strdup(why) : NULL;
+    set_reason(d, pod, reason);
+}
+
+const char *dra_why(const struct dra *d, const char *namespace, const char *pod) {
+    for (const struct dra_pod *one = d->pods; one; one = one->hh.next)
+        if (strcmp(one->object.name, pod) == 0 && strcmp(one->object.namespace, namespace) == 0)
+            return one->why ? one->why : "";
+    return NULL;
+}
+
 /* ---- pods ---- */
 
 static void free_pod(struct dra *d, struct dra_pod *pod) {

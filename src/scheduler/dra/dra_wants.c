@@ -43,6 +43,14 @@ bool dra_waits_for_us(const struct dra *d, const struct dra_claim *claim) {
     return !claim->object.allocated && (dra_is_ours(d, &claim->object, &mixed) || mixed);
 }
 
+void dra_waiting_each(const struct dra *d,
+                      void (*each)(const char *namespace, const char *reason, void *userdata),
+                      void *userdata) {
+    for (const struct dra_claim *claim = d->claims; claim; claim = claim->hh.next)
+        if (claim->waits_for && dra_waits_for_us(d, claim))
+            each(claim->object.namespace, claim->waits_for, userdata);
+}
+
 static enum dra_found refuse(const struct dra_search *s, const struct dra_claim *claim,
                              const char *format, ...) __attribute__((format(printf, 3, 4)));
 static enum dra_found refuse(const struct dra_search *s, const struct dra_claim *claim,
