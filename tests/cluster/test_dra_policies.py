@@ -50,8 +50,11 @@ def _wait_enforced(cluster):
             kube.pods(name=name), {"metadata": {"labels": {"a": "b"}}}, dryRun="All"),
         "aliquot-agent-slices": lambda: cluster.api.as_user(AGENT).create(
             "/apis/resource.k8s.io/v1/resourceslices", resource_slice("other"), dryRun="All"),
+        "aliquot-scheduler-templates": lambda: cluster.api.as_user(SCHEDULER).create(
+            path("resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": spec_of({"exactly": exactly(None)})}}, dryRun="All"),
+        "aliquot-requests": lambda: asking(cluster.api, {"elasticgpu.io/gpu-core": "150"}),
     }
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while "resourceClaims" not in asking(cluster.api, limits={"elasticgpu.io/gpu-core": "10"})["spec"]:
         assert time.monotonic() < deadline, "aliquot-dra-pods is not enforced"
         time.sleep(0.02)    # nothing announces it
