@@ -98,11 +98,11 @@ def test_a_share_by_a_claim(world, space, gated):
     assert "schedulingGates" not in seen["spec"]
     share = {"claim": claim["metadata"]["name"], "namespace": space.name, "pod": "one", "users": [{"container": "main", "pod": "one"}],
              "containers": [{"container": "main", "resource": {"elasticgpu.io/gpu-core": "30", "elasticgpu.io/gpu-memory": "24Gi"}}]}
-    world.until(lambda: any(gpu["status"].get("allocated", {}).get(claim["metadata"]["uid"]) == share for gpu in world.gpus()), 30,
+    world.until(lambda: any(gpu["status"].get("allocated", {}).get(claim["metadata"]["uid"]) == share for gpu in world.gpus()), 60,
                 "GPU.status has the share and its user")
     space.delete("one")
     no_claim_left(space)
-    world.until(lambda: not any(gpu["status"].get("allocated") or gpu["status"].get("heldBy") for gpu in world.gpus()), 30,
+    world.until(lambda: not any(gpu["status"].get("allocated") or gpu["status"].get("heldBy") for gpu in world.gpus()), 60,
                 "the share is free")
 
 

@@ -45,7 +45,7 @@ class Claims:
             found = [{name for name in names if re.fullmatch(pattern, name)} for pattern in patterns]
             return all(found) and names == set().union(*found)
         try:
-            wait_until(there, 20)
+            wait_until(there)
         except AssertionError:
             pytest.fail(f"{patterns}: {sorted(self.devices())}\n{(self.world.path / 'log').read_text()[-3000:]}")
 
@@ -198,7 +198,7 @@ def test_an_instance_for_one_claim(start):
     assert "allowMultipleAllocations" not in two and two["attributes"]["allocator"] == {"string": "kube-scheduler"}
     assert claims.prepare(claims.allocate(two["name"])) == two["attributes"]["uuid"]["string"]
     claims.world.reconfigure(health=FAST, strategy="mixed", cards="[{devices: [0], allocator: kube-scheduler}]")
-    wait_until(lambda: not any(n.startswith("mig-") and n != two["name"] for n in claims.devices()), 20,
+    wait_until(lambda: not any(n.startswith("mig-") and n != two["name"] for n in claims.devices()),
                what="kubelet gives the others out")
 
 
@@ -213,7 +213,7 @@ def test_a_card_is_divided_when_no_claim_has_it(start):
     log = claims.world.path / "log"
 
     def reached(text):
-        wait_until(lambda: f"MIG configuration {text}" in log.read_text(), 30, what=text)
+        wait_until(lambda: f"MIG configuration {text}" in log.read_text(), what=text)
     claims.world.reconfigure(**shared, mig="{config: halves}")
     reached("halves: pending")
     assert card.lower() in claims.devices()
