@@ -386,6 +386,11 @@ def in_hooks(place, wanted):
     return {name: (place, wanted) for name in UNINSTALL}
 
 
+def shares_by(operator, value):
+    return "spec.matchConstraints.namespaceSelector.matchExpressions.0", {
+        "key": "elasticgpu.io/shares-by", "operator": operator, "values": [value]}
+
+
 # A value other than the default, and the objects that then differ: at this place they have what they have without the value
 # in no case.
 EFFECTS = {
@@ -453,9 +458,7 @@ EFFECTS = {
     "agent.metricsAuth": ("token", in_agent(OPTIONS, option("--metrics-auth=token"))),
     "dra.enabled": (True, {AGENT: (OPTIONS, option("--resource-claims=aliquot")), SCHEDULER: (OPTIONS, option("--dra")), MORE: None}),
     "dra.pods": (True, {"MutatingAdmissionPolicy aliquot-dra-pods": ("metadata.name", "aliquot-dra-pods"), MORE: None}),
-    "dra.namespaces": ("all", {f"MutatingAdmissionPolicy aliquot-{name}": ("spec.matchConstraints.namespaceSelector.matchExpressions.0", {
-        "key": "elasticgpu.io/shares-by", "operator": operator, "values": ["resource-names"]}) for name, operator in (
-            ("dra-pods", "NotIn"), ("slot", "In"))}),
+    "dra.namespaces": ("all", {"MutatingAdmissionPolicy aliquot-dra-pods": shares_by("NotIn", "resource-names")}),
     "dra.podSchedulers": (["volcano"], {"MutatingAdmissionPolicy aliquot-dra-pods": (
         "spec.matchConditions.1.expression", lambda text: "in ['', 'default-scheduler', 'volcano']" in text)}),
     "agent.tls": (True, {AGENT: (OPTIONS, option("--tls")), SCHEDULER: (OPTIONS, option("--agent-tls")), MORE: None}),

@@ -20,6 +20,7 @@ INSTALLED = {
     ("own-scheduler",): (NAMES, NAMES, NAMES),
     ("base", "dra", "dra-pods-labelled"): (NAMES, CLAIMS, NAMES),
     ("own-scheduler", "dra", "dra-pods-labelled"): (NAMES, CLAIMS, NAMES),
+    ("dra-only",): (NAMES, NAMES, NAMES),
     ("dra-only", "dra-pods"): (CLAIMS, CLAIMS, CLAIMS),
 }
 LABELS = {"unlabelled": None, "claims": CLAIMS, "names": NAMES, "other": "nonsense"}
@@ -29,6 +30,7 @@ PODS = {
     "core": {"limits": {"elasticgpu.io/gpu-core": "30"}},
     "hami": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}},
     "fraction": {"annotations": {"gpu-fraction": "0.5"}},
+    "claim": {"annotations": {"egpuc.elasticgpu.io/main": "x"}},    # an ElasticGPUClaim
 }
 
 
@@ -51,10 +53,11 @@ def pod(limits=None, annotations=None, **spec):
 
 
 def ways(made):
-    """Which policies have changed it."""
+    """Which policies have changed it. A pod that none has changed would start without a GPU, and nothing would say so."""
     spec = made["spec"]
     resources = spec["containers"][0].get("resources", {})
-    by_names = "elasticgpu.io/slot" in resources.get("limits", {}) or spec["schedulerName"] == "aliquot-scheduler"
+    slot = any("elasticgpu.io/slot" in resources.get(kind, {}) for kind in ("limits", "requests"))
+    by_names = slot or spec["schedulerName"] == "aliquot-scheduler"
     by_claims = bool(spec.get("resourceClaims") or spec.get("schedulingGates") or resources.get("claims"))
     return {*([NAMES] if by_names else []), *([CLAIMS] if by_claims else [])}
 
@@ -84,8 +87,9 @@ def test_a_pod_goes_one_way(cluster, installed, tmp_path):
     default, claims, names = INSTALLED[installed]
     wanted = {"unlabelled": default, "claims": claims, "names": names, "other": default}
     deadline = time.monotonic() + 60
-    for namespace, way in wanted.items():
+    for namespace, default_way in wanted.items():
         for what, given in PODS.items():
+            way = NAMES if what == "claim" else default_way
             # A pod with gpu-core needs nothing for an extender that the cluster's kube-scheduler asks.
             left = way == NAMES and what == "core" and installed[0] != "own-scheduler"
             while ways(made := tried(cluster, namespace, pod(**given))) != (set() if left else {way}):

@@ -79,8 +79,8 @@ nodeAffinity:
 {{- if or .Values.dra.enabled (eq .Values.scheduler.mode "dra") -}}true{{- end -}}
 {{- end -}}
 
-{{- /* The namespaces whose pods a policy changes that gives them shares by resource names or by claims, where there are both kinds:
-each pod is changed by one of them. Takes values, and of: "names" or "claims". */}}
+{{- /* The namespaces whose pods get claims, and those whose pods are sent to a kube-scheduler of Aliquot's own, where there are
+both. Takes values, and of: "names" or "claims". */}}
 {{- define "aliquot.namespaces" -}}
 {{- if and .values.dra.enabled .values.dra.pods (ne .values.scheduler.mode "dra") -}}
 {{- $labelled := eq .values.dra.namespaces "labelled" -}}
