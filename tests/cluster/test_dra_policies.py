@@ -447,7 +447,9 @@ def test_what_is_admitted_gets_a_claim(cluster, row):
     ({"aliyun.com/gpu-mem": "8"}, {"metadata": {"labels": {"aliyun.com/gpu-count": "2a"}}}, "gpushare-memory-8-split-x"),
     ({"elasticgpu.io/gpu-core": "30"}, {"metadata": {"labels": {"aliyun.com/gpu-count": "2"}}}, "native-core-30"),
     (None, {"metadata": {"annotations": {"gpu-fraction": ".5", "gpu-fraction-num-devices": "2"}}}, "kai-fraction-d5-devices-2"),
-    (None, {"metadata": {"annotations": {"gpu-memory": "'\"}{"}}}, "kai-memory-x")])
+    (None, {"metadata": {"annotations": {"gpu-memory": "'\"}{"}}}, "kai-memory-x"),
+    (None, {"metadata": {"annotations": {"gpu-fraction": "0.5", "NVIDIA_GPU_MEMORY_LIMIT": "9", "elasticgpu.io/gpu-core": "7"}}},
+     "kai-fraction-0d5")])
 def test_the_name_is_the_request(cluster, limits, more, request_name):
     assert requests_of(asking(cluster.api, limits, **more)) == {"main": "aliquot-" + request_name}
 
