@@ -471,6 +471,11 @@ def test_what_a_pod_has_already_stays(cluster):
     assert "resourceClaims" not in other["spec"] and names_in(other)
 
 
+def test_a_claim_of_the_pod_has_the_name_of_a_container(cluster):
+    refused(asking, cluster.api, {"elasticgpu.io/gpu-core": "10"}, resourceClaims=[{"name": "main", "resourceClaimName": "mine"}],
+            text='spec.resourceClaims[1].name: Duplicate value: "main"')
+
+
 @pytest.mark.parametrize("amount", ["-5", "0.5"])
 def test_the_api_server_refuses_what_is_no_amount(cluster, amount):
     refused(asking, cluster.api, {"nvidia.com/gpu": amount}, text="nvidia.com/gpu")
