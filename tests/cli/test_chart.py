@@ -227,6 +227,9 @@ def test_older_versions_are_refused(helm):
     ("scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
     ("scheduler.mode=dra,scheduler.takeOver={volcano}", "scheduler.takeOver has an effect with scheduler.mode=own only"),
     ("scheduler.mode=dra,admission.mode=webhook", "scheduler.mode=dra needs admission by policies"),
+    ("dra.pods=true", "dra.pods has an effect where claims are served only"),
+    ("dra.enabled=true,dra.namespaces=all", "dra.namespaces and dra.podSchedulers have an effect with dra.pods=true only"),
+    ("scheduler.mode=dra,dra.podSchedulers={volcano}", "dra.namespaces and dra.podSchedulers have an effect with dra.pods=true only"),
     ("scheduler.mode=own,admission.mode=webhook,webhook.port=8443,scheduler.kubeScheduler.port=8443",
      "webhook.port and scheduler.kubeScheduler.port are of the same pod"),
     ("scheduler.metricsApi.port=9403", "/scheduler/metricsApi/port"),
@@ -601,6 +604,38 @@ def test_a_value_has_its_effect(name, render):
         assert one not in before or not is_as(at(before[one], place), wanted), at(before[one], place)
     differing = {one for one in {*before, *after} if before.get(one) != after.get(one)}
     assert differing == effects.keys() or MORE in effects and differing > effects.keys() - {MORE}
+
+
+@pytest.mark.parametrize("admission", ["policies", "webhook"])
+def test_all_namespaces_but_those_by_names(admission, render):
+    """What gives claims leaves out those whose pods are sent to the own kube-scheduler. The slot is for pods of all."""
+    made = render("--set", f"scheduler.mode=own,admission.mode={admission},dra.enabled=true,dra.pods=true,dra.namespaces=all")
+    selectors = {name: one["spec"]["matchConstraints"].get("namespaceSelector") for (kind, _, name), one in made.items()
+                 if kind == "MutatingAdmissionPolicy"}
+    labels = {operator: {"matchExpressions": [shares_by(operator, "resource-names")[1]]} for operator in ("In", "NotIn")}
+    assert selectors["aliquot-dra-pods"] == labels["NotIn"]
+    if admission == "policies":
+        assert (selectors["aliquot-scheduler-name"], selectors["aliquot-slot"]) == (labels["In"], None)
+    else:
+        assert "namespaceSelector" not in made["MutatingWebhookConfiguration", "", "aliquot"]["webhooks"][0]
+
+
+@pytest.mark.parametrize("settings, text", [
+    ("dra.enabled=true", "ResourceClaims of the DeviceClass gpu.elasticgpu.io, too (docs/dra.md).\n\nThen"),
+    ("dra.enabled=true,dra.pods=true", "in namespaces with the label elasticgpu.io/shares-by=resource-claims."),
+    ("dra.enabled=true,dra.pods=true,dra.namespaces=all", "but in namespaces with the label elasticgpu.io/shares-by=resource-names."),
+    ("scheduler.mode=own,dra.enabled=true", "ResourceClaims of the DeviceClass gpu.elasticgpu.io, too"),
+    ("scheduler.mode=dra", "with dra.pods=true these pods get"),
+    ("scheduler.mode=dra,dra.pods=true", "get ResourceClaims in their place.")])
+def test_notes_of_claims(settings, text, helm, tmp_path):
+    """`helm template` prints none: an object of a copy has them."""
+    shutil.copytree(CHART, tmp_path / "aliquot")
+    (tmp_path / "aliquot/templates/notes.yaml").write_text(
+        'kind: ConfigMap\nmetadata: {name: notes}\ndata:\n  notes: |\n'
+        '    {{- include (print .Template.BasePath "/NOTES.txt") . | nindent 4 }}\n')
+    made = helm("template", tmp_path / "aliquot", "--kube-version", "v1.36.3", "--set", settings)
+    assert made.returncode == 0, made.stderr
+    assert text in objects(made.stdout)["ConfigMap", "", "notes"]["data"]["notes"]
 
 
 MONITORING = "monitoring.podMonitor=true,monitoring.prometheusRule=true,monitoring.dashboards=true"
