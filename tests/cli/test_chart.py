@@ -337,6 +337,19 @@ def test_the_overlay_of_the_installation_names_the_images(programs, tmp_path):
         assert now == f"REGISTRY/{was}"
 
 
+@pytest.mark.parametrize("row, settings", [(DIRECTORIES[0], "dra.enabled=true,dra.pods=true"), (DIRECTORIES[-1], "dra.pods=true")])
+def test_the_kustomizations_of_claims(row, settings, programs, render, tmp_path):
+    """They are what the chart makes by values, and kube-scheduler gets the cards by a patch beside them."""
+    found = re.findall(r"^```yaml\n(apiVersion: kustomize\S+\n.*?)^```$", (TOP / "docs/dra.md").read_text(), re.M | re.S)
+    (given,) = [text for text in found if yaml.safe_load(text)["resources"] == [f"deploy/{row[0]}"]]
+    shutil.copytree(TOP / "deploy", tmp_path / "deploy")
+    (tmp_path / "kustomization.yaml").write_text(given)
+    check_equal(render, programs, tmp_path, TOP / "deploy/base", row, "--set", settings)
+    (tmp_path / "kustomization.yaml").write_text(given + block("dra.md", "patches:"))
+    agent = of_directory(programs, tmp_path)["DaemonSet", "aliquot-system", "aliquot-agent"]
+    assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--resource-claims=kube-scheduler"
+
+
 def test_agents_stay_off_the_nodes_of_gpu_manager(render, tmp_path):
     (tmp_path / "values.yaml").write_text(block("coming-from.md", "agent:"))
     agent = render("--values", tmp_path / "values.yaml")[("DaemonSet", "default", "aliquot-agent")]
