@@ -4,6 +4,7 @@
 import copy
 import json
 import pathlib
+import re
 import secrets
 import time
 
@@ -341,6 +342,15 @@ def test_classes(cluster):
     assert {OURS, "first-fit.gpu.elasticgpu.io"} <= names
 
 
+def test_the_pod_of_the_page(cluster):
+    """It and its template are taken, and it uses the template."""
+    template, user = (yaml.safe_load(text) for text in re.findall(
+        r"^```yaml\n(apiVersion: \S+\nkind: (?:ResourceClaimTemplate|Pod)\n.*?)^```$", (TOP / "docs/dra.md").read_text(), re.M | re.S))
+    cluster.api.create(path("resourceclaimtemplates"), template, dryRun="All")
+    made = cluster.api.create(kube.pods(), user, dryRun="All")
+    assert set(requests_of(made).values()) == {template["metadata"]["name"]} and made["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
 def test_a_class_for_a_resource_name(cluster):
     """Whole cards without rewriting, as docs/dra.md has it."""
     text = (TOP / "docs/dra.md").read_text()
@@ -469,6 +479,18 @@ def test_what_a_pod_has_already_stays(cluster):
     assert made["spec"]["schedulingGates"] == [{"name": "other/gate"}, {"name": GATE}]
     other = asking(cluster.api, {"elasticgpu.io/gpu-core": "10"}, schedulerName="other")
     assert "resourceClaims" not in other["spec"] and names_in(other)
+
+
+def test_a_pod_is_not_applied_again(cluster, tmp_path):
+    """Its names are not in the pod that is stored."""
+    body = {"apiVersion": "v1", "kind": "Pod", **pod(new("applied"), gates=())}
+    body["spec"]["containers"][0]["resources"] = {"limits": {"elasticgpu.io/gpu-core": "10"}}
+    (tmp_path / "pod.yaml").write_text(yaml.dump(body))
+    apply = ["kubectl", "apply", "-f", str(tmp_path / "pod.yaml")]
+    cluster.on_node(apply)
+    again = cluster.on_node(apply, check=False)
+    assert again.returncode != 0 and "pod updates may not change fields" in again.stderr, again.stderr
+    cluster.api.delete(kube.pods(name=body["metadata"]["name"]), gracePeriodSeconds=0)
 
 
 def test_a_claim_of_the_pod_has_the_name_of_a_container(cluster):
