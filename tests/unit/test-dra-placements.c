@@ -26,7 +26,7 @@ static const struct row {
     {"1g.10gb", 19, 7, 0x7f, 1, 10, 0},       {"1g.10gb+me", 20, 1, 0x7f, 1, 10, 1},
     {"2g.20gb", 14, 3, 0x15, 2, 20, 1},       {"3g.40gb", 9, 2, 0x11, 4, 40, 2},
     {"1g.24gb+me.all", 30, 1, 0x1, 2, 20, 5}, {"4g.40gb", 5, 1, 0x1, 4, 40, 2},
-    {"7g.80gb", 0, 1, 0x1, 8, 80, 5},
+    {"7g.80gb", 0, 1, 0x1, 8, 80, 5},         {"1g.10gb-me", 21, 7, 0x7f, 1, 10, 0},
 };
 
 static struct mig_card a100(void) {
@@ -52,7 +52,7 @@ static void the_largest_comes_first(void **state) {
     struct mig_card card = a100();
 
     (void) state;
-    assert_int_equal(dra_placements(&card, places), 1 + 1 + 2 + 3 + 1 + 7 + 7);
+    assert_int_equal(dra_placements(&card, places), 1 + 1 + 2 + 3 + 1 + 7 + 7 + 7);
     dra_placement_describe(CARD, &card, &places[0], &d);
     assert_string_equal(d.name, "gpu-01234567-89ab-cdef-0123-456789abcdef-7g-80gb-0");
     assert_string_equal(d.profile, "7g.80gb");

@@ -47,13 +47,14 @@ uint32_t dra_placements(const struct mig_card *card,
     return n;
 }
 
-/* A label of DNS: "gpu-<uuid>-1g-10gb-me-3". */
+/* A label of DNS: "gpu-<uuid>-1g-10gb-me-3"; that of 1g.10gb-me is "gpu-<uuid>-1g-10gb-no-me-3". */
 void dra_placement_name(const char *uuid, const struct mig_place *place,
                         char ret[static DEVICE_NAME_MAX]) {
     char profile[MIG_PROFILE_NAME_MAX], name[DEVICE_NAME_MAX + MIG_PROFILE_NAME_MAX];
+    size_t n = strcspn(mig_name_format(&place->name, profile), "-");
 
-    (void) snprintf(name, sizeof(name), "%.48s-%s-%u", uuid, mig_name_format(&place->name, profile),
-                    place->start);
+    (void) snprintf(name, sizeof(name), "%.48s-%.*s%s%s-%u", uuid, (int) n, profile,
+                    profile[n] ? "-no" : "", profile + n, place->start);
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char) *c))
             *c = '-';
