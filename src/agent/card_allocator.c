@@ -15,23 +15,43 @@
 
 /* The allocator that the share keeps the card with, where it is not the wanted one; DRA_NONE: the
  * share is known to that one. Shares by resource names are in no claims, which keep no card from
- * being in none. */
+ * being in none. A claim whose allocator is not known may be the other one's. */
 static enum dra_allocator kept_by(const struct slot *slot, enum dra_allocator wanted) {
-    enum dra_allocator of = slot->grant.claim ? (enum dra_allocator) slot->grant.claim->allocator
-                            : wanted == DRA_KUBE_SCHEDULER ? DRA_ALIQUOT
-                                                           : DRA_NONE;
+    enum dra_allocator of = DRA_NONE;
 
+    if (slot->grant.claim)
+        of = (enum dra_allocator) slot->grant.claim->allocator;
+    else if (wanted == DRA_KUBE_SCHEDULER)
+        of = DRA_ALIQUOT;
+    if (slot->grant.claim && of == DRA_NONE)
+        of = wanted == DRA_ALIQUOT ? DRA_KUBE_SCHEDULER : DRA_ALIQUOT;
     return of == wanted ? DRA_NONE : of;
 }
 
-static uint32_t count_kept(const struct agent *a, const char *uuid, enum dra_allocator wanted,
+/* Whether a share of `uuid` is one of the card: also what is of an instance of it. */
+static bool is_of(const struct gpu_snapshot *s, const struct gpu_device *card,
+                  bool (*has)(const void *share, const char *uuid), const void *share) {
+    if (has(share, card->uuid))
+        return true;
+    for (uint32_t i = 0; card->divided && i < s->ndevices; i++)
+        if (strcmp(s->devices[i].parent, card->uuid) == 0 && has(share, s->devices[i].uuid))
+            return true;
+    return false;
+}
+
+static bool slot_has(const void *share, const char *uuid) {
+    return slot_has_device(share, uuid);
+}
+
+static uint32_t count_kept(const struct agent *a, const struct gpu_snapshot *s,
+                           const struct gpu_device *d, enum dra_allocator wanted,
                            enum dra_allocator *ret) {
     uint32_t n = 0;
 
     for (const struct slot *slot = a->shares.slots.slots; slot; slot = slot->hh.next) {
         enum dra_allocator of = kept_by(slot, wanted);
 
-        if (of == DRA_NONE || !slot_has_device(slot, uuid))
+        if (of == DRA_NONE || !is_of(s, d, slot_has, slot))
             continue;
         *ret = of;
         n++;
@@ -39,22 +59,32 @@ static uint32_t count_kept(const struct agent *a, const char *uuid, enum dra_all
     return n;
 }
 
-struct place {
+struct assigned {
     const struct agent *a;
-    const char *uuid;
+    const struct gpu_snapshot *s;
+    const struct gpu_device *d;
+    const struct pod *pod;
 };
 
-static bool is_assigned(const struct pod_entry *e, const void *userdata) {
-    const struct place *p = userdata;
+static bool pod_has(const void *share, const char *uuid) {
+    const struct assigned *p = share;
     const struct shares *s = &p->a->shares;
 
-    return !e->pod.finished && e->pod.assignment && strstr(e->pod.assignment, p->uuid) &&
-           grant_assigns(keys_verifier(s->keys), s->options.node_name, &e->pod, p->uuid);
+    return strstr(p->pod->assignment, uuid) &&
+           grant_assigns(keys_verifier(s->keys), s->options.node_name, p->pod, uuid);
+}
+
+static bool is_assigned(const struct pod_entry *e, const void *userdata) {
+    struct assigned p = *(const struct assigned *) userdata;
+
+    p.pod = &e->pod;
+    return !e->pod.finished && e->pod.assignment && is_of(p.s, p.d, pod_has, &p);
 }
 
 /* A pod that aliquot-scheduler has bound to the card, and that has not started yet. */
-static bool is_awaited(const struct agent *a, const char *uuid) {
-    const struct place place = {a, uuid};
+static bool is_awaited(const struct agent *a, const struct gpu_snapshot *s,
+                       const struct gpu_device *d) {
+    const struct assigned place = {a, s, d, NULL};
 
     return a->shares.pods && a->shares.keys && pods_find_by(a->shares.pods, is_assigned, &place);
 }
@@ -83,9 +113,9 @@ bool card_allocator_judge(const struct agent *a, struct gpu_device *d,
     if (a->config.allocator == DRA_NONE)
         return false;
     wanted = config_card_allocator(a->node_config, s, d, a->config.allocator);
-    n = count_kept(a, d->uuid, wanted, &present);
+    n = count_kept(a, s, d, wanted, &present);
     if (n == 0 && wanted == DRA_KUBE_SCHEDULER)
-        n = is_awaited(a, d->uuid);
+        n = is_awaited(a, s, d);
     d->allocator = n > 0 ? present : wanted;
     if (n > 0)
         tell(wanted, present, n, ret_why);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "model/dra.h"
 
 #define CARD "GPU-0"
+#define INSTANCE "MIG-0"
 #define N1 "0b1c2d3e4f504a618b7293a4b5c6d7e8"
 #define N2 "1b1c2d3e4f504a618b7293a4b5c6d7e8"
 
@@ -29,7 +31,8 @@ static struct world {
     struct agent agent;
     struct node_config config;
     struct pod_entry pod;
-    bool awaited; /* a pod with an assignment on the card has not started yet */
+    const char *device; /* of which the shares are */
+    bool awaited;       /* a pod with an assignment on the card has not started yet */
     char dir[64];
 } w;
 
@@ -44,7 +47,7 @@ const struct pod_entry *__wrap_pods_find_by(const struct pods *p,
 bool __wrap_grant_assigns(const struct signing_verifier *keys, const char *node,
                           const struct pod *pod, const char *uuid) {
     (void) keys, (void) node, (void) pod;
-    assert_string_equal(uuid, CARD);
+    assert_string_equal(uuid, w.device);
     return w.awaited;
 }
 
@@ -65,9 +68,15 @@ static void load(void) {
     assert_int_equal(slot_store_load(&w.agent.shares.slots, w.dir, NULL, NULL, NULL), 0);
 }
 
-static int setup(void **state) {
-    static char assignment[] = "... " CARD " ...";
+static void be_of(const char *uuid) {
+    static char assignment[64];
 
+    (void) snprintf(assignment, sizeof(assignment), "... %s ...", uuid);
+    w.device = uuid;
+    w.pod.pod.assignment = assignment;
+}
+
+static int setup(void **state) {
     (void) state;
     memset(&w, 0, sizeof(w));
     text_copy(w.dir, sizeof(w.dir), "/tmp/card-allocator-XXXXXX");
@@ -77,7 +86,7 @@ static int setup(void **state) {
     w.agent.config.allocator = DRA_ALIQUOT;
     w.agent.shares.pods = (struct pods *) &w;
     w.agent.shares.keys = (struct keys *) &w;
-    w.pod.pod.assignment = assignment;
+    be_of(CARD);
     snapshot = (struct gpu_snapshot){
         .ndevices = 1, .devices = {{.kind = GPU_CARD, .uuid = CARD, .memory = 1 << 30}}};
     return 0;
@@ -98,7 +107,8 @@ static struct slot *share(const char *nonce, enum dra_allocator allocator) {
     text_copy(g.namespace, sizeof(g.namespace), "ns");
     text_copy(g.pod, sizeof(g.pod), "p");
     text_copy(g.container, sizeof(g.container), "main");
-    g.devices[0] = (struct slot_device){.memory = 1 << 20, .pod_memory = 1 << 20, .uuid = CARD};
+    g.devices[0] = (struct slot_device){.memory = 1 << 20, .pod_memory = 1 << 20};
+    text_copy(g.devices[0].uuid, sizeof(g.devices[0].uuid), w.device);
     if (allocator != DRA_NONE) {
         assert_int_equal(slot_grant_claim(&g, "0b1c2d3e-4f50-4a61-8b72-93a4b5c6d7e8", "c"), 0);
         g.claim->allocator = (uint8_t) allocator;
@@ -159,8 +169,11 @@ static void shares_of_claims(void **state) {
     while ((slot = w.agent.shares.slots.slots))
         assert_int_equal(slot_remove(&w.agent.shares.slots, slot, NULL), 0);
     expect(DRA_ALIQUOT, DRA_ALIQUOT, "");
-    (void) share(N1, DRA_ALIQUOT);
+    slot = share(N1, DRA_ALIQUOT);
     expect(DRA_KUBE_SCHEDULER, DRA_ALIQUOT, TO_KUBE "1 left");
+    slot->grant.claim->allocator = DRA_NONE; /* its record does not say */
+    expect(DRA_KUBE_SCHEDULER, DRA_ALIQUOT, TO_KUBE "1 left");
+    expect(DRA_ALIQUOT, DRA_KUBE_SCHEDULER, TO_ALIQUOT "1 left");
 }
 
 static void shares_by_resource_names(void **state) {
@@ -183,6 +196,32 @@ static void a_pod_that_is_awaited(void **state) {
     expect(DRA_KUBE_SCHEDULER, DRA_KUBE_SCHEDULER, "");
 }
 
+/* What has an instance has a part of the card, which would be divided anew for claims. */
+static void instances_of_the_card(void **state) {
+    struct slot *slot;
+
+    (void) state;
+    snapshot.ndevices = 3;
+    snapshot.devices[0].divided = true;
+    snapshot.devices[1] = (struct gpu_device){.kind = GPU_MIG_INSTANCE, .parent = "GPU-1"};
+    snapshot.devices[2] = (struct gpu_device){.kind = GPU_MIG_INSTANCE, .parent = CARD};
+    text_copy(snapshot.devices[1].uuid, sizeof(snapshot.devices[1].uuid), "MIG-1");
+    text_copy(snapshot.devices[2].uuid, sizeof(snapshot.devices[2].uuid), INSTANCE);
+    be_of(INSTANCE);
+    slot = share(N1, DRA_NONE);
+    expect(DRA_KUBE_SCHEDULER, DRA_ALIQUOT, TO_KUBE "1 left");
+    assert_int_equal(slot_remove(&w.agent.shares.slots, slot, NULL), 0);
+    slot = share(N1, DRA_KUBE_SCHEDULER);
+    expect(DRA_ALIQUOT, DRA_KUBE_SCHEDULER, TO_ALIQUOT "1 left");
+    assert_int_equal(slot_remove(&w.agent.shares.slots, slot, NULL), 0);
+    expect(DRA_KUBE_SCHEDULER, DRA_KUBE_SCHEDULER, "");
+    w.awaited = true;
+    expect(DRA_KUBE_SCHEDULER, DRA_ALIQUOT, TO_KUBE "1 left");
+    be_of("MIG-1");
+    (void) share(N2, DRA_NONE);
+    expect(DRA_KUBE_SCHEDULER, DRA_KUBE_SCHEDULER, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_idle_card, setup, teardown),
@@ -190,6 +229,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(shares_of_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_by_resource_names, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_that_is_awaited, setup, teardown),
+        cmocka_unit_test_setup_teardown(instances_of_the_card, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
