@@ -609,6 +609,23 @@ static void test_mode(void **state) {
     assert_true(result.needs_reset);
 }
 
+/* Also where the driver tells of no profiles before the mode is on. */
+static void test_mode_kept(void **state) {
+    const struct gpu_mig_request on = {.enabled = true, .mode_kept = true, .want = want_list};
+    struct gpu_mig_result result;
+    struct err err;
+    (void) state;
+
+    for (int mute = 0; mute < 2; mute++) {
+        begin();
+        driver.mode = 0;
+        driver.mute = mute;
+        assert_int_equal(gpu_mig_apply(&nvml, DEVICE, &on, &result, &err), -EINVAL);
+        assert_string_equal(err.text, "the card is not in MIG mode");
+        assert_int_equal(driver.changes, 0);
+    }
+}
+
 static void test_mode_only(void **state) {
     const struct gpu_mig_request on = {.enabled = true, .mode_only = true},
                                  off = {.enabled = false, .mode_only = true};
@@ -726,6 +743,7 @@ int main(void) {
         cmocka_unit_test(test_an_instance_cannot_be_put_back),
         cmocka_unit_test(test_a_new_instance_has_a_pod),
         cmocka_unit_test(test_mode),
+        cmocka_unit_test(test_mode_kept),
         cmocka_unit_test(test_mode_only),
         cmocka_unit_test(test_parts_of_instances),
         cmocka_unit_test(test_impossible_answers),

@@ -270,6 +270,8 @@ static int find_want(struct run *run, struct mig_want *ret, struct err *err) {
     const struct gpu_mig_request *q = run->request;
 
     *ret = (struct mig_want){.enabled = q->enabled};
+    if (q->mode_kept && run->card.enabled != q->enabled)
+        return err_set(err, EINVAL, "the card is %sin MIG mode", q->enabled ? "not " : "");
     if (!q->enabled || (run->card.nprofiles == 0 && !run->card.enabled))
         return 0;
     if (!q->mode_only)

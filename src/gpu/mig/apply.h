@@ -15,6 +15,7 @@ struct nvml;
 struct gpu_mig_request {
     bool enabled;   /* the MIG mode that is wanted */
     bool mode_only; /* instances matter only where the mode ends */
+    bool mode_kept; /* -EINVAL where the card is not in the mode */
     /* The instances that are wanted in MIG mode. Not called before the driver tells of profiles. */
     int (*want)(const struct mig_card *card, void *userdata, struct mig_want *ret, struct err *err);
     /* Marks what is in use beside what the driver says: instances of pods. Called each time the

@@ -233,6 +233,7 @@ static int apply_card(struct job *job, uint32_t index, bool enabled, struct err 
     struct worker *w = job->worker;
     const struct gpu_mig_request request = {.enabled = enabled,
                                             .mode_only = w->order.mode_only != 0,
+                                            .mode_kept = !job->spec,
                                             .want = job->spec ? want_spec : want_edit,
                                             .mark = mark,
                                             .begin = begin,
