@@ -14,6 +14,7 @@
 #include "agent/dra/placements.h"
 #include "agent/dra/plugin.h"
 #include "agent/dra/slices.h"
+#include "agent/mig/executor.h"
 #include "agent/shares/claim_rule.h"
 #include "agent/shares/slot_users.h"
 #include "base/buf.h"
@@ -165,6 +166,12 @@ static bool evicts(const struct gpu_device *d, void *userdata) {
     return d->allocator == DRA_KUBE_SCHEDULER && card && health_work(&card->health) == HEALTH_EVICT;
 }
 
+static bool ends(const struct gpu_device *d, void *userdata) {
+    const struct agent *a = userdata;
+
+    return a->mig && mig_executor_withdraws(a->mig, d->uuid);
+}
+
 bool resource_claims_give_instance(const struct agent *a, const struct gpu_snapshot *s,
                                    const struct gpu_device *d) {
     return (d->divided || d->kind == GPU_MIG_INSTANCE) && d->allocator == DRA_KUBE_SCHEDULER &&
@@ -229,6 +236,7 @@ int resource_claims_start(struct agent *a, struct err *err) {
                                               .is_whole = is_whole,
                                               .dynamic = dynamic,
                                               .capacity = capacity,
+                                              .ends = ends,
                                               .evicts = evicts,
                                               .on_trouble = on_trouble,
                                               .userdata = a};

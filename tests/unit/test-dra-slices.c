@@ -48,7 +48,7 @@ struct fixture {
     struct mig_card *dynamic; /* what the first card can be divided into */
     bool whole;               /* devices are given out whole */
     uint64_t capacity;        /* of each card; 0: its memory */
-    bool evicts;
+    bool evicts, ends;
     int status; /* of writes; 0: they succeed */
     struct kube_reflector_handlers watch;
     void *watcher;
@@ -279,6 +279,12 @@ static bool evicts(const struct gpu_device *d, void *userdata) {
     return d->index == 1 && f->evicts;
 }
 
+static bool ends(const struct gpu_device *d, void *userdata) {
+    (void) userdata;
+    assert_int_equal(d->kind, GPU_MIG_INSTANCE);
+    return f->ends;
+}
+
 static bool is_whole(const struct gpu_device *d, void *userdata) {
     (void) d, (void) userdata;
     return f->whole;
@@ -308,6 +314,7 @@ static void start(void) {
     const struct dra_slices_options options = {.node = "node-a",
                                                .devices = devices,
                                                .capacity = capacity,
+                                               .ends = ends,
                                                .evicts = evicts,
                                                .is_whole = is_whole,
                                                .dynamic = dynamic,
@@ -523,6 +530,24 @@ static struct mig_card halves(void) {
     return card;
 }
 
+/* The first card is in MIG mode and has the half at 0. */
+static void make_half(void) {
+    struct gpu_device *d = f->devices.devices;
+
+    d[0].divided = true;
+    d[2] = (struct gpu_device){
+        .kind = GPU_MIG_INSTANCE,
+        .uuid = "MIG-AB1",
+        .allocator = DRA_KUBE_SCHEDULER,
+        .memory = 40 * GIB,
+        .healthy = true,
+        .service = GPU_SERVES,
+        .offer = GPU_OFFER_SHARES,
+        .mig = {.profile_id = 9, .size = 4, .ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
+    text_copy(d[2].parent, sizeof(d[2].parent), d[0].uuid);
+    f->devices.ndevices = 3;
+}
+
 /* All that can be made of the card, whether it is there or not, with counters between them. */
 static void a_card_that_is_divided_on_demand(void **state) {
     struct gpu_device *d = f->devices.devices;
@@ -539,20 +564,56 @@ static void a_card_that_is_divided_on_demand(void **state) {
     expect("\"name\":\"gpu-ab00-3g-40gb-4\"");
     expect("\"memory-slice-7\":{\"value\":\"1\"},\"decoders\":{\"value\":\"2\"}}}]},{\"name\":"
            "\"gpu-ab01\",\"allow");
-    d[2] = (struct gpu_device){.kind = GPU_MIG_INSTANCE,
-                               .uuid = "MIG-AB1",
-                               .allocator = DRA_KUBE_SCHEDULER,
-                               .memory = 40 * GIB,
-                               .healthy = true,
-                               .service = GPU_SERVES,
-                               .offer = GPU_OFFER_SHARES,
-                               .mig = {.ci_slices = 3, .gi_slices = 3, .card_slices = 7}};
-    text_copy(d[2].parent, sizeof(d[2].parent), d[0].uuid);
-    f->devices.ndevices = 3;
+    make_half();
     publish(0); /* one of them was made */
     f->whole = true;
     publish(2);
     expect("\"name\":\"gpu-ab00-3g-40gb-4\",\"attributes\"");
+}
+
+static unsigned count(const char *text) {
+    unsigned n = 0;
+
+    for (size_t i = 0; i < OBJECTS; i++)
+        for (const char *at = f->objects[i].text; at && (at = strstr(at, text)); at++)
+            n++;
+    return n;
+}
+
+/* Its instances are no devices beside what is about to be published of it. An empty set of counters
+ * is refused. */
+static void before_the_card_has_been_read(void **state) {
+    struct mig_card unread = {.capable = true};
+
+    (void) state;
+    f->dynamic = &unread;
+    make_half();
+    publish(1);
+    expect("gpu-ab01");
+    assert_int_equal(count("mig-ab1"), 0);
+    assert_int_equal(count("sharedCounters"), 0);
+}
+
+/* What is there is as healthy as the instance; what is not made yet, as the card. */
+static void an_instance_that_is_unwell(void **state) {
+    struct gpu_device *d = f->devices.devices;
+    struct mig_card card = halves();
+
+    (void) state;
+    f->dynamic = &card;
+    make_half();
+    publish(2);
+    d[2].service = GPU_SERVES_NONE;
+    f->ends = true;
+    publish(0);
+    f->ends = false;
+    publish(2);
+    assert_int_equal(count("\"taints\""), 1);
+    d[0].service = GPU_SERVES_NONE;
+    publish(2);
+    assert_int_equal(count("\"taints\""), 3);
+    d[2].service = GPU_SERVES;
+    publish(0);
 }
 
 /* They would be given out beside each other. The others stay. */
@@ -688,6 +749,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(each_card_has_its_allocator, setup, teardown),
         cmocka_unit_test_setup_teardown(instances_are_published, setup, teardown),
         cmocka_unit_test_setup_teardown(a_card_that_is_divided_on_demand, setup, teardown),
+        cmocka_unit_test_setup_teardown(before_the_card_has_been_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_instance_that_is_unwell, setup, teardown),
         cmocka_unit_test_setup_teardown(without_counters, setup, teardown),
         cmocka_unit_test_setup_teardown(deleted_slices_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_while_away, setup, teardown),

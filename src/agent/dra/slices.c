@@ -151,6 +151,15 @@ static void put_taint(struct slice_device *d, bool evicts) {
     taint->evicts = evicts;
 }
 
+static void put_taints(const struct dra_slices *s, const struct gpu_device *d,
+                       struct slice_device *ret) {
+    if (gpu_takes_pods(d))
+        return;
+    put_taint(ret, false);
+    if (s->options.evicts(d, s->options.userdata))
+        put_taint(ret, true);
+}
+
 /* What is the same for a device and for those that can be made of it. */
 static void describe_any(const struct dra_slices *s, const struct gpu_snapshot *snapshot,
                          const struct gpu_device *d, struct slice_device *ret) {
@@ -163,11 +172,6 @@ static void describe_any(const struct dra_slices *s, const struct gpu_snapshot *
     ret->index = d->index;
     ret->numa = (int8_t) (numa <= INT8_MAX ? numa : -1);
     ret->by_scheduler = d->allocator == DRA_KUBE_SCHEDULER;
-    if (gpu_takes_pods(d))
-        return;
-    put_taint(ret, false);
-    if (s->options.evicts(d, s->options.userdata))
-        put_taint(ret, true);
 }
 
 /* Claims do not oversubscribe a card; what is kept back of it is kept back from them, too. */
@@ -176,6 +180,7 @@ static void describe(const struct dra_slices *s, const struct gpu_snapshot *snap
     uint64_t capacity = s->options.capacity(d, s->options.userdata);
 
     describe_any(s, snapshot, d, ret);
+    put_taints(s, d, ret);
     dra_device_name(d->uuid, ret->name);
     slice_text(ret->uuid, d->uuid);
     ret->core = gpu_core(d);
@@ -224,6 +229,17 @@ static bool add_device(struct dra_slices *s, uint32_t *n, const struct slice_dev
     return changed;
 }
 
+/* Whose health a placement has: that of the instance that is there, if the card is well. One that
+ * is about to go is no reason against the next one. */
+static const struct gpu_device *judged_by(const struct dra_slices *s,
+                                          const struct gpu_snapshot *snapshot,
+                                          const struct gpu_device *d, const struct mig_card *card,
+                                          const struct mig_place *place) {
+    const struct gpu_device *part = dra_placement_instance(snapshot, d->uuid, card, place);
+
+    return part && gpu_takes_pods(d) && !s->options.ends(part, s->options.userdata) ? part : d;
+}
+
 /* The same of its placements, and of the counters that keep them apart. */
 static bool add_placements(struct dra_slices *s, const struct gpu_snapshot *snapshot,
                            const struct gpu_device *d, const struct mig_card *card, uint32_t *n,
@@ -234,13 +250,20 @@ static bool add_placements(struct dra_slices *s, const struct gpu_snapshot *snap
     struct slice_device device;
     bool changed;
 
-    if (s->no_counters || (s->no_taints && !gpu_takes_pods(d)) || *nsets == POOL_SETS_MAX)
+    /* A set without counters is refused. */
+    if (nplaces == 0 || s->no_counters || (s->no_taints && !gpu_takes_pods(d)) ||
+        *nsets == POOL_SETS_MAX)
         return false;
     dra_placement_set(d->uuid, card, &set);
     changed = *nsets >= s->pool.nsets || !slice_counters_equal(&s->sets[*nsets], &set);
     s->sets[(*nsets)++] = set;
     for (uint32_t i = 0; i < nplaces && *n < POOL_DEVICES_MAX; i++) {
+        const struct gpu_device *judged = judged_by(s, snapshot, d, card, &places[i]);
+
+        if (s->no_taints && !gpu_takes_pods(judged))
+            continue;
         describe_any(s, snapshot, d, &device);
+        put_taints(s, judged, &device);
         dra_placement_describe(d->uuid, card, &places[i], &device);
         changed |= add_device(s, n, &device);
     }

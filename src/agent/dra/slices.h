@@ -25,11 +25,13 @@ struct dra_slices_options {
     const struct gpu_snapshot *(*devices)(void *userdata);
     /* Whether one claim gets all of the device, and no other has a share of it. */
     bool (*is_whole)(const struct gpu_device *d, void *userdata);
-    /* What a card can be divided into for claims; NULL: it is not divided for claims, and its
-     * instances are devices as they are. */
+    /* What a card can be divided into for claims, without profiles while that is not known; NULL:
+     * it is not divided for claims, and its instances are devices as they are. */
     const struct mig_card *(*dynamic)(const struct gpu_device *card, void *userdata);
     /* What the node offers of the card in shares; bytes. */
     uint64_t (*capacity)(const struct gpu_device *d, void *userdata);
+    /* Whether an instance that takes no pods is only about to be destroyed. */
+    bool (*ends)(const struct gpu_device *d, void *userdata);
     /* Whether pods that use the device, which takes no others, are to end. */
     bool (*evicts)(const struct gpu_device *d, void *userdata);
     /* Why nothing is published; "": no reason any more. */
