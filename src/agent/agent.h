@@ -158,8 +158,8 @@ bool card_dynamic_report(const char *uuid, void *userdata, const struct mig_repo
 /* Whether the card is ordered to be under MPS: 0 or 1. -EAGAIN: that could not be read
  * yet. */
 int card_dynamic_mps(const struct agent *a, const char *uuid);
-/* What the card can be divided into for claims that kube-scheduler allocates; NULL: it is not, or
- * was not read yet. */
+/* What the card can be divided into for claims that kube-scheduler allocates, without profiles
+ * until it has been read in MIG mode; NULL: it is not divided for them. */
 const struct mig_card *card_dynamic_for_claims(const struct agent *a, const char *uuid);
 /* Whether all cards that are divided on demand have been read, or could not be. */
 bool card_dynamic_is_settled(const struct agent *a);

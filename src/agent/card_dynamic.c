@@ -129,9 +129,12 @@ static const struct slot *instance_holder(const struct agent *a, const struct gp
     return ret;
 }
 
-/* What was in use when the card was read and is of no container: its end is in no snapshot. */
-static bool has_other_use(const struct agent *a, const struct gpu_snapshot *s,
-                          const struct dynamic_card *c) {
+/* What was so when the card was read and changes without a trace in the snapshot: the MIG mode, and
+ * the use of what no container has. */
+static bool may_have_changed(const struct agent *a, const struct gpu_snapshot *s,
+                             const struct dynamic_card *c) {
+    if (!c->report.card.enabled)
+        return true;
     for (uint32_t k = 0; k < c->report.card.ninstances; k++)
         if (c->report.card.instances[k].in_use &&
             !instance_holder(a, s, c->uuid, c->report.card.instances[k].id))
@@ -141,13 +144,21 @@ static bool has_other_use(const struct agent *a, const struct gpu_snapshot *s,
 
 /* ---- jobs ---- */
 
+/* The driver's child names the pods that use instances. The Event of a claim's pod names none of
+ * other namespaces. */
+static void take_pending(struct dynamic_card *c, const char *reason) {
+    text_copy(c->cause, sizeof(c->cause), c->claims ? "what is in its way is in use" : reason);
+    if (c->claims)
+        log_info("GPU %s: MIG instances: %s", c->uuid, reason);
+}
+
 static void on_card(struct mig_job *job, const struct gpu_mig_card *card) {
     struct dynamic_card *c = job->userdata;
 
     if (card->status < 0)
         text_copy(c->cause, sizeof(c->cause), card->error);
     else if (card->result.pending)
-        text_copy(c->cause, sizeof(c->cause), card->result.reason);
+        take_pending(c, card->result.reason);
     else if (!card->known)
         text_copy(c->cause, sizeof(c->cause), "the card could not be read after its change");
     c->unread = !card->known;
@@ -275,17 +286,29 @@ static bool make_room(const struct agent *a, const struct gpu_snapshot *s,
     return true;
 }
 
+/* One that the card cannot have beside the others fails alone, and what is in its way stays. */
+static void add_wish(const struct agent *a, const struct gpu_snapshot *s,
+                     const struct dynamic_card *c, struct wish *wish, struct mig_edit *edit) {
+    struct mig_edit with = *edit;
+    struct mig_want want;
+    struct err err;
+
+    wish->why[0] = 0;
+    if (mig_edit_find(&c->report.card, &wish->place) || !make_room(a, s, c, wish, &with))
+        return;
+    with.make[with.nmake++] = wish->place;
+    if (mig_want_edit(&c->report.card, &with, &want, &err) >= 0)
+        *edit = with;
+    else
+        text_copy(wish->why, sizeof(wish->why), err.text);
+}
+
 static void make_wishes(struct agent *a, const struct gpu_snapshot *s, struct dynamic_card *c) {
     struct mig_edit edit = {.nmake = 0};
 
     forget_wishes(c, uv_now(a->loop));
-    for (uint32_t i = 0; i < c->nwishes; i++) {
-        struct wish *wish = &c->wishes[i];
-
-        wish->why[0] = 0;
-        if (!mig_edit_find(&c->report.card, &wish->place) && make_room(a, s, c, wish, &edit))
-            edit.make[edit.nmake++] = wish->place;
-    }
+    for (uint32_t i = 0; i < c->nwishes; i++)
+        add_wish(a, s, c, &c->wishes[i], &edit);
     if (edit.nmake > 0)
         submit(a, s, c, GPU_MIG_EDIT, &edit);
 }
@@ -297,7 +320,7 @@ static void work(struct agent *a, const struct gpu_snapshot *s, struct dynamic_c
         uv_now(a->loop) < c->retry_at)
         return;
     if (!c->known || c->unread || c->layout != hash_layout(a, s, c->uuid) ||
-        (has_other_use(a, s, c) && uv_now(a->loop) - c->read_at >= RETRY_MS))
+        (may_have_changed(a, s, c) && uv_now(a->loop) - c->read_at >= RETRY_MS))
         submit(a, s, c, GPU_MIG_READ, NULL);
     else if (c->claims)
         make_wishes(a, s, c);
@@ -317,7 +340,8 @@ void card_dynamic_update(struct agent *a) {
 
         if (is_dynamic(a, s, d, &shares) && (c = get_card(a, d->uuid))) {
             c->wanted = true;
-            c->claims = d->allocator == DRA_KUBE_SCHEDULER;
+            c->claims = d->allocator == DRA_KUBE_SCHEDULER &&
+                        (shares || resource_claims_give_instance(a, s, d));
             c->report.shares = shares;
             work(a, s, c);
         }
@@ -328,9 +352,12 @@ void card_dynamic_update(struct agent *a) {
 /* ---- claims ---- */
 
 const struct mig_card *card_dynamic_for_claims(const struct agent *a, const char *uuid) {
+    static const struct mig_card unread;
     const struct dynamic_card *c = find_card(a, uuid);
 
-    return c && c->wanted && c->claims && c->known ? &c->report.card : NULL;
+    if (!c || !c->wanted || !c->claims)
+        return NULL;
+    return c->known && c->report.card.enabled ? &c->report.card : &unread;
 }
 
 bool card_dynamic_is_settled(const struct agent *a) {

@@ -5,16 +5,17 @@
 
 static bool is_at(const struct mig_card *card, const struct mig_instance *gi,
                   const struct mig_place *place) {
-    const struct mig_name *own = &card->profiles[gi->profile].name;
-
-    return gi->start == place->start && mig_name_equal(own, &place->name) &&
-           mig_card_has_compute(gi, &own->slices, 1);
+    return gi->start == place->start &&
+           mig_name_equal(&card->profiles[gi->profile].name, &place->name);
 }
 
 const struct mig_instance *mig_edit_find(const struct mig_card *card,
                                          const struct mig_place *place) {
+    const uint32_t whole = place->name.slices;
+
     for (uint32_t i = 0; i < card->ninstances; i++)
-        if (is_at(card, &card->instances[i], place))
+        if (is_at(card, &card->instances[i], place) &&
+            mig_card_has_compute(&card->instances[i], &whole, 1))
             return &card->instances[i];
     return NULL;
 }

@@ -24,8 +24,9 @@ struct mig_edit {
 const struct mig_instance *mig_edit_find(const struct mig_card *card,
                                          const struct mig_place *place);
 
-/* What the card has after the edit, all at exact places. One to be removed that is in use stays,
- * one to be made that is there is no change. -ENOSPC: one to be made has no room beside those that
- * stay; -EINVAL: the card can have no such instance there. */
+/* What the card has after the edit, all at exact places. One to be removed goes with whatever
+ * compute instances it has; if it is in use, it stays. One to be made that is there is no change.
+ * -ENOSPC: one to be made has no room beside those that stay; -EINVAL: the card can have no such
+ * instance there. */
 int mig_want_edit(const struct mig_card *card, const struct mig_edit *edit, struct mig_want *ret,
                   struct err *err);

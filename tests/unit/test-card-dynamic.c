@@ -216,6 +216,13 @@ static void for_claims(void) {
     w.agent.whole_rows.strategy = MIG_STRATEGY_NONE;
 }
 
+static uint32_t profiles_for_claims(void) {
+    const struct mig_card *card = card_dynamic_for_claims(&w.agent, CARD);
+
+    assert_non_null(card);
+    return card->nprofiles;
+}
+
 static struct mig_place place_of(const char *profile, uint32_t start) {
     struct mig_place place = {.start = start};
 
@@ -236,10 +243,11 @@ static void a_claim_has_its_instance_made(void **state) {
     assert_null(card_dynamic_for_claims(&w.agent, CARD));
     expect_job(GPU_MIG_READ);
     assert_false(card_dynamic_is_settled(&w.agent));
+    assert_int_equal(profiles_for_claims(), 0);
     end(&c, 0, "");
     assert_true(card_dynamic_is_settled(&w.agent));
     assert_null(w.job);
-    assert_non_null(card_dynamic_for_claims(&w.agent, CARD));
+    assert_int_equal(profiles_for_claims(), 2);
     assert_true(card_dynamic_report(CARD, &w.agent, &report));
     assert_null(report);
     assert_int_equal(card_dynamic_want(&w.agent, CARD, &second, &why), -EAGAIN);
@@ -301,6 +309,94 @@ static void a_wish_ends(void **state) {
     assert_null(w.job);
 }
 
+/* With the MIG strategy `mixed` kubelet gives the instances out, and orders are followed. */
+static void a_card_of_kubelet(void **state) {
+    struct gpu_mig_card c = card();
+
+    (void) state;
+    for_claims();
+    w.agent.whole_rows.strategy = MIG_STRATEGY_MIXED;
+    give_order();
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    assert_null(card_dynamic_for_claims(&w.agent, CARD));
+    assert_non_null(reported());
+    expect_job(GPU_MIG_EDIT);
+}
+
+/* Another program has left it without a compute instance, or has divided it once more. */
+static void an_idle_instance_that_is_in_parts(void **state) {
+    const struct mig_place all = place_of("7g.80gb", 0);
+    struct gpu_mig_card c = divided();
+    struct mig_want want;
+    struct err why;
+
+    (void) state;
+    for_claims();
+    c.card.instances[0].ncompute = 0;
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    (void) card_dynamic_want(&w.agent, CARD, &all, &why);
+    assert_non_null(w.job);
+    assert_int_equal(mig_want_edit(&c.card, &w.job->order.edit, &want, &why), 0);
+    assert_int_equal(want.n, 1);
+    assert_int_equal(want.instances[0].profile, 0);
+}
+
+static void a_wish_that_cannot_be_fails_alone(void **state) {
+    const struct mig_place nowhere = place_of("1g.40gb", 5), second = place_of("1g.40gb", 1);
+    struct gpu_mig_card c = divided();
+    struct err why;
+
+    (void) state;
+    for_claims();
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    for (int i = 0; i < 2; i++)
+        (void) card_dynamic_want(&w.agent, CARD, &nowhere, &why);
+    assert_non_null(strstr(why.text, "the card can have no 1g.40gb at 5"));
+    assert_null(w.job);
+    (void) card_dynamic_want(&w.agent, CARD, &second, &why);
+    assert_non_null(w.job);
+    assert_int_equal(w.job->order.edit.nmake, 1);
+    assert_int_equal(w.job->order.edit.make[0].start, 1);
+}
+
+/* The Event of the claim's pod is for its namespace. */
+static void pods_of_others_are_not_named(void **state) {
+    const struct mig_place second = place_of("1g.40gb", 1);
+    struct gpu_mig_card c = divided();
+    struct err why;
+
+    (void) state;
+    for_claims();
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    (void) card_dynamic_want(&w.agent, CARD, &second, &why);
+    c.result.pending = true;
+    text_copy(c.result.reason, sizeof(c.result.reason), "in use: the card by pod other/web");
+    end(&c, 0, "");
+    (void) card_dynamic_want(&w.agent, CARD, &second, &why);
+    assert_null(strstr(why.text, "other/web"));
+    assert_non_null(strstr(why.text, "what is in its way is in use"));
+}
+
+/* The snapshot is of before the mode was switched off, and says nothing when it is on again. */
+static void a_card_that_left_mig_mode(void **state) {
+    struct gpu_mig_card c = divided();
+
+    (void) state;
+    for_claims();
+    c.card.enabled = false;
+    expect_job(GPU_MIG_READ);
+    end(&c, 0, "");
+    assert_int_equal(profiles_for_claims(), 0);
+    c.card.enabled = true;
+    expect_retry(GPU_MIG_READ);
+    end(&c, 0, "");
+    assert_int_equal(profiles_for_claims(), 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_card_that_cannot_be_read_is_read_again_later, set_up,
@@ -311,6 +407,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_claim_has_its_instance_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_in_use_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wish_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_card_of_kubelet, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_idle_instance_that_is_in_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_wish_that_cannot_be_fails_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pods_of_others_are_not_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_card_that_left_mig_mode, set_up, tear_down),
     };
 
     return cmocka_run_group_tests_name("card-dynamic", tests, NULL, NULL);
