@@ -296,7 +296,8 @@ void resource_claims_update(struct agent *a) {
         dra_plugin_health_changed(a->dra);
     a->claims_health = health;
     put_trouble(a);
-    if (a->slices && card_dynamic_is_settled(a))
+    /* What pods are about to have of a card decides which allocator it has. */
+    if (a->slices && card_dynamic_is_settled(a) && pods_ever_synced(a->shares.pods))
         dra_slices_update(a->slices);
     dra_prepare_wake(&a->claims);
 }
