@@ -570,9 +570,14 @@ def test_slices_and_classes(cluster):
 
 
 def test_templates_of_pods(cluster):
-    """Those of users have another label, or none."""
-    made = [{"metadata": {"namespace": space, "name": "aliquot-native-core-30"}} for space in ("team", "other")]
-    cluster.answers |= {of("resourceclaimtemplates", labels="gpu.elasticgpu.io/made-by=aliquot-scheduler"): {"items": made},
+    """Those of users have another label, or none, or are copies that were changed."""
+    def one(space, name, request):
+        return {"metadata": {"namespace": space, "name": name, "labels": {"gpu.elasticgpu.io/made-by": "aliquot-scheduler"}},
+                "spec": {"metadata": {"annotations": {"gpu.elasticgpu.io/request": request}}}}
+
+    made = [one(space, "aliquot-native-core-30", "aliquot-native-core-30") for space in ("team", "other")]
+    copies = [one("team", "mine", "aliquot-native-core-30"), one("team", "aliquot-native-core-40", "aliquot-native-core-30")]
+    cluster.answers |= {of("resourceclaimtemplates", labels="gpu.elasticgpu.io/made-by=aliquot-scheduler"): {"items": copies + made},
                         **{delete("resourceclaimtemplates", "aliquot-native-core-30", space): {} for space in ("team", "other")}}
     assert "devices      2 templates of pods removed\n" in uninstall(cluster)
     assert {one for one in deleted(asked(cluster)) if one[1] == "resourceclaimtemplates"} == {

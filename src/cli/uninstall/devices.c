@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "cli/uninstall/uninstall.h"
 #include "kube/api/client.h"
+#include "kube/objects/claim_template.h"
 #include "kube/objects/share_holder.h"
 #include "model/dra.h"
 #include "wire/json_write.h"
@@ -196,6 +197,28 @@ static int open_gates(const struct removal *r, struct err *err) {
     return e;
 }
 
+/* ---- templates ---- */
+
+static int delete_templates(unsigned *count, struct err *err) {
+    static const char kind[] = "resourceclaimtemplates";
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json list, template;
+    int e = removal_get(OBJECTS(.kind = kind, .labels = DRA_TEMPLATE_LABEL "=" DRA_TEMPLATE_MAKER),
+                        &parser, &list, err);
+    struct json_iter it = json_iter(json_get(list, "items"));
+
+    while (e == 0 && json_next(&it, NULL, &template)) {
+        struct json meta = json_get(template, "metadata");
+
+        if (claim_template_is_made(template))
+            e = removal_delete(OBJECTS(.kind = kind,
+                                       .namespace = json_string(json_get(meta, "namespace")),
+                                       .name = json_string(json_get(meta, "name"))),
+                               count, err);
+    }
+    return e;
+}
+
 /* ---- the step ---- */
 
 /* After the agents, which would publish their cards again, and the scheduler, which would allocate
@@ -212,9 +235,7 @@ int removal_of_devices(const struct removal *r, struct err *err) {
     for (size_t i = 0; e == 0 && i < sizeof(classes) / sizeof(classes[0]); i++)
         e = removal_delete(OBJECTS(.kind = "deviceclasses", .name = classes[i]), &count, err);
     if (e == 0)
-        e = removal_delete(OBJECTS(.kind = "resourceclaimtemplates",
-                                   .labels = DRA_TEMPLATE_LABEL "=" DRA_TEMPLATE_MAKER),
-                           &templates, err);
+        e = delete_templates(&templates, err);
     if (e == 0)
         e = open_gates(r, err);
     if (e < 0)

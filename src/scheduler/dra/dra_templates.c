@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "kube/api/field.h"
-#include "model/dra.h"
+#include "kube/objects/claim_template.h"
 #include "scheduler/dra/dra_internal.h"
 
 static void make_key(const char *namespace, const char *name, char ret[static DRA_KEY_MAX]) {
@@ -54,20 +54,10 @@ void dra_template_forget(struct dra *d, struct dra_template *t) {
     d->news++;
 }
 
-/* One that a user has made or changed is none of ours, whatever its label. */
-static bool is_ours(struct json meta, struct json spec) {
-    const char *name = json_string(json_get(meta, "name"));
-    struct json given = JSON_PATH(spec, "metadata", "annotations");
-    return name && request_code_is(name) &&
-           json_is_string(json_get(json_get(meta, "labels"), DRA_TEMPLATE_LABEL),
-                          DRA_TEMPLATE_MAKER) &&
-           json_is_string(json_get(given, DRA_REQUEST_ANNOTATION), name);
-}
-
 int dra_see_template(struct dra *d, struct json object, bool gone, struct err *err) {
     struct json meta = json_get(object, "metadata");
     char namespace[KUBE_LABEL_MAX], uid[KUBE_UID_MAX];
-    if (!is_ours(meta, json_get(object, "spec")))
+    if (!claim_template_is_made(object))
         return 0;
     if (field_copy(json_get(meta, "namespace"), namespace, sizeof(namespace)) < 0 ||
         field_copy(json_get(meta, "uid"), uid, sizeof(uid)) < 0)
