@@ -140,6 +140,14 @@ def test_explain_a_claim_that_has_its_share(cluster):
     assert "bound without aliquot-scheduler" not in done.stdout
 
 
+def test_explain_a_claim_on_an_instance_of_its_own(cluster):
+    """GPU objects do not tell what other claims have of the card: nothing is said of it."""
+    result = {"request": "gpu", "driver": "gpu.elasticgpu.io", "pool": "b", "device": uuid("b", 0).lower() + "-3g-40gb-4"}
+    answer(cluster, user(nodeName="b"), third(allocation={"devices": {"results": [result]}}))
+    out = cluster.run("explain", "p", "-n", "team").stdout
+    assert "): divided for ResourceClaims\n" in out.split("GPU b-00 (", 1)[1] and "shared" not in out
+
+
 def test_explain_a_claim_that_cannot_be_read(cluster):
     answer(cluster, user(nodeName="b"), "error: forbidden")
     assert "ResourceClaim third cannot be read" in cluster.run("explain", "p", "-n", "team").stdout

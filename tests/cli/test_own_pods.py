@@ -105,20 +105,22 @@ def test_without_rights(cluster, words):
 
 
 def test_shares_of_claims(cluster):
-    """Beside a pod's on the card that this names, and on a card that no pod of the namespace names."""
-    def claim(name, node, index, **status):
-        result = {"request": "gpu", "driver": "gpu.elasticgpu.io", "pool": node, "device": uuid(node, index).lower(),
+    """Beside a pod's on the card that this names, and on a card that no pod of the namespace names: also an instance of that one that
+    was made for a claim."""
+    def claim(name, node, index, place="", **status):
+        result = {"request": "gpu", "driver": "gpu.elasticgpu.io", "pool": node, "device": uuid(node, index).lower() + place,
                   "shareID": "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "consumedCapacity": {"core": "30", "memory": "20Gi"}}
         of = [{"resource": "pods", "name": "one", "uid": "uid-one"}] if not status else []
         return {"metadata": {"name": name, "namespace": "team", "uid": "uid-" + name, "resourceVersion": "1"}, "spec": {},
                 "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": of}}
     user = pod("one", "b", core=None)
     user["metadata"]["uid"] = "uid-one"
-    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "near"}, {"name": "far", "resourceClaimName": "far"}]
-    user["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}, {"name": "far"}]}
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "near"}, {"name": "far", "resourceClaimName": "far"},
+                                      {"name": "part", "resourceClaimName": "part"}]
+    user["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}, {"name": "far"}, {"name": "part"}]}
     cluster.answers[PODS]["items"].append(user)
     cluster.answers["get --raw /apis/resource.k8s.io/v1/namespaces/team/resourceclaims"] = {
-        "items": [claim("near", "b", 0), claim("far", "a", 9), claim("unused", "a", 9, unused=True)]}
+        "items": [claim("near", "b", 0), claim("far", "a", 9), claim("part", "a", 9, "-1g-10gb-0"), claim("unused", "a", 9, unused=True)]}
     out, err = shown(cluster, "gpus", "-n", "team")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert err == "" and "unused" not in out
@@ -127,3 +129,5 @@ def test_shares_of_claims(cluster):
     assert any(line.startswith("b-00 b") for line in lines[:near])
     far = lines.index("team/far (ResourceClaim) 30 % 20 GiB")
     assert lines[far - 1].startswith(uuid("a", 9) + " a")
+    assert lines[lines.index("team/part (ResourceClaim) 30 % 20 GiB") - 2] == lines[far]
+    assert sum(uuid("a", 9) in line for line in lines) == 1

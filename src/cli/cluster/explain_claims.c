@@ -133,12 +133,25 @@ static int print_allocated(const struct explained_claims *e, struct err *err) {
     return rows > 0 ? table_show(&t, err) : 0;
 }
 
-/* A device has the name of its card's UUID, in lower case. */
+/* A device has the name of its card's UUID, in lower case. An instance that is made for the claim
+ * has its profile and place behind that, and GPU objects do not tell what else the card has. */
+static void print_card(const struct card *card, const struct resource_claim *claim,
+                       const char *device) {
+    size_t n = strlen(card->uuid);
+
+    if (n == 0 || strncasecmp(card->uuid, device, n) != 0)
+        return;
+    if (device[n] == '\0')
+        card_print_sharing(card, claim->uid);
+    else if (device[n] == '-')
+        clean_print(stdout, "GPU %s (%s, %s): divided for ResourceClaims\n", card->name,
+                    card->model, card->state);
+}
+
 static void print_sharing(const struct cards *cards, const struct resource_claim *claim) {
     for (uint32_t i = 0; i < claim->nresults; i++)
         for (size_t c = 0; is_ours(&claim->results[i]) && c < cards->n; c++)
-            if (strcasecmp(cards->list[c].uuid, claim->results[i].device) == 0)
-                card_print_sharing(&cards->list[c], claim->uid);
+            print_card(&cards->list[c], claim, claim->results[i].device);
 }
 
 static bool has_ours(const struct explained_claims *e) {

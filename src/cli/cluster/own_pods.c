@@ -118,9 +118,14 @@ static void take_pod(struct json object, void *userdata) {
 
 /* ---- ResourceClaims ---- */
 
-/* A device has the name of its card's or instance's UUID, in lower case. */
+#define CARD_UUID_LENGTH (sizeof("GPU-00000000-0000-0000-0000-000000000000") - 1)
+
+/* A device has the name of its card's or instance's UUID, in lower case. What is behind that of a
+ * card is the place of an instance that is made for the claim: it is a part of the card. */
 static void name_uuid(const char *device, char ret[static GPU_UUID_MAX]) {
     text_copy(ret, GPU_UUID_MAX, device);
+    if (strncmp(device, "gpu-", 4) == 0 && strlen(device) > CARD_UUID_LENGTH)
+        ret[CARD_UUID_LENGTH] = '\0';
     for (char *c = ret; *c && *c != '-'; c++)
         *c = (char) toupper((unsigned char) *c);
 }
