@@ -3,6 +3,7 @@
 /* Gangs of pods with ResourceClaims: all claims of all members are allocated, or none is. */
 
 #include "claim-members-world.h"
+#include "scheduler/dra/dra_internal.h"
 
 #define GANG(size) ",'annotations':{'elasticgpu.io/gang':'g','elasticgpu.io/gang-size':'" size "'}"
 
@@ -128,6 +129,56 @@ static void test_members_that_share_a_claim(void **state) {
     assert_int_equal(written(s), 2);
 }
 
+/* The oldest one is searched for first, and its gate has another one, first by name, plan the claim
+ * of both. */
+static void test_a_claim_that_another_member_plans_meanwhile(void **state) {
+    struct stage *s = *state;
+    see_share(s->d, "x", CORE("60"));
+    show_user(s, "p", "x", ",'creationTimestamp':'2026-01-01T00:00:00Z'" GANG("2"), "," GATED, "");
+    show_user(s, "a", "x", ",'creationTimestamp':'2026-01-02T00:00:00Z'" GANG("2"), "," GATED, "");
+    show_user(s, "b", "x", ",'creationTimestamp':'2026-01-02T00:00:00Z'" GANG("2"), "," GATED, "");
+    run_later(s);
+    assert_int_equal(written(s), 1);
+    assert_string_equal(dra_claim_find(&s->d->dra, "d", "x")->plan->pod_name, "a");
+    assert_int_equal(free_of(s->d, "n", 0).core + free_of(s->d, "n", 1).core, 140);
+    assert_int_equal(pod_of(s, "p")->stage, POD_ASSUMED);
+}
+
+static int fail_request(void *context, const char *method, const char *path,
+                        const char *content_type, const char *body, size_t size,
+                        unsigned timeout_ms, kube_response_cb on_response, void *userdata,
+                        struct err *err) {
+    (void) context, (void) method, (void) path, (void) content_type, (void) body, (void) size;
+    (void) timeout_ms, (void) on_response, (void) userdata;
+    return err_set(err, ENOBUFS, "not now");
+}
+
+/* What was planned is not written yet when a member ends, and is planned anew, elsewhere, while the
+ * gate of another pod of the claim is asked. */
+static void test_a_claim_that_moves_meanwhile(void **state) {
+    struct stage *s = *state;
+    const struct api api = s->d->dra.api;
+    see_share(s->d, "x", CORE("60"));
+    show_user(s, "a", "x", GANG("2"), "," GATED, "");
+    show_user(s, "b", "x", GANG("2"), "," GATED, "");
+    s->d->dra.api.request = fail_request;
+    run_later(s);
+    const struct dra_claim *x = dra_claim_find(&s->d->dra, "d", "x");
+    assert_string_equal(x->plan->node, "n");
+    s->d->dra.api = api;
+    state_pod_ended(s->w->state, "p-b");
+    see_gone(s->d, DRA_PODS, "{'metadata':{'name':'b','namespace':'d','uid':'p-b'}}");
+    see_node(s->d, "n", "'unschedulable':true");
+    add_node(s->d, "m", 2);
+    see_share(s->d, "y", CORE("5"));
+    show_user(s, "p", "x,y", GANG("2"), "," GATED ",'priority':9", "");
+    join_gang(s, "c", "z", CORE("50"), GANG("2"));
+    run_later(s);
+    assert_string_equal(x->plan->node, "m");
+    assert_string_equal(dra_claim_find(&s->d->dra, "d", "y")->plan->node, "m");
+    assert_int_equal(pod_of(s, "p")->stage, POD_ASSUMED);
+}
+
 /* After the end of a process in between, the others go on waiting for the rest. */
 static void test_a_gate_stays_until_all_have_a_place(void **state) {
     struct stage *s = *state;
@@ -156,6 +207,8 @@ int main(void) {
         TEST(test_a_gang_of_both_ways_that_does_not_fit),
         TEST(test_a_claim_that_is_not_there),
         TEST(test_members_that_share_a_claim),
+        TEST(test_a_claim_that_another_member_plans_meanwhile),
+        TEST(test_a_claim_that_moves_meanwhile),
         TEST(test_a_gate_stays_until_all_have_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 /* Where the claims of a pod go: node and cards by the placement and the state that the extender's
  * verbs use. All claims of a pod are placed together, each request as a container of its own. */
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,7 @@ static enum dra_found plan_all(struct dra_search *s, const struct state_node *no
         struct dra_plan *plan = make_plan(s, claim, node);
         const struct quota_use use = plan ? dra_use_of(plan) : (struct quota_use){0};
         const char *problem = why_not_written(s, claim, plan);
+        assert(!claim->plan);
         bool admitted =
             !problem && (!s->d->quotas || quotas_admit(s->d->quotas, claim->object.namespace, &use,
                                                        NULL, QUOTA_CLAIM, &text));
@@ -339,19 +341,33 @@ static void ask_for_room(struct dra_search *s) {
     free(offered);
 }
 
+/* Whether what was read of the claims holds no more: a gate places gangs, and with them claims
+ * that the pod uses, too. */
+static bool is_outdated(const struct dra_search *s, uint64_t news) {
+    if (s->d->news != news)
+        return true; /* a plan was dropped */
+    for (uint32_t i = 0; i < s->nclaims; i++)
+        if (s->claims[i]->plan)
+            return true;
+    return false;
+}
+
 enum dra_found dra_choose(struct dra *d, struct dra_pod *pod, uint64_t now_ms,
                           const struct gates *gates, struct buf *why) {
     _cleanup_(search_done) struct dra_search s = {
         .d = d, .pod = pod, .now_ms = now_ms, .why = why, .selectors_budget = DRA_SELECTORS_BUDGET};
     struct state_node *node = NULL;
     struct dra_tally tally = {0};
+    uint64_t news = d->news;
     enum dra_found found = read_wants(&s);
     if (found != DRA_FOUND)
         return found;
     if (gates && is_held(&s, gates))
         return DRA_HELD;
     if (s.self->stage == POD_ASSUMED)
-        return DRA_FOUND; /* its gang has placed it meanwhile */
+        return DRA_FOUND; /* with its gang */
+    if (is_outdated(&s, news))
+        return dra_choose(d, pod, now_ms, NULL, why);
     if (!dra_list_nodes(&s))
         return DRA_LATER;
     for (unsigned tries = 0; !node && s.effort > 0 && tries < TRIES_MAX; tries++) {
