@@ -342,6 +342,31 @@ static void test_a_bound_pod_stays_where_it_is(void **state) {
     allocate(d, "c", "\"values\":[\"m\"]");
 }
 
+/* Two names of the pod for one claim. */
+static void test_a_claim_that_the_pod_has_twice(void **state) {
+    struct dra_world *d = *state;
+    see_share(d, "c", CORE("30"));
+    see(d, DRA_PODS,
+        "{'metadata':{'name':'p','namespace':'d','uid':'p-p'},'spec':{'resourceClaims':["
+        "{'name':'one','resourceClaimName':'c'},{'name':'two','resourceClaimName':'c'}]}}");
+    run(d);
+    answer_claim(d, "c", "", 2, "delete-protection");
+    const char *body = body_of(d, find_asked(d, "/resourceclaims/c/status", "\"device\""));
+    assert_null(strstr(strstr(body, "\"device\"") + 1, "\"device\""));
+    assert_int_equal(free_of(d, "n", 0).core + free_of(d, "n", 1).core, 170);
+}
+
+/* Kubernetes may get other requests than `exactly` and `firstAvailable`. */
+static void test_a_request_of_a_kind_that_is_not_known(void **state) {
+    struct dra_world *d = *state;
+    see_claim(d, "c", 1, true, "'requests':[" REQUEST("gpu", "'count':1") ",{'name':'x'}]", "");
+    see_pod(d, "p", "c", "");
+    run(d);
+    assert_string_equal(dra_why(&d->dra, "d", "p"),
+                        "claim c: its requests are of classes of several allocators, or of a kind "
+                        "that is not known; make a claim for each");
+}
+
 static void test_claims_of_a_pod_are_on_one_node(void **state) {
     struct dra_world *d = *state;
     add_node(d, "m", 1);
@@ -684,6 +709,8 @@ int main(void) {
         TEST(test_devices_with_taints_take_nothing_new),
         TEST(test_nodes_that_cannot_take_the_pod),
         TEST(test_a_bound_pod_stays_where_it_is),
+        TEST(test_a_claim_that_the_pod_has_twice),
+        TEST(test_a_request_of_a_kind_that_is_not_known),
         TEST(test_claims_of_a_pod_are_on_one_node),
         TEST(test_a_node_that_was_refused_is_left_out_for_a_while),
         TEST(test_an_end_is_no_refusal),

@@ -29,11 +29,12 @@ static bool is_class_of_ours(const struct dra *d, const char *name) {
 
 bool dra_is_ours(const struct dra *d, const struct resource_claim *claim, bool *ret_mixed) {
     uint32_t ours = 0, all = 0;
-    for (uint32_t i = 0; i < claim->nrequests; i++)
-        for (uint32_t j = 0; j < claim->requests[i].nchoices; j++) {
-            ours += is_class_of_ours(d, claim->requests[i].choices[j].class);
-            all++;
-        }
+    for (uint32_t i = 0; i < claim->nrequests; i++) {
+        const struct device_request *request = &claim->requests[i];
+        for (uint32_t j = 0; j < request->nchoices; j++)
+            ours += is_class_of_ours(d, request->choices[j].class);
+        all += request->nchoices > 0 ? request->nchoices : 1;
+    }
     *ret_mixed = ours > 0 && ours < all;
     return ours > 0 && ours == all;
 }
@@ -159,6 +160,14 @@ static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
     return DRA_FOUND;
 }
 
+/* Two names of a pod can stand for one claim. */
+static bool is_read(const struct dra_search *s, const struct dra_claim *claim) {
+    for (uint32_t i = 0; i < s->nclaims; i++)
+        if (s->claims[i] == claim)
+            return true;
+    return false;
+}
+
 static bool is_of_another_pod(const struct dra_search *s, const struct dra_claim *claim) {
     return claim->object.owner_pod[0] && strcmp(claim->object.owner_pod, s->pod->object.uid) != 0;
 }
@@ -185,14 +194,14 @@ static enum dra_found read_pod_claim(struct dra_search *s, const struct pod_devi
                       s->node);
     if (node[0])
         s->node = node;
-    if (claim->object.allocated || claim->plan)
+    if (claim->object.allocated || claim->plan || is_read(s, claim))
         return DRA_FOUND;
     if (dra_is_ours(s->d, &claim->object, &mixed))
         return add_claim(s, claim);
-    return mixed
-               ? refuse(s, claim,
-                        "its requests are of classes of several allocators; make a claim for each")
-               : DRA_FOUND;
+    return mixed ? refuse(s, claim,
+                          "its requests are of classes of several allocators, or of a kind that is "
+                          "not known; make a claim for each")
+                 : DRA_FOUND;
 }
 
 enum dra_found dra_read_pod(struct dra_search *s) {
