@@ -261,6 +261,18 @@ static void show_shares(struct dra_world *d, bool no_shares) {
     assert_int_equal(state_gpu_seen(d->w->state, &gpu, NULL), 0);
 }
 
+/* While it was kube-scheduler's and offered nothing, what claims have of it did not count. */
+static void test_a_card_that_is_handed_over_with_its_claims(void **state) {
+    struct dra_world *d = *state;
+    see_slice(d, "n", 2, "kube-scheduler", "aliquot");
+    show_shares(d, true);
+    see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-0", "40", "32Gi"), "x"));
+    run(d);
+    show_shares(d, false);
+    see_slice(d, "n", 2, "aliquot", "aliquot");
+    assert_int_equal(free_of(d, "n", 0).core, 60);
+}
+
 /* Its slice is deleted when kubelet starts. Its GPU object offers no shares for as long as the
  * agent leaves it to kube-scheduler. */
 static void test_a_card_of_kube_scheduler_stays_its_own(void **state) {
@@ -705,6 +717,7 @@ int main(void) {
         TEST(test_a_node_waits_for_the_card_of_a_claim),
         TEST(test_both_ways_share_a_card),
         TEST(test_each_card_has_one_allocator),
+        TEST(test_a_card_that_is_handed_over_with_its_claims),
         TEST(test_a_card_of_kube_scheduler_stays_its_own),
         TEST(test_devices_with_taints_take_nothing_new),
         TEST(test_nodes_that_cannot_take_the_pod),

@@ -62,7 +62,7 @@ struct dra {
     uint32_t others;                /* devices that kube-scheduler allocates */
     bool unheld;                    /* the card of an allocated device is not known */
     uint32_t unresolved;            /* such claims for which nothing is reserved */
-    uint64_t held_ms;               /* when all claims were last looked at */
+    uint64_t held_ms;               /* when all claims were last looked at; 0: that is due */
     /* Of the search that is going on; NULL: none is. */
     const struct state_pod *sought;
     const uint64_t *allowed;                /* by container: bit i: may take cards[i] of the node */

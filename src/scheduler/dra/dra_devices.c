@@ -130,6 +130,18 @@ void dra_slice_free(struct dra *d, struct dra_slice *slice) {
     free(slice);
 }
 
+/* Whether a device that kube-scheduler allocated is Aliquot's from now on. */
+static bool is_handed_over(const struct resource_slice *before, const struct resource_slice *now) {
+    for (uint32_t i = 0; i < before->ndevices; i++) {
+        const struct slice_device *device = before->devices[i].by_scheduler
+                                                ? resource_slice_find(now, before->devices[i].name)
+                                                : NULL;
+        if (device && !device->by_scheduler)
+            return true;
+    }
+    return false;
+}
+
 int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err) {
     struct resource_slice read;
     struct dra_slice *slice;
@@ -140,6 +152,8 @@ int dra_see_slice(struct dra *d, struct json object, bool gone, struct err *err)
     if (node)
         state_touch(node);
     HASH_FIND_STR(d->slices, read.name, slice);
+    if (slice && !gone && is_handed_over(&slice->object, &read))
+        d->held_ms = 0; /* what claims have of it has not counted */
     if (slice)
         dra_slice_free(d, slice);
     slice = gone ? NULL : calloc(1, sizeof(*slice));

@@ -197,6 +197,17 @@ const char *dra_why(const struct dra *d, const char *namespace, const char *pod)
     return NULL;
 }
 
+/* ---- slices ---- */
+
+/* A card that is handed over takes nothing new before what it has counts. */
+static int see_slice(struct dra *d, struct json object, bool gone, struct err *err) {
+    bool held = d->held_ms != 0;
+    int r = dra_see_slice(d, object, gone, err);
+    if (held && d->held_ms == 0)
+        dra_hold_all(d, d->now(d->userdata));
+    return r;
+}
+
 /* ---- pods ---- */
 
 static void free_pod(struct dra *d, struct dra_pod *pod) {
@@ -282,7 +293,7 @@ static const struct {
 } kinds[DRA_KINDS] = {
     [DRA_CLAIMS] = {see_claim, claims_begin, claims_end},
     [DRA_CLASSES] = {dra_see_class, classes_begin, classes_end},
-    [DRA_SLICES] = {dra_see_slice, slices_begin, slices_end},
+    [DRA_SLICES] = {see_slice, slices_begin, slices_end},
     [DRA_PODS] = {see_pod, pods_begin, pods_end},
     [DRA_NODES] = {dra_see_node, nodes_begin, nodes_end},
     [DRA_TEMPLATES] = {dra_see_template, templates_begin, templates_end},
