@@ -83,6 +83,7 @@ struct cel_node {
     uint32_t column;        /* from 1 */
     uint32_t depth;         /* of the tree below, 1 for a leaf */
     uint32_t first, next;   /* child, and next child of the parent */
+    uint32_t last;          /* child */
     uint32_t row;           /* of a call: the first row of its name */
     uint32_t slot;          /* of a variable or binding; of a key: 1 for an index, 0 for a field */
     struct cel_value value; /* of a constant */

@@ -82,10 +82,11 @@ static uint32_t add(struct parser *p, enum cel_op op, enum cel_type type, uint32
 /* Makes `child` the last child. 0: the tree is too deep. */
 static uint32_t append(struct parser *p, uint32_t node, uint32_t child) {
     struct cel_node *parent = node_of(p, node);
-    uint32_t *last = &parent->first;
-    while (*last)
-        last = &node_of(p, *last)->next;
-    *last = child;
+    if (parent->last)
+        node_of(p, parent->last)->next = child;
+    else
+        parent->first = child;
+    parent->last = child;
     if (parent->depth <= node_of(p, child)->depth)
         parent->depth = node_of(p, child)->depth + 1;
     if (parent->depth > CEL_DEPTH_MAX)
