@@ -179,6 +179,50 @@ static void test_a_claim_that_moves_meanwhile(void **state) {
     assert_int_equal(pod_of(s, "p")->stage, POD_ASSUMED);
 }
 
+/* What members want is read once, and not at each run. */
+static void test_selectors_of_members_are_read_once(void **state) {
+    struct stage *s = *state;
+    join_gang(s, "one", "a", "'selectors':[{'cel':{'expression':'true'}}]", GANG("2"));
+    run_later(s);
+    uint64_t spent = s->d->dra.spent;
+    assert_true(spent > 0);
+    for (int i = 0; i < 3; i++)
+        run(s->d);
+    assert_int_equal(s->d->dra.spent, spent);
+    join_gang(s, "two", "b", CORE("10"), GANG("2"));
+    run_later(s);
+    assert_int_equal(written(s), 2);
+}
+
+/* About a million steps on each card. */
+static void put_costly_selector(struct buf *out) {
+    buf_puts(out, CORE("1") ",'selectors':[{'cel':{'expression':'cel.bind(l,[1");
+    for (int i = 0; i < 1500; i++)
+        buf_puts(out, ",1");
+    buf_puts(out, "],true");
+    for (int i = 0; i < 600; i++)
+        buf_puts(out, "&&!(2 in l)");
+    buf_puts(out, ")'}}]");
+}
+
+static void test_a_gang_with_costly_selectors(void **state) {
+    struct stage *s = *state;
+    _cleanup_buf_ struct buf amounts = BUF_INIT(1 << 16);
+    put_costly_selector(&amounts);
+    for (int i = 0; i < 40; i++) {
+        char name[8];
+        (void) snprintf(name, sizeof(name), "m%d", i);
+        join_gang(s, name, name, buf_str(&amounts), GANG("40"));
+    }
+    run_later(s);
+    assert_int_equal(written(s), 0);
+    assert_in_range(s->d->dra.spent, 100000000, 130000000);
+    assert_string_equal(dra_why(&s->d->dra, "d", "m0"),
+                        "gang g: the selectors of its claims cost too much together: shorten them");
+    /* Other gangs wait for what it took. */
+    assert_true(s->gangs.placed > 1000);
+}
+
 /* After the end of a process in between, the others go on waiting for the rest. */
 static void test_a_gate_stays_until_all_have_a_place(void **state) {
     struct stage *s = *state;
@@ -209,6 +253,8 @@ int main(void) {
         TEST(test_members_that_share_a_claim),
         TEST(test_a_claim_that_another_member_plans_meanwhile),
         TEST(test_a_claim_that_moves_meanwhile),
+        TEST(test_selectors_of_members_are_read_once),
+        TEST(test_a_gang_with_costly_selectors),
         TEST(test_a_gate_stays_until_all_have_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

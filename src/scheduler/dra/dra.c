@@ -22,7 +22,8 @@
 #define LATER_MS 10000 /* an object that is not there by then may never be */
 #define DOUBT_MS 60000 /* the API server carries out no request later than this */
 #define IN_FLIGHT_MAX 64
-#define RUN_MS 20 /* no search begins after that in a run: kube-scheduler waits for answers */
+#define RUN_MS                                                                                     \
+    20 /* no search begins after that in a run, and no claim is read: kube-scheduler waits */
 #define BODY_MAX ((size_t) 1 << 20)
 #define PATH_SIZE (DRA_KEY_MAX + 128)
 
@@ -309,13 +310,33 @@ void dra_tick(struct dra *d) {
     dra_hold_all(d, d->now(d->userdata));
 }
 
-/* A gang is complete when it is known what each member wants. */
-static void show_gangs(struct dra *d) {
+/* Another value whenever the pod may want something else. */
+static uint64_t known_of(const struct dra *d, const struct dra_pod *pod) {
+    uint64_t known = d->classes_taken + 1;
+    for (uint32_t i = 0; i < pod->object.nclaims; i++) {
+        const struct dra_claim *claim =
+            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        known = known * 31 + (claim ? claim->taken : 0);
+    }
+    return known;
+}
+
+/* A gang is complete when it is known what each member wants. False: some are left for the next
+ * run, as the selectors of claims are read for it. */
+static bool show_gangs(struct dra *d, uint64_t now_ms) {
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next) {
         const struct state_pod *self = dra_self(d, pod);
-        if (self && self->gang && self->stage == POD_PENDING)
-            dra_show_wants(d, pod);
+        if (!self || !self->gang || self->stage != POD_PENDING || pod->object.deleting)
+            continue;
+        uint64_t known = known_of(d, pod);
+        if (pod->known == known)
+            continue;
+        if (d->now(d->userdata) - now_ms >= RUN_MS)
+            return false;
+        dra_show_wants(d, pod);
+        pod->known = known;
     }
+    return true;
 }
 
 void dra_ask_again(struct dra *d) {
@@ -329,15 +350,14 @@ void dra_run(struct dra *d) {
     dra_run_templates(d, now_ms);
     dra_settle_all(d);
     dra_count_arriving(d);
-    show_gangs(d);
+    bool shown = show_gangs(d, now_ms);
     HASH_SORT(d->pods, by_turn);
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)
         all &= run_pod(d, pod, now_ms, &searched);
     for (struct dra_claim *claim = d->claims; claim; claim = claim->hh.next)
         advance(d, claim, now_ms);
-    if (all)
-        d->round++; /* all had their turn */
-    else
+    d->round += all; /* all had their turn */
+    if (!all || !shown)
         d->changed(d->userdata); /* the others in the next run */
 }
 

@@ -59,6 +59,9 @@ struct dra {
     struct dra_template *templates; /* uthash by "namespace/name": of pods' requests */
     uint64_t news;                  /* counts what was shown and what was written */
     uint64_t devices_version;       /* counts the changes of slices */
+    uint64_t taken;                 /* counts what was shown of claims and classes */
+    uint64_t classes_taken;         /* its value when a class changed last */
+    uint64_t spent;                 /* on selectors, as cel_ask() counts it */
     uint32_t others;                /* devices that kube-scheduler allocates */
     bool unheld;                    /* the card of an allocated device is not known */
     uint32_t unresolved;            /* such claims for which nothing is reserved */

@@ -15,6 +15,7 @@
 
 #define TRIES_MAX 64 /* combinations of choices of firstAvailable */
 #define CARDS_TOLD_MAX 16
+#define READ_COST 20 /* steps that take as long as one byte of a selector that is read */
 
 /* ---- the choice ---- */
 
@@ -277,6 +278,7 @@ static void tell(struct dra_search *s, const struct dra_tally *tally) {
 }
 
 static void search_done(struct dra_search *s) {
+    s->d->spent += DRA_SELECTORS_BUDGET - s->selectors_budget + READ_COST * s->selectors_size;
     dra_selectors_done(s);
     free(s->nodes);
 }
@@ -302,8 +304,11 @@ static enum dra_found read_wants(struct dra_search *s) {
 
 void dra_show_wants(struct dra *d, struct dra_pod *pod) {
     _cleanup_buf_ struct buf why = BUF_INIT(DRA_WHY_MAX);
-    _cleanup_(search_done) struct dra_search s = {
-        .d = d, .pod = pod, .now_ms = d->now(d->userdata), .why = &why};
+    _cleanup_(search_done) struct dra_search s = {.d = d,
+                                                  .pod = pod,
+                                                  .now_ms = d->now(d->userdata),
+                                                  .why = &why,
+                                                  .selectors_budget = DRA_SELECTORS_BUDGET};
     (void) read_wants(&s);
 }
 

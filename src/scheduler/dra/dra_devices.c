@@ -22,11 +22,16 @@ struct dra_class *dra_class_find(const struct dra *d, const char *name) {
     return class;
 }
 
+static void note_class(struct dra *d) {
+    d->classes_taken = ++d->taken;
+    d->news++;
+}
+
 void dra_class_free(struct dra *d, struct dra_class *class) {
     HASH_DEL(d->classes, class);
     device_class_done(&class->object);
     free(class);
-    d->news++;
+    note_class(d);
 }
 
 int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err) {
@@ -43,7 +48,7 @@ int dra_see_class(struct dra *d, struct json object, bool gone, struct err *err)
         class->listed = true;
         HASH_ADD_STR(d->classes, object.name, class);
         class = hash_added_or_freed(class);
-        d->news++;
+        note_class(d);
     }
     if (!class)
         device_class_done(&read);

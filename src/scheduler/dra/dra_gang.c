@@ -34,6 +34,10 @@ static void release(struct state_pod *self, void *userdata) {
         state_release(d->state, self);
 }
 
+static uint64_t spent(void *userdata) {
+    return ((struct dra *) userdata)->spent;
+}
+
 struct gang_claims dra_gang_claims(struct dra *d) {
-    return (struct gang_claims){place, release, d};
+    return (struct gang_claims){place, release, spent, d};
 }

@@ -56,6 +56,7 @@ struct dra_claim {
     struct dra_plan *plan; /* NULL: none */
     enum dra_stage stage;
     uint64_t since_ms;     /* of the stage */
+    uint64_t taken;        /* of `struct dra`, when the object was shown */
     const char *waits_for; /* see dra_waiting_each(); NULL: a pod's search has found a place, or
                               none was made */
     char key[DRA_KEY_MAX];
@@ -104,6 +105,7 @@ struct dra_pod {
     uint32_t round;    /* of the last search */
     bool foreign_told; /* an Event has said that a template is not ours */
     char *why;         /* what the last search ended with, as its Event says; NULL: a place */
+    uint64_t known;    /* `known_of` its claims when the state was shown what it wants */
     uint64_t refused;  /* `seen_of` the state when there was no room for it; 0: it was not tried */
     uint32_t nshunned;
     struct dra_shunned shunned[DRA_SHUNNED_MAX];

@@ -130,6 +130,7 @@ int dra_claim_take(struct dra *d, struct resource_claim *object) {
     }
     before = claim->object;
     claim->object = take_struct(*object);
+    claim->taken = ++d->taken;
     d->news++;
     bool same = strcmp(before.uid, claim->object.uid) == 0;
     if (before.uid[0] && !same) {
@@ -265,7 +266,7 @@ static int see_pod(struct dra *d, struct json object, bool gone, struct err *err
     pod_devices_done(&pod->object);
     pod->object = read; /* its key has the same text at the same place */
     pod->listed = true;
-    pod->refused = 0;
+    pod->refused = pod->known = 0;
     d->news++;
     hold_claims_of(d, &pod->object);
     return 0;

@@ -10,9 +10,11 @@
 #include "base/array.h"
 #include "kube/objects/gang.h"
 
-#define PLACES_PER_SECOND 256 /* placements of one member, each over all nodes */
-#define RETRY_MS 500          /* after a gang did not fit */
-#define BACK_OFF_MS 1000      /* after one was not bound in time; doubles */
+#define PLACES_PER_SECOND 256         /* placements of one member, each over all nodes */
+#define SPENT_PER_PLACE 80000         /* steps of selectors that count as one placement */
+#define SPENT_MAX UINT64_C(100000000) /* for one gang: below a second */
+#define RETRY_MS 500                  /* after a gang did not fit */
+#define BACK_OFF_MS 1000              /* after one was not bound in time; doubles */
 #define BACK_OFF_MAX_MS 300000
 #define STALLED_MS 60000 /* shares are not kept longer when no further member is bound */
 #define KEY_MAX (2 * KUBE_LABEL_MAX)
@@ -237,16 +239,30 @@ static int by_size(const void *a, const void *b) {
     return strcmp((*x)->name, (*y)->name);
 }
 
+static uint64_t spent(const struct gangs *g) {
+    return g->claims.spent ? g->claims.spent(g->claims.userdata) : 0;
+}
+
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
+    uint64_t before = spent(g);
     release_assumed(g, gang);
     size_t settled = count_from(gang, POD_ASSUMED), left = gang->n - settled;
     const uint32_t size = size_needed(gang);
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
     for (size_t i = 0; i < gang->n && settled < size && settled + left >= size; i++)
         if (gang->members[i]->stage == POD_PENDING) {
+            if (spent(g) - before >= SPENT_MAX) {
+                buf_reset(why);
+                buf_printf(
+                    why,
+                    "gang %s: the selectors of its claims cost too much together: shorten them",
+                    gang->members[i]->gang->name);
+                break;
+            }
             left--;
             settled += place_member(g, gang->members[i], now_ms, why);
         }
+    g->placed += (spent(g) - before) / SPENT_PER_PLACE;
     if (settled < size) {
         release_assumed(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;

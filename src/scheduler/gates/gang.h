@@ -24,6 +24,8 @@ struct gang_claims {
     bool (*place)(struct state_pod *pod, uint64_t now_ms, struct buf *why, void *userdata);
     /* Takes that back, as far as the API server has not been told. */
     void (*release)(struct state_pod *pod, void *userdata);
+    /* What all of that has cost beside a placement for each member, in steps of selectors. */
+    uint64_t (*spent)(void *userdata);
     void *userdata;
 };
 
