@@ -252,6 +252,31 @@ static void test_forged_names(void **state) {
     assert_false(is_asked(d, "/resourceclaims/c-main"));
 }
 
+/* ResourceQuota counts the devices of the spec. */
+static void test_names_of_other_counts(void **state) {
+    static const char *const others[] = {"", ",'count':3", ",'allocationMode':'All'"};
+    struct dra_world *d = *state;
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char pod[8], claim[16], path[64];
+        (void) snprintf(pod, sizeof(pod), "p%u", i);
+        (void) snprintf(claim, sizeof(claim), "%s-main", pod);
+        (void) snprintf(path, sizeof(path), "/resourceclaims/%s", claim);
+        see_named(d, pod, "aliquot-native-core-200", claim, "");
+        see_made(d, claim, pod, "aliquot-native-core-200", others[i]);
+        run(d);
+        assert_false(is_asked(d, path));
+        event_writer_run(d->w->events, d->w->now);
+        respond(d->w, find_asked(d, "/events", "asks for 2 devices by its annotation"), 201, false,
+                NULL);
+        while (d->w->nasked > 0)
+            respond(d->w, 0, 201, false, NULL);
+    }
+    see_named(d, "q", "aliquot-native-core-200", "q-main", "");
+    see_made(d, "q-main", "q", "aliquot-native-core-200", ",'count':2");
+    run(d);
+    (void) find_asked(d, "/resourceclaims/q-main/status", "gpu-1");
+}
+
 static void test_a_namespace_has_a_bound(void **state) {
     struct dra_world *d = *state;
     char code[64];
@@ -300,6 +325,7 @@ int main(void) {
         AT(test_terms),
         AT(test_cards_that_the_pod_selects),
         AT(test_forged_names),
+        AT(test_names_of_other_counts),
         AT(test_a_namespace_has_a_bound),
         AT(test_a_template_that_is_refused),
     };

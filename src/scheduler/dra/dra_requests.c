@@ -16,7 +16,8 @@
 #include "scheduler/dra/dra_internal.h"
 #include "wire/json_write.h"
 
-/* A user's template of that name does not give its claims the annotation, and its spec counts. */
+/* Where a user's template of that name gives its claims no annotation, their spec counts. Where it
+ * does, they may say no other number of devices (dra_wants.c). */
 const struct pod_device_claim *dra_request_of(const struct dra_pod *pod,
                                               const struct dra_claim *claim) {
     const struct resource_claim *object = &claim->object;

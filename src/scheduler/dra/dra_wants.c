@@ -2,6 +2,7 @@
 
 /* What the claims of a pod want. */
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -117,16 +118,25 @@ int dra_read_policy(struct dra_search *s, const struct dra_want *want, struct er
     return r;
 }
 
-/* A pod that requests by resource names says which cards in annotations. */
+/* A pod that requests by resource names says which cards in annotations. A user, too, can write the
+ * claim's annotation, and ResourceQuota counts the devices of the claim's spec. */
 static enum dra_found check_named(struct dra_search *s, const struct dra_claim *claim,
                                   const struct pod_device_claim *named) {
+    const struct device_choice *choice = &claim->object.requests[0].choices[0];
     struct container_request req = {.scaling = DRA_SCALING};
     enum request_problem problem = request_code_read(named->code, &req);
     if (problem == REQUEST_OK && s->pod->object.terms.bad_selection)
         problem = REQUEST_SELECTION;
-    return problem == REQUEST_OK
-               ? DRA_FOUND
-               : refuse(s, claim, "%s", request_problem_text(problem, (struct dialect_pair){0}));
+    if (problem != REQUEST_OK)
+        return refuse(s, claim, "%s", request_problem_text(problem, (struct dialect_pair){0}));
+    const uint32_t devices = req.cards ? req.cards : 1;
+    if (choice->all || choice->count != devices)
+        return refuse(s, claim,
+                      "it asks for %" PRIu32 " devices by its annotation " DRA_REQUEST_ANNOTATION
+                      ", and its spec for another number: delete its template, which Aliquot makes "
+                      "anew, and make the pod anew",
+                      devices);
+    return DRA_FOUND;
 }
 
 static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
