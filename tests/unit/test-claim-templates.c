@@ -5,6 +5,8 @@
 
 #include "claim-allocation-world.h"
 
+#include "scheduler/dra/dra_internal.h"
+
 #define TEMPLATES "/apis/resource.k8s.io/v1/namespaces/d/resourceclaimtemplates"
 #define CODE "aliquot-native-core-30-memory-21474836480"
 
@@ -31,6 +33,14 @@ static void see_template(struct dra_world *d, const char *name, const char *uid)
         "'gpu.elasticgpu.io/made-by':'aliquot-scheduler'}},'spec':{'metadata':{'annotations':{"
         "'gpu.elasticgpu.io/request':'%s'}}}}",
         name, uid, name);
+}
+
+static void see_template_gone(struct dra_world *d, const char *name, const char *uid) {
+    see_gone(d, DRA_TEMPLATES,
+             "{'metadata':{'name':'%s','namespace':'d','uid':'%s','labels':{"
+             "'gpu.elasticgpu.io/made-by':'aliquot-scheduler'}},'spec':{'metadata':{'annotations':{"
+             "'gpu.elasticgpu.io/request':'%s'}}}}",
+             name, uid, name);
 }
 
 /* Writes of templates that are in flight. */
@@ -299,6 +309,53 @@ static void test_a_namespace_has_a_bound(void **state) {
     (void) find_asked(d, TEMPLATES, CODE);
 }
 
+/* What is kept does not grow with the names that pods of a full namespace have. */
+static void test_names_beyond_the_bound(void **state) {
+    struct dra_world *d = *state;
+    char code[64], pod[16];
+    for (unsigned i = 0; i < 300; i++) {
+        (void) snprintf(code, sizeof(code), "aliquot-native-memory-%u", (1u << 20) + i);
+        (void) snprintf(pod, sizeof(pod), "p%u", i);
+        see_named(d, pod, code, "", "");
+    }
+    run(d);
+    assert_int_equal(HASH_COUNT(d->dra.templates), 256);
+    assert_int_equal(writes(d), 16);
+    /* Each of the others has its turn when one has gone. */
+    for (unsigned i = 0; i < 300; i++) {
+        (void) snprintf(pod, sizeof(pod), "p%u", i);
+        if (i != 299)
+            pod_gone(d, pod);
+    }
+    while (d->w->nasked > 0)
+        respond(d->w, 0, 409, false, NULL);
+    run(d);
+    run(d);
+    (void) find_asked(d, TEMPLATES, code);
+    assert_int_equal(HASH_COUNT(d->dra.templates), 1);
+}
+
+/* A replica that does not lead, or does not any more, sees the same come and go. */
+static void test_templates_that_are_gone(void **state) {
+    struct dra_world *d = *state;
+    see_template(d, CODE, "t1");
+    see_template_gone(d, CODE, "t1");
+    see_template(d, CODE, "t2");
+    dra_sync_begin(&d->dra, DRA_TEMPLATES);
+    dra_sync_end(&d->dra, DRA_TEMPLATES);
+    assert_int_equal(HASH_COUNT(d->dra.templates), 0);
+    see_template(d, CODE, "t3");
+    see_named(d, "a", CODE, "a-main", "");
+    see_named(d, "b", "aliquot-native-core-10", "", "");
+    see_named(d, "c", "aliquot-native-core-150", "", "");
+    run(d);
+    leading = false;
+    dra_lost(&d->dra);
+    see_template_gone(d, CODE, "t3");
+    respond(d->w, find_asked(d, TEMPLATES, "core-10"), 403, false, NULL);
+    assert_int_equal(HASH_COUNT(d->dra.templates), 0);
+}
+
 /* A ResourceQuota of the namespace counts templates, too. */
 static void test_a_template_that_is_refused(void **state) {
     struct dra_world *d = *state;
@@ -327,6 +384,8 @@ int main(void) {
         AT(test_forged_names),
         AT(test_names_of_other_counts),
         AT(test_a_namespace_has_a_bound),
+        AT(test_names_beyond_the_bound),
+        AT(test_templates_that_are_gone),
         AT(test_a_template_that_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

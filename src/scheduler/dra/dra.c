@@ -366,6 +366,7 @@ void dra_lost(struct dra *d) {
     for (struct dra_claim *claim = d->claims; claim; claim = claim->hh.next)
         if (claim->stage == DRA_PLANNED)
             dra_plan_drop(d, claim);
+    dra_templates_lost(d);
 }
 
 int dra_init(struct dra *d) {

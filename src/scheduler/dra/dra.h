@@ -28,6 +28,7 @@ struct dra_device;
 struct dra_pod;
 struct dra_node;
 struct dra_template;
+struct dra_namespace;
 
 enum dra_kind {
     DRA_CLAIMS,
@@ -50,22 +51,23 @@ struct dra {
     bool (*leads)(void *userdata);
     void (*changed)(void *userdata); /* dra_run() is to be called soon */
     void *userdata;
-    struct dra_claim *claims;       /* uthash by "namespace/name" */
-    struct dra_class *classes;      /* uthash by name */
-    struct dra_slice *slices;       /* uthash by name */
-    struct dra_device *devices;     /* uthash by UUID and node: what the slices have */
-    struct dra_pod *pods;           /* uthash by UID: those that use claims */
-    struct dra_node *nodes;         /* uthash by name */
-    struct dra_template *templates; /* uthash by "namespace/name": of pods' requests */
-    uint64_t news;                  /* counts what was shown and what was written */
-    uint64_t devices_version;       /* counts the changes of slices */
-    uint64_t taken;                 /* counts what was shown of claims and classes */
-    uint64_t classes_taken;         /* its value when a class changed last */
-    uint64_t spent;                 /* on selectors, as cel_ask() counts it */
-    uint32_t others;                /* devices that kube-scheduler allocates */
-    bool unheld;                    /* the card of an allocated device is not known */
-    uint32_t unresolved;            /* such claims for which nothing is reserved */
-    uint64_t held_ms;               /* when all claims were last looked at; 0: that is due */
+    struct dra_claim *claims;         /* uthash by "namespace/name" */
+    struct dra_class *classes;        /* uthash by name */
+    struct dra_slice *slices;         /* uthash by name */
+    struct dra_device *devices;       /* uthash by UUID and node: what the slices have */
+    struct dra_pod *pods;             /* uthash by UID: those that use claims */
+    struct dra_node *nodes;           /* uthash by name */
+    struct dra_template *templates;   /* uthash by "namespace/name": of pods' requests */
+    struct dra_namespace *namespaces; /* uthash by name: those with templates */
+    uint64_t news;                    /* counts what was shown and what was written */
+    uint64_t devices_version;         /* counts the changes of slices */
+    uint64_t taken;                   /* counts what was shown of claims and classes */
+    uint64_t classes_taken;           /* its value when a class changed last */
+    uint64_t spent;                   /* on selectors, as cel_ask() counts it */
+    uint32_t others;                  /* devices that kube-scheduler allocates */
+    bool unheld;                      /* the card of an allocated device is not known */
+    uint32_t unresolved;              /* such claims for which nothing is reserved */
+    uint64_t held_ms;                 /* when all claims were last looked at; 0: that is due */
     /* Of the search that is going on; NULL: none is. */
     const struct state_pod *sought;
     const uint64_t *allowed;                /* by container: bit i: may take cards[i] of the node */

@@ -122,20 +122,28 @@ struct dra_node {
     char name[KUBE_NAME_MAX];
 };
 
-/* A template that pods name, or that was made for such pods. */
+#define DRA_NAMESPACE_TEMPLATES 256 /* its pods name different amounts */
+
+/* A namespace with templates. */
+struct dra_namespace {
+    UT_hash_handle hh;
+    uint32_t ntemplates; /* which are kept */
+    char name[KUBE_LABEL_MAX];
+};
+
+/* A template that pods wait for, or that was made for such pods. */
 struct dra_template {
     UT_hash_handle hh;
+    struct dra_namespace *namespace;
     bool listed;
     bool there;         /* as the watch shows */
     bool writing;       /* its creation or deletion is in flight */
     bool wanted;        /* a pod waits for it */
-    bool refused;       /* its name is no request; `why` says why */
     uint32_t users;     /* pods that name it */
     uint64_t unused_ms; /* since when it has none; 0: it has some */
     uint64_t retry_ms;  /* no write before then */
     unsigned failures;  /* in a row */
     char uid[KUBE_UID_MAX];
-    char namespace[KUBE_LABEL_MAX];
     char name[REQUEST_CODE_MAX];
     char why[DRA_TEMPLATE_WHY_MAX]; /* why it is not there; "": it is, or soon will be */
     char key[DRA_KEY_MAX];
@@ -232,8 +240,17 @@ int dra_see_template(struct dra *d, struct json object, bool gone, struct err *e
 void dra_template_forget(struct dra *d, struct dra_template *template);
 void dra_template_drop(struct dra *d, struct dra_template *template);
 
-/* The template of that name, which may not be made yet; NULL: no memory. */
-struct dra_template *dra_template_get(struct dra *d, const char *namespace, const char *name);
+/* Drops one that is not there and that nothing needs any more. */
+void dra_template_release(struct dra *d, struct dra_template *template);
+
+/* No pod's need counts on a replica that does not lead. */
+void dra_templates_lost(struct dra *d);
+
+/* The template that the pod names; NULL: it names none, or there is none. One that the pod waits
+ * for, by a name that is a request, is kept from now on, as far as there is memory and the
+ * namespace has fewer than it may. */
+struct dra_template *dra_template_of(struct dra *d, const struct dra_pod *pod,
+                                     const struct pod_device_claim *of);
 
 /* Why the claim of that pod is not made of its template; NULL: nothing is known. `*ret_refused`:
  * it never will be. */

@@ -115,7 +115,7 @@ void dra_encode_template(const struct dra_template *template,
                          const struct container_request *request, struct buf *out) {
     struct json_writer w = {.out = out};
     object_begin(&w, "resource.k8s.io/v1", "ResourceClaimTemplate", template->name,
-                 template->namespace);
+                 template->namespace->name);
     json_object_begin(&w, "labels");
     json_put_string(&w, DRA_TEMPLATE_LABEL, DRA_TEMPLATE_MAKER);
     json_object_end(&w);

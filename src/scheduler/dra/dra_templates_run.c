@@ -18,9 +18,8 @@
 #define TIMEOUT_MS 10000
 #define RETRY_MS 1000 /* after a failed write, doubled each time */
 #define RETRIES_MAX 5
-#define KEPT_MS 10000     /* without users: pods of one controller follow each other */
-#define IN_FLIGHT_MAX 16  /* of all writes: those of claims go first */
-#define NAMESPACE_MAX 256 /* templates of a namespace: its pods name different amounts */
+#define KEPT_MS 10000    /* without users: pods of one controller follow each other */
+#define IN_FLIGHT_MAX 16 /* of all writes: those of claims go first */
 #define BODY_MAX ((size_t) 4096)
 #define PATH_SIZE (KUBE_LABEL_MAX + REQUEST_CODE_MAX + 128)
 
@@ -79,6 +78,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
             on_deleted(d, t, response);
         else
             on_made(d, t, response);
+        dra_template_release(d, t);
     }
     d->changed(d->userdata);
 }
@@ -93,7 +93,7 @@ static void begin(struct dra *d, struct dra_template *t, bool deletes, const str
     memcpy(writing->key, t->key, sizeof(writing->key));
     (void) snprintf(path, sizeof(path),
                     "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaimtemplates%s%s",
-                    t->namespace, deletes ? "/" : "", deletes ? t->name : "");
+                    t->namespace->name, deletes ? "/" : "", deletes ? t->name : "");
     if (d->api.request(d->api.context, deletes ? "DELETE" : "POST", path, "application/json",
                        body->data, body->len, TIMEOUT_MS, on_written, writing, &err) < 0) {
         free(writing);
@@ -103,26 +103,11 @@ static void begin(struct dra *d, struct dra_template *t, bool deletes, const str
     d->in_flight++;
 }
 
-static bool is_full(const struct dra *d, const char *namespace) {
-    uint32_t n = 0;
-    for (const struct dra_template *t = d->templates; t; t = t->hh.next)
-        n += (t->there || t->writing) && strcmp(t->namespace, namespace) == 0;
-    return n >= NAMESPACE_MAX;
-}
-
 static void make(struct dra *d, struct dra_template *t) {
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct container_request request = {0};
     if (request_code_read(t->name, &request) != REQUEST_OK)
         return;
-    if (is_full(d, t->namespace)) {
-        put_off(d, t);
-        (void) snprintf(t->why, sizeof(t->why),
-                        "its template cannot be made: the namespace has %d of them, and one goes "
-                        "when no pod requests its amounts any more",
-                        NAMESPACE_MAX);
-        return;
-    }
     dra_encode_template(t, &request, &body);
     begin(d, t, false, &body);
 }
@@ -147,7 +132,7 @@ static void tell_foreign(struct dra *d, struct dra_pod *pod, const struct pod_de
     const struct dra_claim *claim =
         of->claim[0] ? dra_claim_find(d, pod->object.namespace, of->claim) : NULL;
     char text[REQUEST_CODE_MAX + 192];
-    if (!claim || pod->foreign_told || strcmp(claim->object.code, of->code) == 0)
+    if (!claim || !of->code[0] || pod->foreign_told || strcmp(claim->object.code, of->code) == 0)
         return;
     pod->foreign_told = true;
     (void) snprintf(text, sizeof(text),
@@ -167,12 +152,11 @@ static void count_users(struct dra *d, uint64_t now_ms) {
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next)
         for (uint32_t i = 0; i < pod->object.nclaims; i++) {
             const struct pod_device_claim *of = &pod->object.claims[i];
-            struct dra_template *t =
-                of->code[0] ? dra_template_get(d, pod->object.namespace, of->code) : NULL;
-            if (!t)
-                continue;
-            t->users++;
-            t->wanted |= !of->claim[0] && !pod->object.deleting;
+            struct dra_template *t = dra_template_of(d, pod, of);
+            if (t) {
+                t->users++;
+                t->wanted |= !of->claim[0] && !pod->object.deleting;
+            }
             tell_foreign(d, pod, of, now_ms);
         }
 }
@@ -186,19 +170,16 @@ static void retire(struct dra *d, struct dra_template *t, uint64_t now_ms) {
         t->unused_ms = 0;
     else if (t->unused_ms == 0)
         t->unused_ms = now_ms;
-    if (t->users > 0 || t->writing)
-        return;
-    if (!t->there)
-        dra_template_drop(d, t);
-    else if (now_ms - t->unused_ms >= KEPT_MS && may_write(d, t, now_ms))
+    if (t->users == 0 && t->there && now_ms - t->unused_ms >= KEPT_MS && may_write(d, t, now_ms))
         delete (d, t);
+    dra_template_release(d, t);
 }
 
 void dra_run_templates(struct dra *d, uint64_t now_ms) {
     struct dra_template *t, *next;
     count_users(d, now_ms);
     for (t = d->templates; t; t = t->hh.next)
-        if (t->wanted && !t->there && !t->refused && may_write(d, t, now_ms))
+        if (t->wanted && !t->there && may_write(d, t, now_ms))
             make(d, t);
     HASH_ITER(hh, d->templates, t, next)
         retire(d, t, now_ms);
