@@ -107,27 +107,71 @@ static void test_changes_are_projected(void **state) {
     assert_int_equal(d->w->state->nunprojected, 1);
 }
 
+/* A claim on card 0 with that many users. */
+static void see_used(struct dra_world *d, const char *claim, const char *amounts, unsigned users) {
+    _cleanup_buf_ struct buf list = BUF_INIT(1 << 16);
+    for (unsigned i = 0; i < users; i++)
+        buf_printf(&list, "%s{'resource':'pods','name':'p%u','uid':'p-%u'}", i ? "," : "", i, i);
+    see(d, DRA_CLAIMS,
+        "{'metadata':{'name':'%s','namespace':'d','uid':'u-%.40s','resourceVersion':'1'},'spec':{"
+        "'devices':{" SHARE "}},'status':{'allocation':{'devices':{'results':[{'request':'gpu',"
+        "'driver':'gpu.elasticgpu.io','pool':'n','device':'gpu-0',"
+        "'shareID':'1b4e28ba-2fa1-11d2-883f-0016d3cca427','consumedCapacity':{%s}}]},"
+        "'nodeSelector':{'nodeSelectorTerms':[{'matchFields':[{'key':'metadata.name',"
+        "'operator':'In','values':['n']}]}]}},'reservedFor':[%s]}}",
+        claim, claim, amounts, buf_str(&list));
+}
+
+static unsigned named_users(struct dra_world *d, struct buf *out) {
+    unsigned named = 0;
+    gpu_status_text(d->w->state, state_node_find(d->w->state, "n")->cards[0], out);
+    for (const char *at = buf_str(out); (at = strstr(at, "{\"container\":\"\",\"pod\"")); at++)
+        named++;
+    return named;
+}
+
 /* More than are named count nothing. */
 static void test_many_users(void **state) {
-    _cleanup_buf_ struct buf users = BUF_INIT(1 << 16);
-    struct dra_world *d = *state;
-    for (unsigned i = 0; i < 100; i++)
-        buf_printf(&users, "%s{'resource':'pods','name':'p%u','uid':'p-%u'}", i ? "," : "", i, i);
-    _cleanup_buf_ struct buf status = BUF_INIT(1 << 16);
-    buf_printf(&status,
-               "'allocation':{'devices':{'results':[" RESULT(
-                   "gpu-0", "30", "24Gi") "]},'nodeSelector':{'nodeSelectorTerms':[{'matchFields':"
-                                          "[{'key':'metadata.name','operator':'In','values':['n']}"
-                                          "]}]}},'reservedFor':[%s]",
-               buf_str(&users));
-    see_claim(d, "c", 1, true, SHARE, buf_str(&status));
     _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
-    gpu_status_text(d->w->state, state_node_find(d->w->state, "n")->cards[0], &out);
-    unsigned named = 0;
-    for (const char *at = buf_str(&out); (at = strstr(at, "{\"container\":\"\",\"pod\"")); at++)
-        named++;
-    assert_int_equal(named, STATE_CLAIM_USERS_MAX);
+    struct dra_world *d = *state;
+    see_used(d, "c", "'core':'30','memory':'24Gi'", 100);
+    assert_int_equal(named_users(d, &out), STATE_CLAIM_USERS_MAX);
     assert_non_null(strstr(buf_str(&out), REST));
+}
+
+/* Claims with many users leave those of others named. */
+static void test_many_users_of_a_card(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
+    struct dra_world *d = *state;
+    for (unsigned i = 0; i < 48; i++) {
+        char claim[8];
+        (void) snprintf(claim, sizeof(claim), "c%02u", i);
+        see_used(d, claim, "'core':'1','memory':'1Gi'", 64);
+    }
+    see_used(d, "other", "'core':'1','memory':'1Gi'", 2);
+    assert_int_equal(named_users(d, &out), 2 * 49);
+}
+
+/* It stays as it is, and that is told once. */
+static void test_a_status_that_is_too_long(void **state) {
+    struct dra_world *d = *state;
+    char claim[256];
+    for (unsigned i = 0; i < 3000; i++) {
+        (void) snprintf(claim, sizeof(claim), "%08u%0192u", i, 0);
+        see_used(d, claim, "'core':'0','memory':'1Mi'", 1);
+    }
+    gpu_status_run(&d->w->gpu_status, d->w->parser);
+    assert_int_equal(d->w->gpu_status.failed, 1);
+    state_unproject(state_node_find(d->w->state, "n"));
+    gpu_status_run(&d->w->gpu_status, d->w->parser);
+    assert_int_equal(d->w->gpu_status.failed, 1);
+    for (unsigned i = 1; i < 3000; i++) {
+        (void) snprintf(claim, sizeof(claim), "%08u%0192u", i, 0);
+        see_gone(d, DRA_CLAIMS, "{'metadata':{'name':'%s','namespace':'d','uid':'u-%.40s'}}", claim,
+                 claim);
+    }
+    gpu_status_run(&d->w->gpu_status, d->w->parser);
+    assert_true(is_asked(d, "/status"));
 }
 
 static void waits(struct dra_world *d, const char *pod, const char *claim, const char *amounts) {
@@ -189,6 +233,7 @@ int main(void) {
         TEST(test_the_users_of_a_claim),           TEST(test_a_claim_without_users_is_kept),
         TEST(test_another_kind_of_user),           TEST(test_a_card_of_kube_scheduler),
         TEST(test_changes_are_projected),          TEST(test_many_users),
+        TEST(test_many_users_of_a_card),           TEST(test_a_status_that_is_too_long),
         TEST(test_why_a_claim_waits_card_by_card), TEST(test_what_is_not_served_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/cluster/gpu_status.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 
@@ -22,8 +24,9 @@
 #define PER_SECOND 5
 #define BURST 40
 #define LAG_S 20
-#define TEXT_MAX ((size_t) 1 << 20)
-#define ALWAYS 2 /* of the keys: allocatable and allocated are always there */
+#define TEXT_MAX ((size_t) 1 << 20) /* 1 MiB */
+#define USERS_MAX 128 /* of the claims of a card are named together, but one of each claim */
+#define ALWAYS 2      /* of the keys: allocatable and allocated are always there */
 
 /* ---- what it should be ---- */
 
@@ -54,9 +57,10 @@ static void put_pod(struct json_writer *w, const struct state_pod *pod,
     json_object_end(w);
 }
 
-/* What a claim has of the card; its devices can be parts of one card. */
+/* What a claim has of the card; its devices can be parts of one card. `users`: so many are named.
+ */
 static void put_claim(struct json_writer *w, const struct state_reserved *reserved,
-                      const struct state_card *card) {
+                      const struct state_card *card, uint32_t users) {
     const struct state_claim *claim = reserved->claim;
     uint64_t core = 0, memory = 0;
     for (uint32_t i = 0; i < reserved->ndevices; i++) {
@@ -76,7 +80,7 @@ static void put_claim(struct json_writer *w, const struct state_reserved *reserv
     json_put_string(w, "namespace", claim->namespace);
     json_put_string(w, "pod", claim->users[0].pod);
     json_array_begin(w, "users");
-    for (uint32_t i = 0; i < claim->nusers; i++) {
+    for (uint32_t i = 0; i < claim->nusers && i < users; i++) {
         json_object_begin(w, NULL);
         json_put_string(w, "container", claim->users[i].container);
         json_put_string(w, "pod", claim->users[i].pod);
@@ -127,6 +131,22 @@ static void collect_holders(const struct state_node *node, const struct state_ca
             add_holder(ret, (struct holder){.uid = kept->claim->uid, .reserved = kept});
     if (ret->n > 0)
         qsort(ret->list, ret->n, sizeof(*ret->list), by_uid);
+}
+
+/* How many users of each claim are named: the same number of those that have more. */
+static uint32_t users_of_each(const struct holders *holders) {
+    uint32_t each = STATE_CLAIM_USERS_MAX + 1;
+    size_t named;
+    do {
+        each--;
+        named = 0;
+        for (size_t i = 0; i < holders->n; i++) {
+            const struct state_reserved *of = holders->list[i].reserved;
+            uint32_t users = of ? of->claim->nusers : 0;
+            named += users < each ? users : each;
+        }
+    } while (named > USERS_MAX && each > 1);
+    return each;
 }
 
 /* What is kept of the card for pods that are not there: claims, reservations, room that is being
@@ -201,6 +221,7 @@ void gpu_status_text(struct state *s, struct state_card *card, struct buf *out) 
     state_refresh(s, card->node);
     collect_holders(card->node, card, &holders);
     free_after(card, &holders, &free);
+    const uint32_t users = users_of_each(&holders);
     json_object_begin(&w, NULL);
     put_amount(&w, "allocatable", free.core, free.memory);
     json_object_begin(&w, "allocated");
@@ -208,7 +229,7 @@ void gpu_status_text(struct state *s, struct state_card *card, struct buf *out) 
         if (h->pod)
             put_pod(&w, h->pod, card);
         else
-            put_claim(&w, h->reserved, card);
+            put_claim(&w, h->reserved, card, users);
     json_object_end(&w);
     put_kept(&w, card);
     put_absence(&w, card);
@@ -321,6 +342,18 @@ static void on_patched(const struct kube_response *response, void *userdata) {
         state_unproject(card->node); /* compared again with what the watch shows then */
 }
 
+/* A status that is too long stays as it is until the card has fewer holders. */
+static void tell_unwritten(struct gpu_status *p, struct state_card *card, int error) {
+    if (card->unwritten)
+        return;
+    card->unwritten = true;
+    p->failed++;
+    log_warn("GPU %s: its status stays as it is: %s", card->name,
+             error == -ENOMEM ? "out of memory"
+                              : "it would be longer than 1 MiB with all pods and claims that have "
+                                "shares of the card; delete some of them");
+}
+
 static void send_patch(struct gpu_status *p, struct state_card *card, const char *wanted,
                        struct json_parser *parser) {
     _cleanup_free_ struct sending *sending = calloc(1, sizeof(*sending));
@@ -329,8 +362,11 @@ static void send_patch(struct gpu_status *p, struct state_card *card, const char
     if (!sending)
         return;
     gpu_status_patch(card->observed, wanted, parser, &patch);
-    if (buf_error(&patch) < 0 || patch.len == 0)
+    if (buf_error(&patch) < 0 || patch.len == 0) {
+        tell_unwritten(p, card, buf_error(&patch));
         return;
+    }
+    card->unwritten = false;
     sending->gpu_status = p;
     memcpy(sending->name, card->name, sizeof(sending->name));
     snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", card->name);
@@ -360,7 +396,11 @@ static bool update_card(struct gpu_status *p, struct state_card *card, struct js
     if (!card->observed)
         return true; /* the agent has not written a status yet; its coming is an event */
     gpu_status_text(p->state, card, &wanted);
-    if (buf_error(&wanted) < 0 || strcmp(buf_str(&wanted), card->observed) == 0)
+    if (buf_error(&wanted) < 0) {
+        tell_unwritten(p, card, buf_error(&wanted));
+        return true;
+    }
+    if (strcmp(buf_str(&wanted), card->observed) == 0)
         return true;
     if (card->projecting)
         return false;

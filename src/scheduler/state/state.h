@@ -215,6 +215,7 @@ struct state_card {
     bool projecting;       /* a patch is under way */
     uint64_t projected_ms; /* when the last one was sent, and of what */
     uint64_t projected_hash;
+    bool unwritten; /* what should be there is too long, which the log has said */
     bool listed;
     UT_hash_handle hh;
 };
