@@ -44,8 +44,15 @@ class Kubelet:
 
     @contextlib.contextmanager
     def channel(self, resource):
-        wait_until(lambda: self.socket(resource), what=f"the plugin of {resource} listens")
-        channel = grpc_raw.Channel(str(self.socket(resource)))
+        made = []
+
+        def connects():     # as kubelet does: a socket that is there may not listen yet, or be of a plugin that ends
+            path = self.socket(resource)
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+                made.extend([grpc_raw.Channel(str(path))] if path else [])
+            return made
+        wait_until(connects, what=f"the plugin of {resource} listens")
+        (channel,) = made
         channel.socket.settimeout(60)
         try:
             yield channel
