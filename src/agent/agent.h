@@ -113,6 +113,11 @@ bool card_offer_judge(struct agent *a, struct gpu_device *d, char ret_why[static
 bool card_allocator_judge(const struct agent *a, struct gpu_device *d,
                           char ret_why[static GPU_REASON_MAX]);
 
+/* Whether kube-scheduler allocates a card in MIG mode, or its instance, and neither kubelet gives
+ * it out nor is it in shares: one claim gets all of an instance. */
+bool card_allocator_gives_instance(const struct agent *a, const struct gpu_snapshot *s,
+                                   const struct gpu_device *d);
+
 /* ---- card_mps.c: MPS of the cards ---- */
 
 /* Finds what a former agent has left. */
@@ -223,10 +228,6 @@ void card_reset_poke(void *userdata);
 
 /* Whether it matters which pods use claims: they have shares here, or can get some. */
 bool resource_claims_are_read(const struct agent *a);
-/* Whether kube-scheduler allocates a card in MIG mode, or its instance, and neither kubelet gives
- * it out nor is it in shares: one claim gets all of an instance. */
-bool resource_claims_give_instance(const struct agent *a, const struct gpu_snapshot *s,
-                                   const struct gpu_device *d);
 /* When there is a client and a monitor. */
 int resource_claims_start(struct agent *a, struct err *err);
 /* After each snapshot of all devices. */

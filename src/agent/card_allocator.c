@@ -121,3 +121,10 @@ bool card_allocator_judge(const struct agent *a, struct gpu_device *d,
         tell(wanted, present, n, ret_why);
     return n > 0;
 }
+
+bool card_allocator_gives_instance(const struct agent *a, const struct gpu_snapshot *s,
+                                   const struct gpu_device *d) {
+    return (d->divided || d->kind == GPU_MIG_INSTANCE) && d->allocator == DRA_KUBE_SCHEDULER &&
+           a->whole_rows.strategy == MIG_STRATEGY_NONE &&
+           config_card_mode(a->node_config, s, d) != CONFIG_MODE_SHARE;
+}

@@ -90,7 +90,7 @@ static bool is_dynamic(const struct agent *a, const struct gpu_snapshot *s,
     return a->node_config->mig_dynamic && d->kind == GPU_CARD && d->divided &&
            (*ret_shares ||
             (mode == CONFIG_MODE_MIG && (a->whole_rows.strategy == MIG_STRATEGY_MIXED ||
-                                         resource_claims_give_instance(a, s, d))));
+                                         card_allocator_gives_instance(a, s, d))));
 }
 
 static const struct slot *holder_of(const struct agent *a, const char *uuid) {
@@ -341,7 +341,7 @@ void card_dynamic_update(struct agent *a) {
         if (is_dynamic(a, s, d, &shares) && (c = get_card(a, d->uuid))) {
             c->wanted = true;
             c->claims = d->allocator == DRA_KUBE_SCHEDULER &&
-                        (shares || resource_claims_give_instance(a, s, d));
+                        (shares || card_allocator_gives_instance(a, s, d));
             c->report.shares = shares;
             work(a, s, c);
         }

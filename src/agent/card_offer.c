@@ -72,7 +72,7 @@ static bool judge_instance(const struct agent *a, struct gpu_device *d,
                            char ret_why[static GPU_REASON_MAX]) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     bool shared = config_card_mode(a->node_config, s, d) == CONFIG_MODE_SHARE ||
-                  resource_claims_give_instance(a, s, d);
+                  card_allocator_gives_instance(a, s, d);
     struct config_offer offer = {.replicas = 1};
     enum way way = IN_SHARES;
     const struct slot *holder = NULL;

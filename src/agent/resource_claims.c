@@ -172,17 +172,10 @@ static bool ends(const struct gpu_device *d, void *userdata) {
     return a->mig && mig_executor_withdraws(a->mig, d->uuid);
 }
 
-bool resource_claims_give_instance(const struct agent *a, const struct gpu_snapshot *s,
-                                   const struct gpu_device *d) {
-    return (d->divided || d->kind == GPU_MIG_INSTANCE) && d->allocator == DRA_KUBE_SCHEDULER &&
-           a->whole_rows.strategy == MIG_STRATEGY_NONE &&
-           config_card_mode(a->node_config, s, d) != CONFIG_MODE_SHARE;
-}
-
 static bool is_whole(const struct gpu_device *d, void *userdata) {
     const struct agent *a = userdata;
 
-    return resource_claims_give_instance(a, gpu_monitor_snapshot(a->shares.monitor), d);
+    return card_allocator_gives_instance(a, gpu_monitor_snapshot(a->shares.monitor), d);
 }
 
 static const struct mig_card *dynamic(const struct gpu_device *card, void *userdata) {
