@@ -223,6 +223,37 @@ static void test_a_gang_with_costly_selectors(void **state) {
     assert_true(s->gangs.placed > 1000);
 }
 
+static char told[512];
+static unsigned tellings;
+
+static void on_told(struct state_pod *pod, const char *reason, uint64_t key, const char *message,
+                    void *userdata) {
+    (void) pod, (void) key, (void) userdata;
+    (void) snprintf(told, sizeof(told), "%s: %s", reason, message);
+    tellings++;
+}
+
+/* What has been allocated is not taken back: kube-scheduler may be about to bind the pods. */
+static void test_the_timeout_leaves_what_is_allocated(void **state) {
+    struct stage *s = *state;
+    s->gangs.refuse = on_told;
+    join_gang(s, "one", "a", CORE("100"), GANG("2"));
+    join_gang(s, "two", "b", CORE("100"), GANG("2"));
+    run_later(s);
+    for (int i = 0; i < 2; i++) {
+        answer_claim(s->d, i ? "b" : "a", "", 2, "delete-protection");
+        answer_claim(s->d, i ? "b" : "a", "/status", 3, "allocationTimestamp");
+    }
+    gangs_tick(&s->gangs, s->w->now += 60000);
+    assert_string_equal(told, "GPUGangTimeout: gang g: 0 of 2 pods were bound within 60 s; 2 keep "
+                              "their allocated ResourceClaims until they are deleted; the shares "
+                              "of the others are given back, and it tries again in 1 s");
+    assert_int_equal(tellings, 2);
+    run_later(s);
+    assert_int_equal(pod_of(s, "one")->stage, POD_ASSUMED);
+    assert_int_equal(free_of(s->d, "n", 0).core + free_of(s->d, "n", 1).core, 0);
+}
+
 /* After the end of a process in between, the others go on waiting for the rest. */
 static void test_a_gate_stays_until_all_have_a_place(void **state) {
     struct stage *s = *state;
@@ -255,6 +286,7 @@ int main(void) {
         TEST(test_a_claim_that_moves_meanwhile),
         TEST(test_selectors_of_members_are_read_once),
         TEST(test_a_gang_with_costly_selectors),
+        TEST(test_the_timeout_leaves_what_is_allocated),
         TEST(test_a_gate_stays_until_all_have_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -355,27 +355,32 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
 
 /* ---- time ---- */
 
-static void put_events(struct gangs *g, const struct gang *gang, const char *reason,
-                       const char *text) {
+static void put_events(struct gangs *g, const struct gang *gang, enum pod_stage up_to,
+                       const char *reason, const char *text) {
     for (size_t i = 0; g->refuse && i < gang->n; i++)
-        if (gang->members[i]->stage == POD_PENDING)
+        if (gang->members[i]->stage <= up_to)
             g->refuse(gang->members[i], reason, 0, text, g->userdata);
 }
 
 static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
-    char text[256];
+    char text[512], keeping[128] = "";
     size_t bound = count_from(gang, POD_BINDING);
     uint64_t kept_s = (now_ms - gang->placed_ms) / 1000;
     uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 9 ? gang->failures : 9);
     release_assumed(g, gang);
     gang->failures++;
     gang->retry_ms = now_ms + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
-    (void) snprintf(
-        text, sizeof(text),
-        "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu64
-        " s; the shares of the others are given back, and it tries again in %" PRIu64 " s",
-        strchr(gang->key, '/') + 1, bound, gang->size, kept_s, (gang->retry_ms - now_ms) / 1000);
-    put_events(g, gang, "GPUGangTimeout", text);
+    size_t keep = count_from(gang, POD_ASSUMED) - bound;
+    if (keep > 0)
+        (void) snprintf(keeping, sizeof(keeping),
+                        " %zu keep their allocated ResourceClaims until they are deleted;", keep);
+    (void) snprintf(text, sizeof(text),
+                    "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu64
+                    " s;%s the shares of the others are given back, and it tries again in %" PRIu64
+                    " s",
+                    strchr(gang->key, '/') + 1, bound, gang->size, kept_s, keeping,
+                    (gang->retry_ms - now_ms) / 1000);
+    put_events(g, gang, POD_ASSUMED, "GPUGangTimeout", text);
 }
 
 /* Whether the assumed allocations have expired: after the gang's timeout, or earlier when binding
@@ -409,7 +414,7 @@ static void check_gang(struct gangs *g, struct gang *gang, uint64_t now_ms) {
                         "gang %s: %zu of %" PRIu32 " pods have arrived within %" PRIu32
                         " s; nothing is kept for them, and it goes on waiting",
                         strchr(gang->key, '/') + 1, gang->n, gang->size, gang->timeout_s);
-        put_events(g, gang, "GPUGangIncomplete", text);
+        put_events(g, gang, POD_PENDING, "GPUGangIncomplete", text);
     }
 }
 
