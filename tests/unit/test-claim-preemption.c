@@ -185,6 +185,38 @@ static void test_a_claim_shared_with_an_important_pod(void **state) {
     expect_nothing(s);
 }
 
+/* Pods that share many claims go together, and what it takes to find that counts as work. */
+static void test_pods_that_share_many_claims(void **state) {
+    _cleanup_buf_ struct buf claims = BUF_INIT(1 << 16);
+    struct stage *s = *state;
+    char name[8];
+    for (unsigned i = 0; i < 32; i++) {
+        _cleanup_buf_ struct buf status = BUF_INIT(1 << 16);
+        (void) snprintf(name, sizeof(name), "k%u", i);
+        buf_printf(&claims, "%s%s", i ? "," : "", name);
+        buf_printf(&status, ALLOCATED("n", RESULT("gpu-%u", "1", "1Gi"), "u0"), i % 2);
+        status.len--; /* of the list of users */
+        for (unsigned pod = 1; pod < 16; pod++)
+            buf_printf(&status, ",{'resource':'pods','name':'u%u','uid':'p-u%u'}", pod, pod);
+        buf_puts(&status, "]");
+        see_claim(s->d, name, 9, true, SHARE, buf_str(&status));
+    }
+    for (unsigned pod = 0; pod < 16; pod++) {
+        (void) snprintf(name, sizeof(name), "u%u", pod);
+        show_user(s, name, buf_str(&claims), "", ",'priority':0,'nodeName':'n'", "");
+    }
+    show_pod(s->w, "high", "\"elasticgpu.io/gpu-core\":\"100\"", NULL, "");
+    struct state_pod *pod = state_pod_find(s->w->state, "high");
+    struct state_node *node = state_node_find(s->w->state, "n");
+    uint32_t tests = PREEMPT_TESTS;
+    pod->priority = 10;
+    state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
+    const struct evict_plan plan = preempt_on_node(s->p, pod, node, s->w->now, &tests);
+    assert_ptr_equal(plan.node, node);
+    assert_int_equal(plan.nvictims, 16);
+    assert_in_range(PREEMPT_TESTS - tests, (32 * 16 + 32 * 2) / 64, 100);
+}
+
 static void test_a_disruption_budget(void **state) {
     struct stage *s = *state;
     fill(s);
@@ -253,6 +285,7 @@ int main(void) {
         TEST(test_a_node_that_cannot_take_the_pod),
         TEST(test_pods_that_share_a_claim),
         TEST(test_a_claim_shared_with_an_important_pod),
+        TEST(test_pods_that_share_many_claims),
         TEST(test_a_disruption_budget),
         TEST(test_a_pod_that_a_quota_holds),
         TEST(test_an_old_offer),

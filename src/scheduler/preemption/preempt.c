@@ -13,7 +13,7 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
-#define COMPARED_OF_TEST 64 /* comparisons of pods and budgets that count as one test */
+#define COMPARED_OF_TEST 64 /* comparisons of pods with budgets and claims: as much as one test */
 
 struct preempt_budget {
     struct preempt_budget *prev, *next;
@@ -112,7 +112,7 @@ struct node_case {
     struct victims_case of;
     int32_t allowed[VICTIMS_BUDGETS_MAX];
     const struct budget *budgets[VICTIMS_BUDGETS_MAX];
-    uint32_t compared; /* pods with budgets */
+    uint32_t compared; /* pods with budgets and with claims */
 };
 
 static bool is_given(const struct preempt *p, const struct state_pod *pod) {
@@ -153,32 +153,33 @@ static void add(struct place_amount *sum, const struct place_amount *more) {
     sum->slots += more->slots;
 }
 
-/* What the pods of the ring have of a card, by themselves and by their claims; false: nothing. */
-static bool sum_amounts(const struct node_case *c, const struct state_pod *lead, uint32_t card,
-                        struct place_amount *ret) {
-    const struct state_pod *pod = lead;
-    struct place_amount amount;
-    *ret = (struct place_amount){0};
-    do {
-        if (state_pod_amount(pod, c->node->cards[card], &amount))
-            add(ret, &amount);
-        pod = pod->preemption.next_sharer;
-    } while (pod != lead);
-    for (const struct state_reserved *kept = c->node->reserved; kept; kept = kept->next)
-        if (kept->sharer && sharers_are(kept->sharer, lead)) {
-            amount = state_reserved_total(kept, card);
-            add(ret, &amount);
-        }
-    return ret->memory > 0 || ret->core > 0 || ret->slots > 0;
+/* What a ring has of each card of the node, in the order of these. */
+static struct victims_amount *amounts_of(const struct node_case *c, const struct state_pod *pod) {
+    return &c->p->amounts[pod->preemption.lead->preemption.amounts];
 }
 
-/* What they hold of each card, behind those of the pods before them. */
-static uint32_t put_amounts(struct node_case *c, const struct state_pod *lead, size_t at) {
+/* What the pods of all rings have, by themselves and by their claims. */
+static void sum_amounts(struct node_case *c) {
+    struct place_amount amount;
+    for (const struct state_pod *pod = c->node->pods; pod; pod = pod->next)
+        for (uint32_t card = 0; card < c->node->ncards; card++)
+            if (state_pod_amount(pod, c->node->cards[card], &amount))
+                add(&amounts_of(c, pod)[card].amount, &amount);
+    for (const struct state_reserved *kept = c->node->reserved; kept; kept = kept->next)
+        for (uint32_t card = 0; kept->sharer && card < c->node->ncards; card++) {
+            amount = state_reserved_total(kept, card);
+            add(&amounts_of(c, kept->sharer)[card].amount, &amount);
+            c->compared++;
+        }
+}
+
+/* Leaves out the cards of which the ring has nothing; returns how many are left. */
+static uint32_t pack_amounts(const struct node_case *c, struct victims_amount *amounts) {
     uint32_t n = 0;
     for (uint32_t card = 0; card < c->node->ncards; card++) {
-        struct victims_amount *part = &c->p->amounts[at + n];
-        *part = (struct victims_amount){.card = card};
-        n += !c->node->cards[card]->duplicate && sum_amounts(c, lead, card, &part->amount);
+        const struct place_amount has = amounts[card].amount;
+        amounts[n] = (struct victims_amount){.card = card, .amount = has};
+        n += !c->node->cards[card]->duplicate && (has.memory > 0 || has.core > 0 || has.slots > 0);
     }
     return n;
 }
@@ -216,23 +217,20 @@ static void describe_pod(struct node_case *c, const struct state_pod *pod,
         describe_budgets(c, pod, holder);
 }
 
-static void describe(struct node_case *c, struct state_pod *lead, size_t at) {
-    uint32_t n = put_amounts(c, lead, at);
+static void describe(struct node_case *c, struct state_pod *lead) {
+    struct victims_amount *amounts = amounts_of(c, lead);
+    uint32_t n = pack_amounts(c, amounts);
     const struct state_pod *pod = lead;
     if (n == 0)
         return;
     if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* more than the maximum: no victim */
         for (uint32_t i = 0; i < n; i++)
-            (void) place_amount_take(&c->view.cards[c->p->amounts[at + i].card].free,
-                                     &c->p->amounts[at + i].amount);
+            (void) place_amount_take(&c->view.cards[amounts[i].card].free, &amounts[i].amount);
         return;
     }
     struct victims_holder *holder = &c->p->described[c->of.nholders];
-    *holder = (struct victims_holder){.priority = INT32_MIN,
-                                      .since = INT64_MAX,
-                                      .goes = true,
-                                      .amounts = &c->p->amounts[at],
-                                      .namounts = n};
+    *holder = (struct victims_holder){
+        .priority = INT32_MIN, .since = INT64_MAX, .goes = true, .amounts = amounts, .namounts = n};
     c->p->holders[c->of.nholders++] = lead;
     do {
         describe_pod(c, pod, holder);
@@ -242,29 +240,25 @@ static void describe(struct node_case *c, struct state_pod *lead, size_t at) {
         holder->more -= victims_rank(holder->priority); /* which counts by itself */
 }
 
-/* Whether no pod before it on the node is in its ring. */
 static bool is_lead(const struct state_pod *pod) {
-    for (const struct state_pod *at = pod->preemption.next_sharer; at != pod;
-         at = at->preemption.next_sharer)
-        if (at->came < pod->came)
-            return false;
-    return true;
+    return pod->preemption.lead == pod;
 }
 
 static int describe_all(struct node_case *c) {
-    size_t pods = 0, at = 0;
-    for (const struct state_pod *pod = c->node->pods; pod; pod = pod->next)
-        pods++;
-    int r = array_reserve(&c->p->amounts, &c->p->amounts_size, (pods + 1) * (c->node->ncards + 1),
-                          sizeof(*c->p->amounts));
+    size_t size = 0;
+    for (struct state_pod *pod = c->node->pods; pod; pod = pod->next)
+        if (is_lead(pod)) {
+            pod->preemption.amounts = size;
+            size += c->node->ncards;
+        }
+    int r = array_reserve(&c->p->amounts, &c->p->amounts_size, size + 1, sizeof(*c->p->amounts));
     if (r < 0)
         return r;
-    for (struct state_pod *pod = c->node->pods; pod; pod = pod->next) {
-        if (pod == c->pod || !is_lead(pod))
-            continue;
-        describe(c, pod, at);
-        at += c->node->ncards + 1;
-    }
+    memset(c->p->amounts, 0, size * sizeof(*c->p->amounts));
+    sum_amounts(c);
+    for (struct state_pod *pod = c->node->pods; pod; pod = pod->next)
+        if (pod != c->pod && is_lead(pod))
+            describe(c, pod);
     return 0;
 }
 
@@ -277,7 +271,7 @@ static bool empty_view(struct node_case *c) {
         c->view.cards[i].free = place_amount_of(&c->view.cards[i]);
         state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
-    sharers_find(c->p->state, c->node);
+    c->compared += sharers_find(c->p->state, c->node);
     state_count_reserved(c->node, c->pod, false, false, c->view.cards);
     c->view.node.cards = c->view.cards;
     return c->node->ncards > 0;
@@ -324,7 +318,7 @@ static struct evict_plan choose(struct preempt *p, const struct state_pod *pod,
                                  .priority = leaving == BY_THEMSELVES ? 1 : pod->priority,
                                  .budget = c.allowed,
                                  .may_violate = leaving == BY_DELETION};
-    if (!empty_view(&c) || describe_all(&c) < 0)
+    if (*tests == 0 || !empty_view(&c) || describe_all(&c) < 0)
         return (struct evict_plan){.node = NULL};
     uint32_t more = c.compared / COMPARED_OF_TEST;
     *tests -= more < *tests ? more : *tests;

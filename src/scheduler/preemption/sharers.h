@@ -7,11 +7,9 @@
 #include "scheduler/state/state.h"
 
 /* Puts the pods of the node into rings (`preemption.next_sharer`), each with those that share
- * claims with it, directly or not, and itself; and names one of them in the reserved capacity of
- * each claim
- * (`sharer`). It is NULL where a user is unknown or not bound to the node: what the claim has does
- * not become free then, and its other users are in the ring nevertheless. */
-void sharers_find(struct state *s, struct state_node *node);
-
-/* Whether the pods are in one ring. */
-bool sharers_are(const struct state_pod *a, const struct state_pod *b);
+ * claims with it, directly or not, and itself; and names the one of the ring that came first
+ * (`preemption.lead`), and one of its pods in the reserved capacity of each claim (`sharer`). That
+ * is NULL where a user is unknown or not bound to the node: what the claim has does not become free
+ * then, and its other users are in the ring nevertheless. Returns how many users of claims it
+ * looked at. */
+uint32_t sharers_find(struct state *s, struct state_node *node);

@@ -96,6 +96,8 @@ struct pod_preemption {
     uint64_t verb_ms; /* when kube-scheduler last called the preempt verb for the pod; 0: never */
     uint64_t refused_ms;           /* not a victim before then, because its eviction was refused */
     struct state_pod *next_sharer; /* preemption/sharers.h */
+    struct state_pod *lead;        /* the same */
+    size_t amounts;                /* of a lead, while victims on its node are described */
 };
 
 /* extender, which writes what filter answered last; daemon/requeue.c, which reads it and clears
