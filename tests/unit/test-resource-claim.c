@@ -105,12 +105,12 @@ static void test_what_is_not_named_is_absent(void **state) {
 
     assert_int_equal(choice->count, 1);
     assert_false(choice->amounts.has_core || choice->amounts.has_memory || choice->all);
-    assert_false(choice->admin || choice->tolerates || claim.protected || claim.deleting);
+    assert_false(choice->admin || claim.protected || claim.deleting);
     assert_int_equal(parse_request(",'allocationMode':'All','adminAccess':true,"
                                    "'tolerations':[{'operator':'Exists'}]"),
                      0);
     choice = &claim.requests[0].choices[0];
-    assert_true(choice->all && choice->admin && choice->tolerates);
+    assert_true(choice->all && choice->admin);
     assert_int_equal(choice->count, 0);
 }
 

@@ -74,7 +74,6 @@ static int read_where(struct json spec, struct pod_devices *p) {
                   "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms");
     int r = node_selector_read(required, &p->affinity);
 
-    p->affinity_unknown = r == -EINVAL;
     if (r == 0 || r == -EINVAL)
         r = label_match_read(json_get(spec, "nodeSelector"), &p->selector);
     if (r == 0 || r == -EINVAL)

@@ -43,7 +43,6 @@ struct pod_devices {
     struct pod_claim_use *uses;
     struct label_terms selector;   /* spec.nodeSelector */
     struct node_selector affinity; /* what its node affinity requires; n == 0: nothing */
-    bool affinity_unknown;         /* it has more terms than are read */
     char *tolerations;             /* JSON; NULL: none */
     struct pod_terms terms;        /* of a pod with such templates */
 };

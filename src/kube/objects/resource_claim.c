@@ -109,7 +109,6 @@ static int read_choice(struct json object, void *ret) {
 
     (void) json_bool(json_get(object, "adminAccess"), &choice->admin);
     choice->all = json_is_string(mode, "All");
-    choice->tolerates = json_size(json_get(object, "tolerations")) > 0;
     if (json_valid(json_get(object, "count")) && !json_u64(json_get(object, "count"), &count))
         return -EINVAL;
     if (field_copy_optional(json_get(object, "name"), choice->name, sizeof(choice->name)) < 0 ||

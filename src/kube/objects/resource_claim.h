@@ -49,7 +49,6 @@ struct device_choice {
     char class[KUBE_NAME_MAX];
     bool all;       /* allocationMode All: every device, and `count` is 0 */
     bool admin;     /* adminAccess */
-    bool tolerates; /* it tolerates taints */
     uint32_t count; /* at least 1 */
     struct device_amounts amounts;
     struct strings selectors; /* texts in CEL, all of which have to hold */

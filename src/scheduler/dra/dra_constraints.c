@@ -105,9 +105,6 @@ static bool is_distinct(struct dra_search *s, const struct state_node *node, uin
     return true;
 }
 
-/* One constraint after the other: `at` is the claim and the constraint of it from which on they are
- * to be met. A constraint of equal values tries each value; one of different values moves what
- * collides, so that it can fail where another order of moves would not. */
 static enum place_reason place_equal(struct dra_search *s, struct state_node *node,
                                      const struct state_pod *self, uint32_t claim, uint32_t at,
                                      const struct dra_limits *limits, struct place_result *ret) {

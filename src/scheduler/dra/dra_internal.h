@@ -6,7 +6,8 @@
  * (those templates), dra_objects.c (claims and pods), dra_templates_run.c (the writes of
  * templates), dra_cards.c (which cards a search may take), dra_choose.c (where the claims of a pod
  * go, with the files of dra_search.h), dra_self.c (pods as the state knows them), dra_gang.c
- * (members of gangs), dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
+ * (members of gangs), dra_seen.c (what is shown of claims that wait), dra_encode.c (the writes as
+ * JSON), dra.c (the writes in their order). */
 
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
@@ -15,7 +16,7 @@
 #include "scheduler/dra/dra.h"
 #include "scheduler/extender/gate.h"
 
-#define DRA_KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX)
+#define DRA_KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX) /* "namespace/name" */
 #define DRA_ID_MAX (KUBE_UID_MAX + 16)
 #define DRA_TERMS_MAX 256
 #define DRA_TEMPLATE_WHY_MAX 256
@@ -235,6 +236,8 @@ void dra_encode_template(const struct dra_template *template,
                          const struct container_request *request, struct buf *out);
 
 /* ---- dra_templates.c ---- */
+
+void dra_key(const char *namespace, const char *name, char ret[static DRA_KEY_MAX]);
 
 int dra_see_template(struct dra *d, struct json object, bool gone, struct err *err);
 void dra_template_forget(struct dra *d, struct dra_template *template);

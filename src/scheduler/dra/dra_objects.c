@@ -17,14 +17,10 @@
 
 /* ---- claims ---- */
 
-static void make_key(const char *namespace, const char *name, char ret[static DRA_KEY_MAX]) {
-    (void) snprintf(ret, DRA_KEY_MAX, "%s/%s", namespace, name);
-}
-
 struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, const char *name) {
     struct dra_claim *claim;
     char key[DRA_KEY_MAX];
-    make_key(namespace, name, key);
+    dra_key(namespace, name, key);
     HASH_FIND_STR(d->claims, key, claim);
     return claim;
 }
@@ -63,7 +59,7 @@ static struct dra_claim *get_claim(struct dra *d, const struct resource_claim *o
     struct dra_claim *claim = dra_claim_find(d, object->namespace, object->name);
     if (claim || !(claim = calloc(1, sizeof(*claim))))
         return claim;
-    make_key(object->namespace, object->name, claim->key);
+    dra_key(object->namespace, object->name, claim->key);
     HASH_ADD_STR(d->claims, key, claim);
     return hash_added_or_freed(claim);
 }

@@ -20,14 +20,14 @@
         DRA_NAMESPACE_TEMPLATES) " of them,"                                                       \
                                  " and one goes when no pod requests its amounts any more"
 
-static void make_key(const char *namespace, const char *name, char ret[static DRA_KEY_MAX]) {
+void dra_key(const char *namespace, const char *name, char ret[static DRA_KEY_MAX]) {
     (void) snprintf(ret, DRA_KEY_MAX, "%s/%s", namespace, name);
 }
 
 static struct dra_template *find(const struct dra *d, const char *namespace, const char *name) {
     struct dra_template *t;
     char key[DRA_KEY_MAX];
-    make_key(namespace, name, key);
+    dra_key(namespace, name, key);
     HASH_FIND_STR(d->templates, key, t);
     return t;
 }
@@ -63,7 +63,7 @@ static struct dra_template *get(struct dra *d, const char *namespace, const char
         return NULL;
     }
     t->namespace->ntemplates++;
-    make_key(namespace, name, t->key);
+    dra_key(namespace, name, t->key);
     (void) snprintf(t->name, sizeof(t->name), "%s", name);
     HASH_ADD_STR(d->templates, key, t);
     if (hash_added(t))
