@@ -6,8 +6,7 @@
  * (those templates), dra_objects.c (claims and pods), dra_templates_run.c (the writes of
  * templates), dra_cards.c (which cards a search may take), dra_choose.c (where the claims of a pod
  * go, with the files of dra_search.h), dra_self.c (pods as the state knows them), dra_gang.c
- * (members of gangs), dra_seen.c (what is shown of claims that wait), dra_encode.c (the writes as
- * JSON), dra.c (the writes in their order). */
+ * (members of gangs), dra_encode.c (the writes as JSON), dra.c (the writes in their order). */
 
 #include "kube/objects/pod_devices.h"
 #include "kube/objects/resource_claim.h"
