@@ -5,6 +5,7 @@
 #include "claim-allocation-world.h"
 
 #include "base/cleanup.h"
+#include "kube/objects/share_config.h"
 
 #define EFFORT 2048 /* DRA_EFFORT of dra_search.h */
 
@@ -86,7 +87,20 @@ static void test_a_search_that_is_cut_short(void **state) {
     assert_in_range(placements, 1, 2 * EFFORT);
 }
 
-/* More than eight choices for each node are not tried. */
+int __real_share_config_of(const struct device_config *configs, uint32_t n, const char *request,
+                           struct share_config *ret, struct err *err);
+int __wrap_share_config_of(const struct device_config *configs, uint32_t n, const char *request,
+                           struct share_config *ret, struct err *err);
+static unsigned configs_read;
+
+int __wrap_share_config_of(const struct device_config *configs, uint32_t n, const char *request,
+                           struct share_config *ret, struct err *err) {
+    configs_read++;
+    return __real_share_config_of(configs, n, request, ret, err);
+}
+
+/* More than eight choices for each node are not tried, and what configs say of each is read once,
+ * of the class and of the claim. */
 static void test_many_choices_on_many_nodes(void **state) {
     struct dra_world *d = *state;
     _cleanup_buf_ struct buf devices = BUF_INIT(1 << 16);
@@ -109,7 +123,9 @@ static void test_many_choices_on_many_nodes(void **state) {
     count_placements(d);
     see_claim(d, "c", 1, true, buf_str(&devices), "");
     see_pod(d, "p", "c", "");
+    configs_read = 0;
     run(d);
+    assert_int_equal(configs_read, 2 * 16);
     assert_false(is_asked(d, "/resourceclaims/c/status"));
     assert_in_range(placements, 8 * nodes, EFFORT + 8 * (nodes + 1));
 }

@@ -80,10 +80,10 @@ static struct state_node *best_node(struct dra_search *s, const struct state_pod
 
 /* The same by the choices of the search. */
 static bool show_choices(struct dra_search *s) {
-    struct err err;
-    s->policy = NULL;
+    s->policy = NULL; /* the first one that is named */
     for (uint32_t i = 0; i < s->n; i++) {
-        (void) dra_read_policy(s, &s->wants[i], &err); /* as it was read before */
+        if (!s->policy)
+            s->policy = s->wants[i].policies[s->wants[i].choice];
         s->containers[i] = dra_read_amounts(&s->wants[i]);
         (void) snprintf(s->containers[i].container, sizeof(s->containers[i].container), "%u", i);
     }

@@ -17,7 +17,8 @@ struct dra_want {
     const struct device_request *request;
     const struct pod_device_claim *named; /* its template's name is the request; NULL: none */
     uint32_t choice;
-    struct cel **selectors[DEVICE_CHOICES_MAX]; /* as many as the choice has */
+    struct cel **selectors[DEVICE_CHOICES_MAX];              /* as many as the choice has */
+    const struct place_policy *policies[DEVICE_CHOICES_MAX]; /* NULL: the configs name none */
 };
 
 struct dra_candidate {
@@ -80,10 +81,6 @@ void dra_name_request(const struct dra_want *want, char ret[static DEVICE_REQUES
 /* What a choice asks of cards. What it does not name is all of the card, but compute alone comes
  * with the same part of the memory. */
 struct container_request dra_read_amounts(const struct dra_want *want);
-
-/* The configs of the classes of its requests and its own. Sets the policy of the search where it
- * has none. */
-int dra_read_policy(struct dra_search *s, const struct dra_want *want, struct err *err);
 
 /* Reads the claims of the pod that wait for us. */
 enum dra_found dra_read_pod(struct dra_search *s);

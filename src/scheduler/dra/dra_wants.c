@@ -100,7 +100,8 @@ struct container_request dra_read_amounts(const struct dra_want *want) {
     return req;
 }
 
-int dra_read_policy(struct dra_search *s, const struct dra_want *want, struct err *err) {
+/* The policy of the choice, by the configs of its class and of the claim. */
+static int read_policy(struct dra_search *s, struct dra_want *want, struct err *err) {
     const struct dra_class *class = dra_class_find(s->d, dra_choice_of(want)->class);
     char request[DEVICE_REQUEST_MAX];
     struct share_config of_class = {.weight = 0}, of_claim = {.weight = 0};
@@ -113,8 +114,8 @@ int dra_read_policy(struct dra_search *s, const struct dra_want *want, struct er
                             &of_claim, err);
     const char *name =
         of_claim.placement_policy[0] ? of_claim.placement_policy : of_class.placement_policy;
-    if (r == 0 && name[0] && !s->policy)
-        s->policy = place_policy_find(name);
+    if (r == 0 && name[0])
+        want->policies[want->choice] = place_policy_find(name);
     return r;
 }
 
@@ -157,7 +158,7 @@ static enum dra_found add_claim(struct dra_search *s, struct dra_claim *claim) {
             enum dra_found found = check_choice(s, claim, dra_choice_of(want));
             if (found != DRA_FOUND)
                 return found;
-            if (dra_read_selectors(s, want, &err) < 0 || dra_read_policy(s, want, &err) < 0)
+            if (dra_read_selectors(s, want, &err) < 0 || read_policy(s, want, &err) < 0)
                 return refuse(s, claim, "%s", err.text);
         }
         want->choice = 0;
