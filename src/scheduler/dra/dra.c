@@ -180,9 +180,7 @@ static void open_gate(struct dra *d, struct dra_pod *pod) {
 /* Whether all its claims are there, and none is ours to allocate any more. */
 static bool is_served(const struct dra *d, const struct dra_pod *pod) {
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        const char *name = pod->object.claims[i].claim;
-        const struct dra_claim *claim =
-            name[0] ? dra_claim_find(d, pod->object.namespace, name) : NULL;
+        const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (!claim || dra_waits_for_us(d, claim))
             return false;
     }
@@ -193,8 +191,7 @@ static bool is_served(const struct dra *d, const struct dra_pod *pod) {
  * takes the allocation back, so that all can go to another node. */
 static bool is_partly_served(const struct dra *d, const struct dra_pod *pod) {
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        const struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (claim && claim->object.allocated &&
             resource_claim_is_for(&claim->object, pod->object.uid))
             return true;
@@ -207,8 +204,7 @@ static void tell(struct dra *d, const struct dra_pod *pod, const char *why, uint
                                             pod->object.uid, "GPUClaimWaits", why);
     event_writer_note(d->events, &event, 0, false, now_ms);
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        const struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (!claim || !dra_waits_for_us(d, claim))
             continue;
         struct event on_claim = event;
@@ -314,8 +310,7 @@ void dra_tick(struct dra *d) {
 static uint64_t known_of(const struct dra *d, const struct dra_pod *pod) {
     uint64_t known = d->classes_taken + 1;
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        const struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         known = known * 31 + (claim ? claim->taken : 0);
     }
     return known;

@@ -23,8 +23,7 @@ static void release(struct state_pod *self, void *userdata) {
     struct dra *d = userdata;
     const struct dra_pod *pod = dra_pod_find(d, self->uid);
     for (uint32_t i = 0; pod && i < pod->object.nclaims; i++) {
-        struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (claim && claim->stage == DRA_PLANNED)
             dra_plan_drop(d, claim);
     }

@@ -199,6 +199,9 @@ struct quota_use dra_use_of(const struct dra_plan *plan);
 
 struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, const char *name);
 
+/* The claim behind the pod's i-th name; NULL: it is not there. */
+struct dra_claim *dra_claim_of(const struct dra *d, const struct pod_devices *pod, uint32_t i);
+
 /* Takes over a claim that the API server has answered or the watch has shown; an older one than the
  * one that is known has no effect. 0 or -ENOMEM. */
 int dra_claim_take(struct dra *d, struct resource_claim *object);

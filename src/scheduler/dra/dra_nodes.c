@@ -44,8 +44,7 @@ void dra_count_arriving(struct dra *d) {
     for (struct dra_pod *pod = d->pods; pod; pod = pod->hh.next) {
         pod->arriving = false;
         for (uint32_t i = 0; i < pod->object.nclaims && !pod->object.node[0]; i++) {
-            const struct dra_claim *claim =
-                dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+            const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
             const char *node = claim ? dra_claim_node(claim) : "";
             if (node[0])
                 dra_count_arrived(d, pod, node);

@@ -25,6 +25,10 @@ struct dra_claim *dra_claim_find(const struct dra *d, const char *namespace, con
     return claim;
 }
 
+struct dra_claim *dra_claim_of(const struct dra *d, const struct pod_devices *pod, uint32_t i) {
+    return dra_claim_find(d, pod->namespace, pod->claims[i].claim);
+}
+
 /* A claim of the pod has lost its place, and with it the pod. */
 static void unsettle(struct dra *d, const char *uid) {
     struct state_pod *self = state_pod_find(d->state, uid);
@@ -166,8 +170,7 @@ static int see_claim(struct dra *d, struct json object, bool gone, struct err *e
 
 static void set_reason(struct dra *d, const struct dra_pod *pod, const char *reason) {
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (claim)
             claim->waits_for = reason;
     }
@@ -233,7 +236,7 @@ static struct dra_pod *get_pod(struct dra *d, const char *uid) {
 /* Which containers use what is allocated to the claims of the pod. */
 static void hold_claims_of(struct dra *d, const struct pod_devices *pod) {
     for (uint32_t i = 0; i < pod->nclaims; i++) {
-        struct dra_claim *claim = dra_claim_find(d, pod->namespace, pod->claims[i].claim);
+        struct dra_claim *claim = dra_claim_of(d, pod, i);
         if (claim && claim->object.allocated)
             dra_hold(d, claim);
     }

@@ -16,8 +16,7 @@ struct state_pod *dra_self(const struct dra *d, const struct dra_pod *pod) {
 static bool is_complete(const struct dra *d, const struct dra_pod *pod, const char **ret_node) {
     *ret_node = "";
     for (uint32_t i = 0; i < pod->object.nclaims; i++) {
-        const struct dra_claim *claim =
-            dra_claim_find(d, pod->object.namespace, pod->object.claims[i].claim);
+        const struct dra_claim *claim = dra_claim_of(d, &pod->object, i);
         if (!claim || (!claim->plan && dra_waits_for_us(d, claim)))
             return false;
         const char *node = dra_claim_node(claim);
