@@ -251,6 +251,8 @@ static void tell_cards(struct dra_search *s, const struct state_node *node, unsi
 static void tell_remedy(struct dra_search *s) {
     struct place_amount most = {0};
     char text[24];
+    if (s->n != 1 || s->containers[0].cards != 1 || s->nconstraints > 0)
+        return;
     for (uint32_t i = 0; i < s->nnodes; i++) {
         const struct state_node *node = s->nodes[i].node;
         for (uint32_t c = 0; !s->nodes[i].why_not && c < node->ncards; c++) {
@@ -259,7 +261,7 @@ static void tell_remedy(struct dra_search *s) {
                 most = *free;
         }
     }
-    if (s->n == 1 && s->containers[0].cards == 1 && s->nconstraints == 0 && most.core > 0)
+    if (most.core > 0)
         buf_printf(s->why, " At most %u %% and %s of one card would fit now.", most.core,
                    quantity_format_bytes(most.memory / MIB * MIB, text));
 }

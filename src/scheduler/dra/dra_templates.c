@@ -104,8 +104,10 @@ static enum request_problem problem_of(const char *code) {
 
 struct dra_template *dra_template_of(struct dra *d, const struct dra_pod *pod,
                                      const struct pod_device_claim *of) {
+    if (!of->code[0])
+        return NULL;
     struct dra_template *t = find(d, pod->object.namespace, of->code);
-    const bool waits = of->code[0] && !of->claim[0] && !pod->object.deleting;
+    const bool waits = !of->claim[0] && !pod->object.deleting;
     if (t || !waits || is_full(d, pod->object.namespace) || problem_of(of->code) != REQUEST_OK)
         return t;
     return get(d, pod->object.namespace, of->code);

@@ -129,10 +129,11 @@ static void delete (struct dra *d, struct dra_template *t) {
 /* A user's template of the name is left alone, and so is what its claim requests. */
 static void tell_foreign(struct dra *d, struct dra_pod *pod, const struct pod_device_claim *of,
                          uint64_t now_ms) {
-    const struct dra_claim *claim =
-        of->claim[0] ? dra_claim_find(d, pod->object.namespace, of->claim) : NULL;
     char text[REQUEST_CODE_MAX + 192];
-    if (!claim || !of->code[0] || pod->foreign_told || strcmp(claim->object.code, of->code) == 0)
+    if (!of->code[0] || pod->foreign_told)
+        return;
+    const struct dra_claim *claim = dra_claim_find(d, pod->object.namespace, of->claim);
+    if (!claim || strcmp(claim->object.code, of->code) == 0)
         return;
     pod->foreign_told = true;
     (void) snprintf(text, sizeof(text),
