@@ -17,13 +17,12 @@
  * share is known to that one. Shares by resource names are in no claims, which keep no card from
  * being in none. A claim whose allocator is not known may be the other one's. */
 static enum dra_allocator kept_by(const struct slot *slot, enum dra_allocator wanted) {
-    enum dra_allocator of = DRA_NONE;
+    enum dra_allocator of;
 
-    if (slot->grant.claim)
-        of = (enum dra_allocator) slot->grant.claim->allocator;
-    else if (wanted == DRA_KUBE_SCHEDULER)
-        of = DRA_ALIQUOT;
-    if (slot->grant.claim && of == DRA_NONE)
+    if (!slot->grant.claim)
+        return wanted == DRA_KUBE_SCHEDULER ? DRA_ALIQUOT : DRA_NONE;
+    of = (enum dra_allocator) slot->grant.claim->allocator;
+    if (of == DRA_NONE)
         of = wanted == DRA_ALIQUOT ? DRA_KUBE_SCHEDULER : DRA_ALIQUOT;
     return of == wanted ? DRA_NONE : of;
 }
