@@ -41,7 +41,7 @@ struct own_shares {
     struct own_share *list;
     size_t n, room;
     struct own_claim_use *uses; /* by pods that have not ended */
-    size_t nuses;
+    size_t nuses, uses_room;
     const char *address; /* of the node of the pod that is read */
     bool is_short;       /* no memory */
 };
@@ -89,11 +89,11 @@ static void take_uses(const struct pod *pod, struct json object, struct own_shar
     struct pod_claim_use *uses = NULL;
     size_t n = 0;
     int r = pod_claim_uses_read(object, &uses, &n);
-    void *more = r == 0 && n > 0 ? reallocarray(to->uses, to->nuses + n, sizeof(*to->uses)) : NULL;
 
-    to->is_short |= r < 0 || (n > 0 && !more);
-    to->uses = more ? more : to->uses;
-    for (size_t i = 0; more && i < n; i++) {
+    if (r == 0)
+        r = array_reserve(&to->uses, &to->uses_room, to->nuses + n, sizeof(*to->uses));
+    to->is_short |= r < 0;
+    for (size_t i = 0; r == 0 && i < n; i++) {
         struct own_claim_use *use = &to->uses[to->nuses++];
         text_copy(use->namespace, sizeof(use->namespace), pod->namespace);
         text_copy(use->pod, sizeof(use->pod), pod->name);
