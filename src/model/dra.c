@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const names[DRA_ALLOCATORS] = {
+const char *const dra_allocator_names[DRA_ALLOCATORS + 1] = {
     [DRA_NONE] = "none",
     [DRA_ALIQUOT] = DRA_BY_ALIQUOT,
     [DRA_KUBE_SCHEDULER] = DRA_BY_KUBE_SCHEDULER,
@@ -13,12 +13,12 @@ static const char *const names[DRA_ALLOCATORS] = {
 
 const char *dra_allocator_name(enum dra_allocator allocator) {
     assert(allocator < DRA_ALLOCATORS);
-    return names[allocator];
+    return dra_allocator_names[allocator];
 }
 
 int dra_allocator_parse(const char *name, enum dra_allocator *ret) {
     for (int i = 0; i < DRA_ALLOCATORS; i++) {
-        if (strcmp(name, names[i]) != 0)
+        if (strcmp(name, dra_allocator_names[i]) != 0)
             continue;
         *ret = (enum dra_allocator) i;
         return 0;

@@ -30,7 +30,8 @@ enum dra_allocator {
     DRA_ALLOCATORS,
 };
 
-/* "none" or a value of the attribute. */
+/* "none" or a value of the attribute, and NULL behind the last. */
+extern const char *const dra_allocator_names[DRA_ALLOCATORS + 1];
 const char *dra_allocator_name(enum dra_allocator allocator);
 
 /* The allocator of that name; -EINVAL: there is none. */

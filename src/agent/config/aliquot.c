@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/num.h"
 #include "mig/file.h"
+#include "model/dra.h"
 
 #define HEALTH(field)                                                                              \
     (offsetof(struct node_config, health) + offsetof(struct health_options, field))
@@ -123,7 +124,7 @@ static const struct yaml_field cards[] = {
     {"mode", yaml_word, offsetof(struct config_cards, mode), config_modes, false},
     {"memoryScaling", config_scaling, offsetof(struct config_cards, memory_scaling), NULL, false},
     {"dynamic", yaml_bool, offsetof(struct config_cards, dynamic), NULL, false},
-    {"allocator", yaml_word, offsetof(struct config_cards, allocator), config_allocators, false},
+    {"allocator", yaml_word, offsetof(struct config_cards, allocator), dra_allocator_names, false},
     YAML_FIELD_END,
 };
 

@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/num.h"
 #include "gpu/device.h"
-#include "model/dra.h"
 #include "model/scaling.h"
 
 #define MS UINT64_C(1000000)
@@ -18,12 +17,6 @@
 const char *const config_mig_strategies[] = {"none", "single", "mixed", NULL};
 const char *const config_allocations[] = {"distributed", "packed", "aligned", NULL};
 const char *const config_modes[] = {"share", "whole", "mps", "mig", NULL};
-const char *const config_allocators[] = {
-    [DRA_NONE] = "none",
-    [DRA_ALIQUOT] = DRA_BY_ALIQUOT,
-    [DRA_KUBE_SCHEDULER] = DRA_BY_KUBE_SCHEDULER,
-    [DRA_ALLOCATORS] = NULL,
-};
 
 int config_section(const struct yaml *v, void *target, const void *arg, struct err *err) {
     return yaml_read(v, arg, target, err);

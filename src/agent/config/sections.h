@@ -35,7 +35,6 @@ int config_path(const struct yaml *v, void *target, const void *arg, struct err 
 extern const char *const config_mig_strategies[];
 extern const char *const config_allocations[];
 extern const char *const config_modes[];
-extern const char *const config_allocators[];
 
 extern const struct yaml_field config_flags[];     /* flags.c */
 extern const struct yaml_field config_resources[]; /* resources.c */
