@@ -23,13 +23,13 @@ static void write_holder_use(struct json_writer *w, struct json use) {
     json_object_end(w);
 }
 
-/* The containers that have the share together. */
-static void write_claim(struct json_writer *w, const struct holder *h) {
+void holder_write_claim(struct json_writer *w, const struct holder *h, const char *container) {
     json_put_string(w, "claim", h->claim);
     json_array_begin(w, "users");
     for (size_t i = 0; i < h->nusers; i++) {
         json_object_begin(w, NULL);
-        json_put(w, "pod", h->users[i].pod, "container", h->users[i].container);
+        json_put_string(w, "pod", h->users[i].pod);
+        json_put_string(w, container, h->users[i].container);
         json_object_end(w);
     }
     json_array_end(w);
@@ -42,7 +42,7 @@ static void write_holder(struct json_writer *w, const struct holder *h, struct j
     json_put(w, "namespace", h->namespace, "pod", h->pod, "uid", h->uid, "container", h->container,
              "core", h->core, "memory", h->memory);
     if (h->claim[0])
-        write_claim(w, h);
+        holder_write_claim(w, h, "container");
     if (json_valid(use))
         write_holder_use(w, use);
     json_object_end(w);

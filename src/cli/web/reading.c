@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "cli/cluster/agents.h"
 #include "cli/cluster/api.h"
+#include "cli/cluster/card_json.h"
 #include "cli/cluster/cards.h"
 #include "cli/cluster/own_pods.h"
 #include "cli/cluster/waiting.h"
@@ -102,23 +103,12 @@ static void end_turn(void) {
 
 /* ---- cards ---- */
 
-static void put_claim(struct json_writer *w, const struct holder *h) {
-    json_put_string(w, "claim", h->claim);
-    json_array_begin(w, "users");
-    for (size_t i = 0; i < h->nusers; i++) {
-        json_object_begin(w, NULL);
-        json_put(w, "pod", h->users[i].pod, "c", h->users[i].container);
-        json_object_end(w);
-    }
-    json_array_end(w);
-}
-
 static void put_holder(struct json_writer *w, const struct holder *h) {
     json_object_begin(w, NULL);
     json_put(w, "uid", h->uid, "ns", h->namespace, "pod", h->pod, "c", h->container, "core",
              h->core, "mem", h->memory);
     if (h->claim[0])
-        put_claim(w, h);
+        holder_write_claim(w, h, "c");
     json_object_end(w);
 }
 
