@@ -256,22 +256,22 @@ def call(method, body, end=True):
     return PREFACE + frame(SETTINGS, 0, 0, b"") + head(1, method) + frame(DATA, END_STREAM if end else 0, 1, body)
 
 
-def grpc_garbage():
+def grpc_garbage(service=b"/v1beta1.DevicePlugin/",
+                 verbs=(b"Allocate", b"GetPreferredAllocation", b"NoSuchVerb", b"ListAndWatch", b"PreStartContainer")):
     yield from (b"", noise(64), noise(65536), b"GET / HTTP/1.1\r\n\r\n", PREFACE, PREFACE + noise(1000))
     yield PREFACE + frame(SETTINGS, 0, 0, b"x" * 7)
     yield PREFACE + frame(SETTINGS, 0, 0, b"") + frame(DATA, END_STREAM, 77, b"data of no stream")
     yield PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, noise(200))
     yield PREFACE + b"\xff\xff\xff" + noise(100)
-    for verb in (b"Allocate", b"PreStartContainer", b"GetPreferredAllocation", b"NoSuchVerb", b"ListAndWatch"):
-        path = b"/v1beta1.DevicePlugin/" + verb
+    for path in (service + verb for verb in verbs):
         yield call(path, b"")
         yield call(path, noise(500))
         yield call(path, b"\x00" + struct.pack(">I", 1 << 31) + b"x")
         yield call(path, b"\x01\x00\x00\x00\x05hello")
         yield call(path, b"\x00\x00\x00\x00\x10" + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f" + b"\xff" * 6)
         yield call(path, b"\x00\x00\x00\x00\x05half", end=False)
-    yield call(b"/v1beta1.DevicePlugin/PreStartContainer", b"\x00\x00\x00\x00\x08\x0a\x06c-9999")
-    yield call(b"/v1beta1.DevicePlugin/Allocate", b"\x00\x00\x00\x00\x0a\x0a\x08\x0a\x06c-9999")
+    yield call(service + verbs[-1], b"\x00\x00\x00\x00\x08\x0a\x06c-9999")
+    yield call(service + verbs[0], b"\x00\x00\x00\x00\x0a\x0a\x08\x0a\x06c-9999")
 
 
 def test_plugin_sockets(world):
