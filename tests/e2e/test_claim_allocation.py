@@ -3,6 +3,7 @@
 beside pods with resource names, which a kube-scheduler of Aliquot's own places on the same cards."""
 
 import contextlib
+import re
 import secrets
 
 import kit
@@ -10,8 +11,10 @@ import pytest
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
-from kit import GiB, assignment_of, container, pod
+from kit import CORE, GiB, assignment_of, container, pod
+from test_gates import QUOTAS, set_quota
 from test_own_scheduler import OWN, named
+from test_usage_access import aliquot_as
 
 DRIVER = "gpu.elasticgpu.io"
 GATE = {"name": "gpu.elasticgpu.io/placement"}
@@ -166,6 +169,78 @@ def test_a_gated_pod_that_is_deleted(world, space):
     space.event("waits", "GPUClaimWaits")
     space.delete("waits", "whole-0", "whole-1")
     no_claim_left(space)
+
+
+def standing(space, **amounts):
+    name = "c-" + secrets.token_hex(3)
+    space.api.create(path(space, "resourceclaims"), {"metadata": {"name": name}, "spec": {"devices": {
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}]}}})
+    return name
+
+
+def sharing(name, claim, *containers):
+    """A pod of which all these containers use the claim, each at a port of its own."""
+    made = [dict(container(one, kit.PORT + i), resources={"claims": [{"name": "gpu"}]}) for i, one in enumerate(containers)]
+    return pod(name, *made, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}])
+
+
+def test_a_share_of_two_pods_on_every_surface(world, space):
+    """Once, with all containers that use it; no name of it for another namespace."""
+    set_quota(space, guaranteed={CORE: "100"}, max={CORE: "100"})
+    claim = standing(space, core="30", memory="20Gi")
+    first = space.start(sharing("one", claim, "main", "side"))
+    space.start(sharing("two", claim, "main"))
+    users = [{"container": "main", "pod": "one"}, {"container": "side", "pod": "one"}, {"container": "main", "pod": "two"}]
+
+    def entry():
+        return [held for gpu in world.gpus() for held in gpu["status"].get("allocated", {}).values() if held.get("claim") == claim]
+    world.until(lambda: [held["users"] for held in entry()] == [users], 30, "GPU.status has all that use the claim")
+    with space.tenant(first, kit.PORT + 1) as tenant:
+        assert tenant.alloc(GiB) == 0
+        lines = world.until(lambda: [" ".join(line.split()) for line in world.aliquot("gpus", "-n", space.name).splitlines()
+                                     if "1.0" in line or "(" in line], 30, "what it uses")
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{space.name}/{claim} (ResourceClaim) 30 % 20 GiB"))
+        assert lines[at + 1:at + 4] == [f"{space.name}/{pod} ({one})" for pod, one in (("one", "main"), ("one", "side"), ("two", "main"))]
+    holder, = (h for card in world.usage()["gpus"] for h in card["holders"] if h.get("claim") == claim)
+    assert [(u["pod"], u["container"]) for u in holder["users"]] == [("one", "main"), ("one", "side"), ("two", "main")]
+    text = world.agent.http("/metrics").decode()
+    assert len(re.findall(rf'^aliquot_container_memory_limit_bytes{{.*resource_claim="{claim}"', text, re.M)) == 1
+    assert len(re.findall(rf'^aliquot_resource_claim_user_info{{.*resource_claim="{claim}"', text, re.M)) == 3
+    told = world.aliquot("explain", "two", "-n", space.name)
+    assert re.search(rf"^{claim} +main +gpu-\S+ +30 % +20 GiB", told, re.M) and "not shared" in told
+    quota = space.api.get(QUOTAS.format(space.name) + "/quota")
+    assert quota["status"]["used"][CORE] == "30", quota
+
+    # One that waits says so to its tenant in the words of its Event.
+    space.create(user("late", template(space, core="90")))
+    why = space.event("late", "GPUClaimWaits").split(": ", 1)[1]
+    assert "limit" in why or "quota" in why, why
+    world.until(lambda: why in world.aliquot("explain", "late", "-n", space.name), 30, "explain has the words of the Event")
+    page = kit.Scheduler(world, "aliquot-scheduler", 9403).http("/metrics").decode()
+    assert re.search(rf'^aliquot_scheduler_shares{{namespace="{space.name}",dialect="ResourceClaim"}} 1$', page, re.M)
+    world.until(lambda: re.search(rf'^aliquot_scheduler_resource_claims_waiting{{namespace="{space.name}",reason="held"}} 1$',
+                                  kit.Scheduler(world, "aliquot-scheduler", 9403).http("/metrics").decode(), re.M), 30, "it waits")
+
+    # Its tenant sees it without a right to cards, and a neighbour reads no name of it.
+    neighbour = kit.Space(world, kit.new_name("t"))
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": neighbour.name}})
+    for one in (space, neighbour):
+        world.cluster.kubectl("create", "serviceaccount", "tenant", "-n", one.name)
+        world.cluster.kubectl("create", "rolebinding", "tenant", "-n", one.name, "--clusterrole=edit",
+                              f"--serviceaccount={one.name}:tenant")
+    own, other = (world.token(one.name, "tenant") for one in (space, neighbour))
+    seen = world.until(lambda: (lambda out: claim in out and out)(aliquot_as(world, own, "gpus", "-n", space.name).stdout), 20,
+                       "the tenant sees its claim")
+    assert f"{space.name}/two (main)" in seen
+    for words in (["gpus"], ["inspect", "pod"], ["explain", "two"], ["top", "--once", "--view", "containers"]):
+        for namespace in (space.name, neighbour.name):
+            done = aliquot_as(world, other, *words, "-n", namespace)
+            assert claim not in done.stdout + done.stderr and "side" not in done.stdout + done.stderr, done
+    world.api.delete(kube.core("namespaces", name=neighbour.name))
+    space.delete("one", "two", "late")
+    space.api.delete(path(space, "resourceclaims", claim))
+    no_claim_left(space)
+    world.until(lambda: not entry(), 30, "the share is free")
 
 
 def test_the_scheduler_is_killed_among_twenty_pods(world, space):
