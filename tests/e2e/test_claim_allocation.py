@@ -41,10 +41,11 @@ def path(space, kind, name=None):
     return f"/apis/resource.k8s.io/v1/namespaces/{space.name}/{kind}" + (f"/{name}" if name else "")
 
 
-def template(space, **amounts):
+def template(space, selector=None, **amounts):
     name = "t-" + secrets.token_hex(3)
+    selectors = {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
     space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": {"devices": {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}]}}}})
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}, **selectors}}]}}}})
     return name
 
 
@@ -107,6 +108,23 @@ def test_a_share_by_a_claim(world, space, gated):
     no_claim_left(space)
     world.until(lambda: not any(gpu["status"].get("allocated") or gpu["status"].get("heldBy") for gpu in world.gpus()), 60,
                 "the share is free")
+
+
+def test_a_selector_chooses_the_card(world, space):
+    attributes = f'device.attributes["{DRIVER}"]'
+    for index in range(CARDS):
+        name = f"card-{index}"
+        bound(space, user(name, template(space, f"{attributes}.index == {index} && has({attributes}.model)", core="30")))
+        card, = (gpu for gpu in world.gpus() if gpu["spec"]["index"] == index)
+        assert [result["device"] for result in results(space)] == [card["spec"]["uuid"].lower()]
+        space.delete(name)
+        no_claim_left(space)
+    space.create(user("error", template(space, f"{attributes}.nope == 1", core="30")))
+    assert "no such key: nope at column 40" in space.event("error", "GPUClaimWaits")
+    space.create(user("other", template(space, f'{attributes}.model.matches(".*")', core="30")))
+    assert "the function or macro matches at column 46" in space.event("other", "GPUClaimWaits")
+    space.delete("error", "other")
+    no_claim_left(space)
 
 
 def test_both_ways_share_the_cards(world, space):
