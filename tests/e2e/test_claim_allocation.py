@@ -19,6 +19,7 @@ from test_usage_access import aliquot_as
 DRIVER = "gpu.elasticgpu.io"
 GATE = {"name": "gpu.elasticgpu.io/placement"}
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CARDS = 2
 OTHER = "node-z"    # a node without cards and without a kubelet
 PORT = {"ports": [{"containerPort": 7777, "hostPort": 7777}]}    # of one pod of a node: unknown to Aliquot
@@ -271,4 +272,54 @@ def test_the_scheduler_is_killed_among_twenty_pods(world, space):
     pods = [space.wait(name, is_bound, 120, f"pod {name} bound") for name in names]
     assert sum(no_card_twice(space, pods).values()) == 200
     space.delete(*names)
+    no_claim_left(space)
+
+
+@contextlib.contextmanager
+def priorities(world, **values):
+    """{word: name of a PriorityClass of that value}"""
+    names = {word: kit.new_name(word) for word in values}
+    try:
+        for word, name in names.items():
+            world.api.create(CLASSES, {"metadata": {"name": name}, "value": values[word]})
+        yield names
+    finally:
+        for name in names.values():
+            world.api.delete(f"{CLASSES}/{name}")
+
+
+def test_room_is_made_for_claims(world, space):
+    """kube-scheduler evicts no pod for devices. Victims are the least important pods, whichever way they have their shares."""
+    with priorities(world, low=10, mid=20, high=1000) as classes:
+        bound(space, user("claimed", template(space), priorityClassName=classes["low"]),
+              pod("named", container(core=100), priorityClassName=classes["mid"]))
+        space.create(user("never", template(space, core="30"), priorityClassName=classes["low"]))
+        assert "GPUClaimWaits" in space.event("never", "GPUClaimWaits")
+        space.delete("never")
+        bound(space, user("first", template(space, core="100"), priorityClassName=classes["high"]))
+        assert "claimed" in space.event("first", "Preempting: ")
+        space.wait("claimed", lambda seen: seen is None, 30, "the victim gone")
+        assert is_bound(space.get("named"))
+        bound(space, user("second", template(space, core="30"), priorityClassName=classes["high"]))
+        space.wait("named", lambda seen: seen is None, 30, "the other one gone")
+        assert sum(no_card_twice(space, []).values()) == 130
+        space.delete("first", "second")
+        no_claim_left(space)
+
+
+def test_a_gang_of_both_ways(world, space):
+    """None of its claims is allocated before all its members have room."""
+    notes = {"elasticgpu.io/gang": "train", "elasticgpu.io/gang-size": "3"}
+    bound(space, user("other", template(space, core="40")))
+    members = [user("one", template(space)), user("two", template(space, core="50"), gated=False),
+               pod("three", container(core=50))]
+    for member in members:
+        member["metadata"]["annotations"] = notes
+    space.create(*members)
+    assert "do not fit together yet" in space.event("one", "GPUClaimWaits: gang train: all 3")
+    assert len(results(space)) == 1
+    space.delete("other")
+    pods = [space.wait(member["metadata"]["name"], is_bound, kit.START, "a member bound") for member in members]
+    assert sorted(no_card_twice(space, pods).values()) == [100, 100]
+    space.delete(*(member["metadata"]["name"] for member in members))
     no_claim_left(space)
