@@ -9,23 +9,24 @@ Nothing of this machine is changed: the cluster lives in namespaces of its own a
 """
 
 import argparse
-import json
 import os
 import re
 import signal
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(os.path.dirname(HERE), "tests"), HERE]
+TESTS = os.path.join(os.path.dirname(HERE), "tests")
+sys.path[:0] = [TESTS, os.path.join(TESTS, "e2e"), HERE]
 
 from cluster import Cluster, ClusterError, Timeout, aliquot, api as kube, binaries, remove_dead    # noqa: E402
 from cluster import estimate, images                    # noqa: E402
 from cluster.cluster import check_machine               # noqa: E402
 import parts                                            # noqa: E402
 from narrator import Narrator                           # noqa: E402
+from pods import cards_of, key_values, manifest, running, unschedulable     # noqa: E402
+from second_act import SecondAct                        # noqa: E402
 
 GiB = 1 << 30
-CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"
 OUT_OF_MEMORY = "2"
 GPUS = 2
 AGENT_PORT = 9400
@@ -40,39 +41,6 @@ def free_name():
         if not Cluster(name).running():
             return name
     raise ClusterError("a hundred demo clusters are running")
-
-
-def manifest(name, core, memory_gib, *arguments):
-    """A pod as a user would write it."""
-    limits = {CORE: str(core)}
-    if memory_gib:
-        limits[MEMORY] = f"{memory_gib}Gi"
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
-        "restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [{
-            "name": "main", "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
-            "command": ["cuda-share", "--hold", *arguments], "resources": {"limits": limits}}]}}
-
-
-def running(pod):
-    return bool(pod) and pod["status"].get("phase") == "Running"
-
-
-def unschedulable(pod):
-    """Why a pod waits, or None."""
-    for condition in (pod or {}).get("status", {}).get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return condition["message"]
-    return None
-
-
-def cards_of(pod):
-    """UUIDs of the cards that the pod's Binding names."""
-    text = pod["metadata"].get("annotations", {}).get("elasticgpu.io/assignment", "{}")
-    return [d["uuid"] for devices in json.loads(text).get("containers", {}).values() for d in devices]
-
-
-def key_values(text):
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 class Demo:
@@ -147,10 +115,10 @@ class Demo:
         self.n.claim("three pods that fit on one GPU land on one GPU",
                      len({tuple(c) for c in cards.values()}) == 1 and all(len(c) == 1 for c in cards.values()), cards)
         for name, request in requests.items():
-            self.check_view(name, request[1] * GiB, cards[name], *seen[name])
+            self.check_view(name, request[1] * GiB, cards[name], seen[name][1])
         self.check_greedy("carol", seen)
 
-    def check_view(self, name, limit, cards, _, report):
+    def check_view(self, name, limit, cards, report):
         """What driver-API and NVML programs see inside one container."""
         nvml = self.nvml(name)
         if name == "alice":
@@ -227,14 +195,14 @@ class Demo:
                     for h in g["status"].get("allocated", {}).values()}
         self.n.claim("kubectl get gpu NAME -o yaml names every pod on the card",
                      held and holders == {"alice", "bob", "dave", "erin"}, text)
-        self.show_usage()
+        self.show_gpus(("alice", "bob", "dave", "erin"))
         self.show_metrics()
 
-    def show_usage(self):
+    def show_gpus(self, pods):
         done = self.cluster.on_node([os.path.join(self.build, "src/cli/aliquot"), "gpus"], check=False)
         self.n.show("aliquot gpus", done.stdout + done.stderr)
         self.n.claim("aliquot gpus shows every pod and what it really uses",
-                     done.returncode == 0 and all(p in done.stdout for p in ("alice", "bob", "dave", "erin")),
+                     done.returncode == 0 and all(p in done.stdout for p in pods),
                      done.stdout + done.stderr)
 
     def show_metrics(self):
@@ -253,6 +221,7 @@ class Demo:
             self.share()
             self.wait_for_room()
             self.look()
+            SecondAct(self).run()
         finally:
             self.n.interruption = None      # what takes the cluster down is not to be interrupted by it
 
@@ -293,7 +262,7 @@ def main():
     parser.add_argument("--build", default="build", help="build directory")
     options = parser.parse_args()
     keep = os.environ.get("KEEP", "0") not in ("", "0")
-    narrator = Narrator(steps=6)
+    narrator = Narrator(steps=11)
     # Exceptions, so that the cluster is taken down.
     signal.signal(signal.SIGTERM, lambda *_: narrator.interrupt(SystemExit(143)))
     signal.signal(signal.SIGINT, lambda *_: narrator.interrupt(KeyboardInterrupt()))

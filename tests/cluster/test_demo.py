@@ -76,11 +76,21 @@ def read_until(demo, pattern):
     raise AssertionError(text)
 
 
-def test_twice_and_nothing_left(new_place):
+def test_twice(new_place):
+    """Nothing is left of the first; the second is kept, and used."""
     place = new_place()
-    for _ in range(2):
-        finish(start(place))
-        until_gone(place)
+    finish(start(place))
+    until_gone(place)
+    text = finish(start(place, keep=True))
+    assert "stop it:" in text
+    with clusters_in(place):
+        name, alive = names()[0]
+        assert alive
+        done = subprocess.run([Cluster(name).state + "/kubectl", "get", "gpus", "--no-headers"], stdout=subprocess.PIPE,
+                              text=True, check=True)
+        assert done.stdout.count("Healthy") == 2
+        Cluster(name).down()
+        assert names() == []
 
 
 @pytest.mark.parametrize("how,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -110,17 +120,3 @@ def test_signal_during_a_destructor():
         narrator.say("runs on")
         """, os.path.dirname(PROGRAM[1])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert done.returncode == 143 and done.stdout == "survived the destructor\n"
-
-
-def test_kept(new_place):
-    place = new_place()
-    text = finish(start(place, keep=True))
-    assert "stop it:" in text
-    with clusters_in(place):
-        name, alive = names()[0]
-        assert alive
-        done = subprocess.run([Cluster(name).state + "/kubectl", "get", "gpus", "--no-headers"], stdout=subprocess.PIPE,
-                              text=True, check=True)
-        assert done.stdout.count("Healthy") == 2
-        Cluster(name).down()
-        assert names() == []

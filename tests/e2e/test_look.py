@@ -18,7 +18,7 @@ README = os.path.join(os.path.dirname(__file__), "../../README.md")
 @pytest.fixture
 def pods_of_the_demo(world):
     """Those that a kept demo has left, on both cards."""
-    shares = {"alice": (30, 20), "bob": (30, 20), "erin": (40, 40), "dave": (100, 80)}
+    shares = {"alice": (30, 20), "bob": (30, 20), "karl": (30, 60)}
     for name, (core, memory) in shares.items():
         world.api.create(kube.pods(), pod(name, container(core=core, memory=memory * GiB)))
     for name in shares:
