@@ -156,6 +156,14 @@ def test_nothing_is_wrong(well):
     assert "ok       agents         agents that are ready: 2\n" in text
 
 
+def test_pods_that_are_given_claims(well):
+    """By deploy/dra-pods: the pod with a share has a claim, and no slot."""
+    claimed = pod()
+    claimed["spec"]["containers"][0]["resources"] = {"claims": [{"name": "aliquot-0"}]}
+    well.answers[SHARE] = claimed
+    assert findings(well, 0)["admission", "ok"][0].startswith("requests are checked")
+
+
 def serving():
     """A replica that serves the metrics APIs."""
     one = scheduler()

@@ -40,12 +40,14 @@ void doctor_check_api_server(struct doctor *d) {
 static const char apply[] = "apply deploy/base (Kubernetes 1.36 and later) or deploy/webhook, or "
                             "upgrade the chart; docs/install.md";
 
-static bool has_slot(struct json pod) {
+/* By either door: a slot of the extender, or a ResourceClaim. */
+static bool gets_device(struct json pod) {
     struct json_iter it = json_iter(JSON_PATH(pod, "spec", "containers"));
     struct json container;
 
     return json_next(&it, NULL, &container) &&
-           json_valid(JSON_PATH(container, "resources", "limits", "elasticgpu.io/slot"));
+           (json_valid(JSON_PATH(container, "resources", "limits", "elasticgpu.io/slot")) ||
+            json_valid(JSON_PATH(container, "resources", "claims")));
 }
 
 /* After a change to the cluster's kube-scheduler by kubectl, which removes nothing. */
@@ -77,7 +79,7 @@ void doctor_check_admission(struct doctor *d) {
 
     if (doctor_webhook_fails(&d->evidence))
         find_webhook(d);
-    else if (taken && !has_slot(share->root))
+    else if (taken && !gets_device(share->root))
         doctor_find(d, DOCTOR_WRONG, apply,
                     "a pod with a share is not changed: it would get no device");
     else if (taken && is_sent_to_none(d))
