@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "kube/api/client.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -68,7 +69,7 @@ static int post(struct token_review *review, const char *path, struct buf *body,
 /* Whether the API server has answered; ends the review otherwise. */
 static bool has_answered(struct token_review *review, const struct kube_response *response) {
     review->call = NULL;
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         return true;
     end(review, response->status == 403 ? ACCESS_NO_RIGHT : ACCESS_NO_ANSWER, response->text, 0);
     return false;

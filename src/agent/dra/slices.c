@@ -19,6 +19,7 @@
 #include "kube/api/reflector.h"
 #include "kube/objects/resource_slice.h"
 #include "model/dra.h"
+#include "wire/http_status.h"
 
 #define SEEN_MAX 32 /* slices of this node: 16 are written at most */
 #define RETRY_MIN_MS 200
@@ -347,7 +348,7 @@ static void on_response(const struct kube_response *response, void *userdata) {
     char why[DRA_SLICES_TROUBLE_MAX];
 
     s->call = NULL;
-    if (response->status >= 200 && response->status <= 299) {
+    if (http_is_success(response->status)) {
         s->retry_ms = RETRY_MIN_MS;
         if (s->writing != UINT32_MAX)
             check_answer(s, response->body);

@@ -16,6 +16,7 @@
 #include "cli/cluster/proxy.h"
 #include "cli/login.h"
 #include "wire/http_answer.h"
+#include "wire/http_status.h"
 
 #define AT_ONCE 32      /* connections */
 #define LOGIN_AT_ONCE 8 /* with a login, of which a process can have many: so few, */
@@ -84,10 +85,6 @@ static const char *peer(void) {
 
 /* ---- what an answer means ---- */
 
-static bool is_good(int status) {
-    return status >= 200 && status < 300;
-}
-
 static int code_of(int status) {
     switch (status) {
     case 401:
@@ -145,7 +142,7 @@ static int refuse(const struct http_answer *answer, const char *who, struct err 
 }
 
 static void judge(struct job *job, struct http_answer *answer) {
-    if (!is_good(answer->status)) {
+    if (!http_is_success(answer->status)) {
         job->result = refuse(answer, job->request.who, job->err);
         (void) clean_text(job->err->text, false); /* an agent, or a proxy on the way, wrote it */
         return;
@@ -287,7 +284,7 @@ static void receive(struct carriers *of, struct carrier *c, unsigned each_ms) {
         r = http_answer_feed(&c->answer, part, (size_t) n, job->err);
     else
         r = http_answer_end(&c->answer, job->err);
-    if (r >= 0 && on_answer && c->answer.body.len > 0 && is_good(c->answer.status)) {
+    if (r >= 0 && on_answer && c->answer.body.len > 0 && http_is_success(c->answer.status)) {
         on_answer(c->answer.body.len);
         c->heard = clock_ms(CLOCK_MONOTONIC);
     }

@@ -10,6 +10,7 @@
 #include "base/ratelimit.h"
 #include "base/text.h"
 #include "kube/api/names.h"
+#include "wire/http_status.h"
 
 #define PER_SECOND 10
 #define OBJECTS_MAX 4096
@@ -266,11 +267,11 @@ static void on_response(const struct kube_response *response, void *userdata) {
     struct object *o = sent->object;
     struct series *s = series_find(o, sent->reason, sent->container);
     o->in_flight--;
-    if (response->status / 100 == 2)
+    if (http_is_success(response->status))
         w->stats.written++;
     else if (response->status != 409 || sent->patch)
         w->stats.failed++;
-    if (s && response->status / 100 == 2)
+    if (s && http_is_success(response->status))
         on_success(s, sent, response);
     else if (s)
         on_failure(s, sent, response->status);

@@ -14,6 +14,7 @@
 #include "base/step.h"
 #include "kube/api/client.h"
 #include "kube/api/transport.h"
+#include "wire/http_status.h"
 #include "wire/lines.h"
 
 #define PAGE 500u
@@ -187,7 +188,7 @@ static void on_list(const struct kube_response *response, void *userdata) {
     reflector->busy++;
     reflector->absent = false;
     reflector->refused = response->status == 403;
-    if (response->status >= 200 && response->status < 300) {
+    if (http_is_success(response->status)) {
         take_page(reflector, response->body);
     } else if (response->status == 404 && reflector->may_be_absent) {
         take_absence(reflector);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "kube/api/names.h"
 #include "kube/objects/agent_certificate.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define REQUEST_TIMEOUT_MS 10000
@@ -104,7 +105,7 @@ static void miss(struct agent_signer *s, const char *what, const char *why) {
 static void on_written(const struct kube_response *response, void *userdata) {
     struct agent_signer *s = userdata;
     s->in_flight--;
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         s->failing = false;
     else if (response->status != 404 && response->status != 409)
         miss(s, "cannot answer a request", response->text);

@@ -12,6 +12,7 @@
 #include "base/server_time.h"
 #include "kube/objects/agent_certificate.h"
 #include "wire/certificate.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -291,7 +292,7 @@ static void have_authority(struct authority *a) {
 
 static void on_secret_written(const struct kube_response *response, void *userdata) {
     struct authority *a = userdata;
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         have_authority(a);
     else if (response->status == 409)
         end_round(a, 0); /* another replica was first: what it wrote counts */

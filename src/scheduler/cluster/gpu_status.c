@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "model/quantity.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define IN_FLIGHT_MAX 16
@@ -331,7 +332,7 @@ static void on_patched(const struct kube_response *response, void *userdata) {
     struct state_card *card;
     p->in_flight--;
     HASH_FIND_STR(p->state->cards, sending->name, card);
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         p->patched++;
     else
         p->failed++;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "kube/api/object_write.h"
 #include "wire/certificate.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -76,7 +77,7 @@ static void get_public(struct keys *k);
 
 static void on_public_written(const struct kube_response *response, void *userdata) {
     struct keys *k = userdata;
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         succeed(k);
     else if ((response->status == 409 || response->status == 404) && k->conflicts++ < CONFLICTS_MAX)
         get_public(k); /* another replica made or changed it in between */
@@ -170,7 +171,7 @@ static void have_private(struct keys *k) {
 
 static void on_private_written(const struct kube_response *response, void *userdata) {
     struct keys *k = userdata;
-    if (response->status >= 200 && response->status < 300)
+    if (http_is_success(response->status))
         have_private(k);
     else if (response->status == 409 && k->conflicts++ < CONFLICTS_MAX) {
         k->key = signing_key_free(k->key);

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "kube/api/object_write.h"
 #include "place/workload/workload_model.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -90,7 +91,7 @@ static void read_store(struct workload_store *w) {
 static void on_written(const struct kube_response *response, void *userdata) {
     struct workload_store *w = userdata;
     w->writing = false;
-    if (response->status >= 200 && response->status < 300) {
+    if (http_is_success(response->status)) {
         w->arrived = w->writes_until;
         w->reported = 0;
         return;

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "kube/objects/gpu_object.h"
 #include "scheduler/daemon/scheduler.h"
+#include "wire/http_status.h"
 
 #define TIMEOUT_MS 10000
 
@@ -31,7 +32,7 @@ struct writing {
 
 static void on_written(const struct kube_response *response, void *userdata) {
     _cleanup_free_ struct writing *writing = userdata;
-    bool done = response->status >= 200 && response->status < 300;
+    bool done = http_is_success(response->status);
 
     if (!done)
         log_info("GPU object %s: the order of MIG instances was not written: %.200s", writing->gpu,

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/object_write.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define REQUEUE_OBJECT "aliquot-wake"
@@ -101,7 +102,7 @@ static void forget_refusals(struct state *s) {
 static void on_written(const struct kube_response *response, void *userdata) {
     struct requeue *r = userdata;
     r->sending = false;
-    if (response->status >= 200 && response->status < 300) {
+    if (http_is_success(response->status)) {
         r->sent++;
         r->failing = false;
         return;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "kube/api/object_write.h"
 #include "scheduler/dra/dra_internal.h"
+#include "wire/http_status.h"
 
 #define TIMEOUT_MS 10000
 #define RETRY_MS 1000         /* after a failed write, doubled each time */
@@ -52,10 +53,6 @@ static void hold_off(struct dra *d, const char *uid, const struct kube_response 
     pod->failures += !outdated && pod->failures < RETRIES_MAX;
 }
 
-static bool is_success(int status) {
-    return status >= 200 && status <= 299;
-}
-
 static void on_claim(struct dra *d, const struct sending *sending,
                      const struct kube_response *response) {
     struct dra_claim *claim = dra_claim_find(d, sending->namespace, sending->name);
@@ -63,7 +60,8 @@ static void on_claim(struct dra *d, const struct sending *sending,
     if (!claim || strcmp(claim->object.uid, sending->uid) != 0 || claim->stage != DRA_WRITING)
         return;
     claim->since_ms = d->now(d->userdata);
-    if (is_success(response->status) && resource_claim_parse(response->body, &answer, NULL) == 0) {
+    if (http_is_success(response->status) &&
+        resource_claim_parse(response->body, &answer, NULL) == 0) {
         claim->stage = DRA_PLANNED;
         d->allocated += answer.allocated;
         (void) dra_claim_take(d, &answer);
@@ -71,7 +69,7 @@ static void on_claim(struct dra *d, const struct sending *sending,
             advance(d, claim, claim->since_ms);
         else if (claim->stage == DRA_PLANNED)
             dra_plan_drop(d, claim);
-    } else if (is_success(response->status) ||
+    } else if (http_is_success(response->status) ||
                (response->status == 0 ? response->maybe_applied : response->status >= 500)) {
         claim->stage = DRA_IN_DOUBT;
     } else {
@@ -88,7 +86,7 @@ static void on_gate(struct dra *d, const struct sending *sending,
     if (!pod)
         return;
     pod->opening = false;
-    if (is_success(response->status)) {
+    if (http_is_success(response->status)) {
         pod->object.gated = false;
         return;
     }

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "scheduler/dra/dra_internal.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define TIMEOUT_MS 10000
@@ -38,7 +39,7 @@ static void put_off(struct dra *d, struct dra_template *t) {
 
 static void on_made(struct dra *d, struct dra_template *t, const struct kube_response *response) {
     struct err err;
-    if (response->status >= 200 && response->status <= 299) {
+    if (http_is_success(response->status)) {
         t->failures = 0;
         (void) dra_see_template(d, response->body, false, &err);
         return;
@@ -56,7 +57,7 @@ static void on_made(struct dra *d, struct dra_template *t, const struct kube_res
 
 static void on_deleted(struct dra *d, struct dra_template *t,
                        const struct kube_response *response) {
-    if (response->status >= 200 && response->status <= 299) {
+    if (http_is_success(response->status)) {
         t->there = false;
         return;
     }

@@ -14,6 +14,7 @@
 #include "kube/api/object_write.h"
 #include "scheduler/elastic/elastic_internal.h"
 #include "scheduler/state/namespace_usage.h"
+#include "wire/http_status.h"
 
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
@@ -421,7 +422,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
     _cleanup_free_ struct sending *sending = userdata;
     struct elastic *e = sending->elastic;
     int status = response->status;
-    bool ok = status >= 200 && status < 300;
+    bool ok = http_is_success(status);
     e->writes += ok;
     e->failed += !ok;
     if (!ok && status != 404 && status != 409)

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "scheduler/elastic/elastic_internal.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define AGAIN_MS 2000
@@ -106,7 +107,7 @@ static int encode(struct elastic *e, const struct state_pod *pod, const struct a
 
 static void on_written(const struct kube_response *response, void *userdata) {
     struct elastic *e = userdata;
-    bool ok = response->status / 100 == 2;
+    bool ok = http_is_success(response->status);
     e->writes += ok;
     e->failed += !ok;
     if (!ok)

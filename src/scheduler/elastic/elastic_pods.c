@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "kube/api/field.h"
 #include "scheduler/elastic/elastic_internal.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 
 #define WAIT_MAX_MS 3500 /* shorter than any httpTimeout of kube-scheduler's configuration */
@@ -251,7 +252,7 @@ struct state_pod *elastic_waiting_pod(struct elastic *e, const struct egpu_claim
 
 static void on_selected(const struct kube_response *response, void *userdata) {
     struct elastic *e = userdata;
-    e->failed += response->status / 100 != 2;
+    e->failed += !http_is_success(response->status);
     e->changed(e->userdata);
 }
 

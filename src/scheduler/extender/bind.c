@@ -15,6 +15,7 @@
 #include "kube/api/field.h"
 #include "kube/objects/dialect_export.h"
 #include "scheduler/extender/bind_plain.h"
+#include "wire/http_status.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -176,7 +177,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
     struct binder *b = a->binder;
     struct err err;
     int status = response->status;
-    if (status >= 200 && status < 300) {
+    if (http_is_success(status)) {
         count_wait(a);
         set_stage(a, POD_AWAITED);
         end_attempt(a, "");

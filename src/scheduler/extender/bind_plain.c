@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "wire/http_status.h"
 
 #define BODY_MAX ((size_t) 16 << 10)
 
@@ -41,7 +42,7 @@ static int request_pod(struct plain *p, const char *method, const char *subresou
 
 static void on_bound(const struct kube_response *response, void *userdata) {
     struct plain *p = userdata;
-    bool bound = response->status >= 200 && response->status < 300;
+    bool bound = http_is_success(response->status);
     if (bound)
         end_plain(p, "");
     else

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "kube/api/kept_verdicts.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define REVIEWS "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -172,7 +173,7 @@ static void on_review(const struct kube_response *response, void *userdata) {
     struct check *check = userdata;
     struct access *a = check->access;
     bool allowed = false;
-    bool known = response->status >= 200 && response->status < 300 &&
+    bool known = http_is_success(response->status) &&
                  json_bool(JSON_PATH(response->body, "status", "allowed"), &allowed);
     if (!known && !a->failing)
         log_warn("metrics API: cannot ask whether a user may read a metric: %s", response->text);

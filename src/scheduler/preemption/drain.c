@@ -12,6 +12,7 @@
 #include "kube/api/event_writer.h"
 #include "kube/api/field.h"
 #include "kube/api/object_write.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define IN_FLIGHT_MAX 8
@@ -228,7 +229,7 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
     _cleanup_free_ struct sent *sent = userdata;
     struct drainer *d = sent->drainer;
     struct drain_pod *pod = answered(sent);
-    bool ok = response->status >= 200 && response->status < 300;
+    bool ok = http_is_success(response->status);
     bool refused = response->status == 429;
     bool failed = !ok && !refused && response->status != 404;
 
@@ -264,7 +265,7 @@ static void on_pod(const struct kube_response *response, void *userdata) {
     struct drainer *d = sent->drainer;
     struct drain_pod *pod = answered(sent);
     struct json body = response->body;
-    bool ok = response->status >= 200 && response->status < 300;
+    bool ok = http_is_success(response->status);
 
     if (!pod)
         return;

@@ -13,6 +13,7 @@
 #include "kube/api/event_writer.h"
 #include "kube/api/field.h"
 #include "kube/api/object_write.h"
+#include "wire/http_status.h"
 #include "wire/json_write.h"
 
 #define CASES_MAX 256           /* pods that wait for room at once */
@@ -258,7 +259,7 @@ static void on_nominated(const struct kube_response *response, void *userdata) {
     _cleanup_free_ struct sent *sent = userdata;
     struct evictor *e = sent->evictor;
     struct evict_case *c = answered(sent);
-    bool ok = response->status >= 200 && response->status < 300;
+    bool ok = http_is_success(response->status);
     if (!ok) {
         e->failed++;
         log_warn("pod %s/%s: cannot write where room is made for it: %s", sent->namespace,
@@ -345,7 +346,7 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
     struct state_pod *victim = state_pod_find(e->state, sent->uid);
     uint64_t now = e->now(e->userdata);
     int status = response->status;
-    if (status >= 200 && status < 300) {
+    if (http_is_success(status)) {
         e->evicted++;
         log_info("pod %s/%s is evicted for the pod %s", sent->namespace, sent->name, sent->for_uid);
         if (victim)
