@@ -280,6 +280,10 @@ def check_view(space, seen, container_name="main", port=PORT):
 def check_limited(space, seen, limit):
     """The share of a running pod is what its Binding says, and its limit holds."""
     check_view(space, seen)
+    check_limit(space, seen, limit)
+
+
+def check_limit(space, seen, limit):
     with space.tenant(seen) as tenant:
         assert tenant.alloc(limit - GiB) == 0
         assert tenant.alloc(GiB) == OUT_OF_MEMORY

@@ -10,12 +10,15 @@ import time
 
 import kit
 import pytest
+import resource_claims
 import worlds
 from arrivals import Load, all_succeed
 from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
-from kit import SLOT, SYSTEM, GiB, check_limited, check_no_share_twice, check_view, container, half, pod
+from kit import SLOT, SYSTEM, GiB, check_limit, check_limited, check_no_share_twice, check_view, container, half, pod
+from resource_claims import DRIVER, SLICES, using
+from test_claim_allocation import no_claim_left
 from test_upgrade import BOUND, EXTRA, PAUSE
 from whole_cluster import AGENT_IMAGE
 from worlds import placed_by
@@ -77,14 +80,14 @@ def helm(world):
     return Helm(world.cluster)
 
 
-def unharmed(space, before):
+def unharmed(space, before, check=check_limited):
     """The pod is the same one, with the same container, and so is its share."""
     now = space.get(before["metadata"]["name"])
     assert now["metadata"]["uid"] == before["metadata"]["uid"]
     (old,), (new,) = (seen["status"]["containerStatuses"] for seen in (before, now))
     assert (new["containerID"], new["restartCount"]) == (old["containerID"], 0) and new["ready"]
     assert kit.assignment_of(now) == kit.assignment_of(before)
-    check_limited(space, now, 2 * GiB)
+    check(space, now, 2 * GiB)
 
 
 def apply_template(world, helm):
@@ -181,6 +184,87 @@ def test_install_upgrade_rollback_uninstall(world, helm):
     helm("uninstall", RELEASE, *PLACE)
     left = objects.left()
     assert left and all(name.startswith(CRD) for name in left), left
+
+
+def wait_slices(world):
+    """And until kubelet asks this agent: what it cannot prepare before, it tries again a minute later."""
+    place = kit.Space(world, NAMESPACE)
+
+    def asked():
+        (agent,) = [p["metadata"]["name"] for p in world.api.get(place.path)["items"]
+                    if p["metadata"]["name"].startswith("aliquot-agent") and "deletionTimestamp" not in p["metadata"]]
+        return "kubelet has taken the DRA driver" in place.logs(agent, "agent")
+
+    def published():
+        return [s for s in world.api.get(SLICES)["items"] if s["spec"]["driver"] == DRIVER and s["spec"].get("devices")]
+    world.until(published, kit.START, "the agent publishes its cards")
+    world.until(asked, kit.START, "kubelet has registered the agent's driver")
+
+
+def start_claiming(space, name):
+    """A pod with a ResourceClaim for a share of 2 GiB."""
+    seen = space.start(using(pod(name, container()), resource_claims.template(space, core="30", memory="2Gi")))
+    check_limit(space, seen, 2 * GiB)
+    return seen
+
+
+def of_claims(world):
+    """What the API server has for claims of Aliquot's driver."""
+    classes = world.api.get(f"{resource_claims.API}/deviceclasses")["items"] + world.api.get(SLICES)["items"]
+    return [one["metadata"]["name"] for one in classes if DRIVER in one["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("world", ["extender"], indirect=True)
+def test_claims_come_and_go(world, helm):
+    """By a value of a release that runs, and with the rollback to the revision before; a pod with a share has its limits."""
+    helm.install()
+    aliquot.wait_gpus(world.cluster, 2)
+    with kit.temporary_space(world) as space:
+        first = space.start(pod("first", container(core=30, memory=2 * GiB)))
+        helm.upgrade("--set", "dra.enabled=true")
+        wait_slices(world)
+        unharmed(space, first)
+        start_claiming(space, "claiming")
+        space.delete("claiming")
+        no_claim_left(space)
+        helm("rollback", RELEASE, "1", *PLACE)
+        world.until(lambda: not of_claims(world), kit.START, "classes and slices are gone")
+        unharmed(space, first)
+        space.delete("first")
+    helm("uninstall", RELEASE, *PLACE)
+
+
+@pytest.mark.parametrize("world", ["own"], indirect=True)
+def test_by_claims_alone(world, helm):
+    """Beside a kube-scheduler without configuration: install, upgrade, rollback and uninstall with a pod that has a claim, and one
+    that is given a claim for its resource names. Uninstall is refused while they run, and leaves the CRDs."""
+    helm.mode = "dra"
+    helm.install("--set", "dra.pods=true")
+    wait_slices(world)
+    with kit.temporary_space(world) as space:
+        seen = [start_claiming(space, "first"), space.start(pod("by-names", container(core=30, memory=2 * GiB)))]
+        assert seen[1]["spec"]["resourceClaims"] and seen[1]["spec"]["schedulerName"] == "default-scheduler"
+        tried = world.cluster.on_node(["helm", "test", RELEASE, "--namespace", NAMESPACE], check=False)
+        assert tried.returncode == 0 and not re.search(r"^(wrong|unsure)", tried.stderr, re.M), tried
+        for step in (["upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "agent.podAnnotations.example=changed"],
+                     ["rollback", RELEASE, "1"]):
+            helm(*step, *PLACE)
+            wait_slices(world)
+            for one in seen:
+                unharmed(space, one, check_limit)
+            start_claiming(space, "later")
+            space.delete("later")
+        refused = world.cluster.on_node(["helm", "uninstall", RELEASE, *PLACE], check=False)
+        told = refused.stdout + refused.stderr
+        assert refused.returncode != 0 and f"{space.name}/first holds a share by ResourceClaim" in told, refused
+        unharmed(space, seen[0], check_limit)
+        space.delete("first", "by-names")
+        no_claim_left(space)
+    objects = helm.names()
+    helm("uninstall", RELEASE, *PLACE)
+    left = objects.left()
+    assert left and all(name.startswith(CRD) for name in left), left
+    assert of_claims(world) == []
 
 
 def has_shares(directory):
