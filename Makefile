@@ -42,8 +42,8 @@ test-foreign:  ## the tests with unmodified programs, libraries and headers of o
 	@scripts/setup chromium chromium-driver conmon crun libseccomp-dev patchelf rpm skopeo
 	@python3 tests/run.py --build $(BUILD) --foreign
 
-chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own)
-	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --scheduler $(or $(SCHEDULER),extender)
+chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1 SCHEDULER=own CLAIMS=1)
+	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --scheduler $(or $(SCHEDULER),extender) $(if $(CLAIMS),--claims)
 
 OWN = $(addprefix tests/e2e/test_,forgery.py churn.py gates.py preemption.py)
 

@@ -4,7 +4,7 @@
 gangs and reservations come and go; all the time no card is given away twice, and afterwards every pod, GPU object,
 claim and record agrees.
 
-    make chaos SECONDS=600 SEED=1
+    make chaos SECONDS=600 SEED=1 CLAIMS=1
 
 The same code runs for some seconds in test_chaos.py. The load is in chaos_load.py, the audit in chaos_audit.py.
 """
@@ -27,7 +27,7 @@ import chaos_audit
 import kit
 import worlds
 from chaos_load import LOW, Load
-from chaos_nodes import Nodes
+from chaos_nodes import ClaimNodes, Nodes
 from cluster import api as kube
 from kit import check_no_share_twice, container, pod
 
@@ -134,7 +134,7 @@ def agree(world):
     chaos_audit.judge_gpu_objects(moment, world.gpus())
     chaos_audit.judge_scheduler(moment, json.loads(world.scheduler.http("/status")), metrics(world))
     chaos_audit.judge_agent(moment, world.usage(), world.cluster.node)
-    late = [chaos_audit.name_of(p) for p in moment.bound() if not kit.is_running(p)]
+    late = [chaos_audit.name_of(p) for p in moment.bound() + moment.claiming() if not kit.is_running(p)]
     assert not late, f"bound, and not running: {late}"
     return moment
 
@@ -156,7 +156,8 @@ def all_members_run(world):
 
 def is_free(world):
     moment = agree(world)
-    assert not moment.bound() and not moment.egpus and not moment.claims, "not everything is gone"
+    left = moment.bound() or moment.claiming() or moment.egpus or moment.claims or moment.resource_claims
+    assert not left, f"not everything is gone: {left}"
     return True
 
 
@@ -178,7 +179,7 @@ def audit(world, space, load, say):
     check_no_share_twice(whole)
     space.delete(*names, grace=0, timeout=QUIET)
     world.wait_all_released(QUIET)
-    return len(moment.bound())
+    return len(moment.bound() + moment.claiming())
 
 
 def show(world, space, say):
@@ -187,14 +188,14 @@ def show(world, space, say):
         say(f"---- {title}\n{text}")
     with contextlib.suppress(Exception):
         say("---- scheduler's picture\n" + world.scheduler.http("/status").decode())
-    for kind in ("pods", "elasticgpuclaims", "elasticgpus", "elasticgpureservations"):
+    for kind in ("pods", "elasticgpuclaims", "elasticgpus", "elasticgpureservations", "resourceclaims"):
         with contextlib.suppress(Exception):
             say(f"---- {kind}\n" + world.cluster.kubectl("get", kind, "-n", space.name, "-o", "json"))
 
 
-def run(world, space, seconds, seed, say, nodes, gpus, rest):
-    """Returns what happened, for people; raises when something is wrong."""
-    with Nodes(world, nodes, gpus, seed), Load(space, seed) as load:
+def run(world, space, seconds, seed, say, nodes, gpus, rest, claims=False):
+    """Returns what happened, for people; raises when something is wrong. claims: with ResourceClaims beside the rest."""
+    with (ClaimNodes if claims else Nodes)(world, nodes, gpus, seed), Load(space, seed, claims) as load:
         try:
             faults = Faults(world, random.Random(seed), rest).run(seconds, say, load)
             load.end()
@@ -214,6 +215,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scheduler", choices=["extender", "own"], default="extender", help="mode of the scheduler (extender)")
+    parser.add_argument("--claims", action="store_true", help="shares by ResourceClaims beside the others")
     parser.add_argument("--nodes", type=int, default=6, help="nodes without a kubelet, of 4 GPUs each (6)")
     arguments = parser.parse_args()
     begin = time.monotonic()
@@ -222,11 +224,11 @@ def main():
         print(f"{time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     build = pathlib.Path(arguments.build)
-    with worlds.installed(f"chaos-{os.getpid()}", build, own=arguments.scheduler == "own", say=say) as world:
+    with worlds.installed(f"chaos-{os.getpid()}", build, own=arguments.scheduler == "own", claims=arguments.claims, say=say) as world:
         space = kit.Space(world, "chaos")
         world.api.create(kube.core("namespaces"), {"metadata": {"name": space.name}})
         world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)
-        print(run(world, space, arguments.seconds, arguments.seed, say, arguments.nodes, 4, 8))
+        print(run(world, space, arguments.seconds, arguments.seed, say, arguments.nodes, 4, 8, arguments.claims))
 
 
 if __name__ == "__main__":

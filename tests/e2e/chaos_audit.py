@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import kit
+import resource_claims as dra
 from cluster import api as kube
 from kit import CARD, assignment_of, is_ended, quantity
 
@@ -24,7 +25,7 @@ GIVEN, GANG, SIZE = "chaos/given", "chaos/gang", "chaos/members"    # annotation
 
 
 class Moment:
-    """Pods, ElasticGPUs, claims and reservations at one revision of the store."""
+    """Pods, ElasticGPUs, claims, ResourceClaims and reservations at one revision of the store."""
 
     def __init__(self, api):
         listed = api.get(kube.core("pods"))
@@ -33,11 +34,16 @@ class Moment:
         self.egpus = {e["metadata"]["name"]: e for e in api.get(EGPUS, **at)["items"]}
         self.claims = {key(c): c for c in api.get(GROUP + "elasticgpuclaims", **at)["items"]}
         self.reservations = {r["metadata"]["name"]: r for r in api.get(RESERVATIONS, **at)["items"]}
+        self.resource_claims = {key(c): c for c in api.get(dra.CLAIMS, **at)["items"]}
         self.gpus = {g["metadata"]["name"]: g["spec"] for g in api.get(kube.gpus(), **at)["items"]}
         self.cards = {g["uuid"]: g for g in self.gpus.values()}
 
     def bound(self):
         return [p for p in self.pods if p["spec"].get("nodeName") and assignment_of(p)]
+
+    def claiming(self):
+        """Those that are bound with a ResourceClaim."""
+        return [p for p in self.pods if p["spec"].get("nodeName") and p["spec"].get("resourceClaims") and note(p, GIVEN)]
 
 
 def key(seen):
@@ -81,6 +87,20 @@ def egpu_share(moment, egpu):
     return gpu and (gpu["uuid"], quantity(capacity[kit.CORE]), quantity(capacity[kit.MEMORY]))
 
 
+def resource_claim_of(moment, pod):
+    """The one of a pod that is bound with one."""
+    (entry,) = pod["status"]["resourceClaimStatuses"]
+    found = moment.resource_claims.get(pod["metadata"]["namespace"] + "/" + entry["resourceClaimName"])
+    assert found, f"{name_of(pod)} is bound, and its ResourceClaim is not there"
+    return found
+
+
+def results_of(moment, claim):
+    """[(UUID, core, memory)] of a ResourceClaim."""
+    uuids = {dra.device_name(uuid): uuid for uuid in moment.cards}
+    return [(uuids.get(device, device), core, memory) for _, device, core, memory in dra.results(claim)]
+
+
 # ---- each pod for itself ----
 
 def judge_pod(moment, pod):
@@ -92,6 +112,20 @@ def judge_pod(moment, pod):
     count, core, memory = json.loads(note(pod, GIVEN))
     got = [(d["core"], d["memory"]) for d in devices]
     assert got == [(core, memory)] * count, f"{name_of(pod)} asked {count} x {core} %, {memory} bytes, and has {got}"
+
+
+def judge_claiming(moment, pod):
+    """Its ResourceClaim is reserved for it, and has just what it asked for, of cards of its node."""
+    claim = resource_claim_of(moment, pod)
+    users = [user["uid"] for user in claim["status"].get("reservedFor", [])]
+    assert users == [pod["metadata"]["uid"]], f"{name_of(pod)} is bound, and {key(claim)} is reserved for {users}"
+    found = results_of(moment, claim)
+    where = {moment.cards[uuid]["nodeName"] for uuid, _, _ in found if uuid in moment.cards}
+    assert where <= {pod["spec"]["nodeName"]}, f"{name_of(pod)} is on {pod['spec']['nodeName']}, its devices on {where}"
+    count, core, memory = json.loads(note(pod, GIVEN))
+    got = [share[1:] for share in found]
+    assert got == [(core, memory)] * count, f"{name_of(pod)} claims {count} x {core} %, {memory} bytes, and has {got}"
+    return found
 
 
 def judge_draws(moment):
@@ -134,8 +168,11 @@ def reserved(moment, held):
 
 
 def sums(moment):
-    """What is held of each card: by pods, by ElasticGPUs, by reservations."""
+    """What is held of each card: by pods, by ElasticGPUs, by ResourceClaims, by reservations."""
     held = judge_draws(moment)
+    for claim in moment.resource_claims.values():
+        for share in results_of(moment, claim):
+            held.add(*share)
     for egpu in moment.egpus.values():
         share = egpu_share(moment, egpu)
         if share:
@@ -156,6 +193,8 @@ def holders(moment, uuid):
     found = [(key(p), d["core"], d["memory"]) for p in moment.bound() for d in devices_of(p) if d["uuid"] == uuid]
     found += [("ElasticGPU " + n, *egpu_share(moment, e)[1:]) for n, e in moment.egpus.items()
               if (egpu_share(moment, e) or [None])[0] == uuid]
+    found += [(f"ResourceClaim {n}", *share[1:]) for n, c in moment.resource_claims.items()
+              for share in results_of(moment, c) if share[0] == uuid]
     return found + [(f"reservation {n}", r.get("status")) for n, r in moment.reservations.items()
                     if uuid in r.get("status", {}).get("assignment", "")]
 
@@ -207,7 +246,7 @@ def judge_claims(moment):
 # ---- what others keep: each has to come to agree ----
 
 def judge_gpu_objects(moment, gpus):
-    """GPU.status names just the pods that are bound, with what they have, what claims and reservations keep beside them,
+    """GPU.status names just the pods that are bound, and the ResourceClaims of those, with what they have, what claims and reservations keep beside them,
     and the rest of the card."""
     taken = sums(moment)
     want = {g["metadata"]["name"]: {} for g in gpus}
@@ -215,6 +254,10 @@ def judge_gpu_objects(moment, gpus):
     for pod in moment.bound():
         for d in devices_of(pod):
             want[names[d["uuid"]]].setdefault(pod["metadata"]["uid"], []).append((d["core"], d["memory"]))
+    for pod in moment.claiming():
+        claim = resource_claim_of(moment, pod)
+        for uuid, *share in results_of(moment, claim):
+            want[names[uuid]][claim["metadata"]["uid"]] = [tuple(share)]
     for gpu in gpus:
         told = {uid: [(quantity(c["resource"][kit.CORE]), quantity(c["resource"][kit.MEMORY])) for c in v["containers"]]
                 for uid, v in (gpu["status"].get("allocated") or {}).items()}
@@ -232,6 +275,7 @@ def judge_scheduler(moment, status, metrics):
             for p in status["pods"] if p["stage"] != "pending"}
     want = {p["metadata"]["uid"]: sorted((d["uuid"], d["core"], d["memory"]) for d in devices_of(p))
             for p in moment.bound()}
+    want |= {p["metadata"]["uid"]: [] for p in moment.claiming()}     # what they have is their claims'
     assert told == want, f"the scheduler: {told}, by the pods: {want}"
     held = sums(moment)
     for node in status["nodes"]:
@@ -251,6 +295,8 @@ def judge_agent(moment, usage, node):
         for holder in gpu["holders"]:
             told.setdefault(holder["pod"], set()).add(gpu["uuid"])
     want = {name_of(p): {d["uuid"] for d in devices_of(p)} for p in moment.bound() if p["spec"]["nodeName"] == node}
+    want |= {name_of(p): {uuid for uuid, _, _ in results_of(moment, resource_claim_of(moment, p))}
+             for p in moment.claiming() if p["spec"]["nodeName"] == node}
     assert told == want, f"the agent: {told}, by the pods: {want}"
 
 
@@ -287,7 +333,7 @@ class Watcher:
     WAITED = 60     # seconds in which a pod of higher priority has waited before an eviction
 
     def __init__(self):
-        self.assigned = {}      # {UID: assignment}: it never changes
+        self.assigned = {}      # {UID: assignment, or what its ResourceClaim has}: it never changes
         self.evicted = set()
         self.whole_gangs = set()
         self.waiting = []       # [(when, priority)] of pods that waited, or may have between two looks
@@ -307,6 +353,10 @@ class Watcher:
                 judge_pod(moment, pod)
             was = self.assigned.setdefault(pod["metadata"]["uid"], text)
             assert was == text, f"{name_of(pod)} had {was}, and now {text}"
+        for pod in moment.claiming():
+            found = judge_claiming(moment, pod)
+            was = self.assigned.setdefault(pod["metadata"]["uid"], found)
+            assert was == found, f"{name_of(pod)} had {was}, and now {found}"
         self.judge_evictions(moment)
         self.looks += 1
 

@@ -9,6 +9,7 @@ import time
 
 import chaos_audit as audit
 import kit
+import resource_claims as dra
 from chaos_nodes import UNREACHABLE, own_api
 from cluster import api as kube
 from kit import CARD, GiB, container, pod
@@ -42,6 +43,12 @@ WHOLE = [
 ]
 CLAIMED = ({kit.CORE: 20, kit.MEMORY: "10Gi"}, (1, 20, 10 * GiB))
 RESERVED = ({kit.CORE: "40"}, (1, 40, CARD * 4 // 10))
+RESOURCE_CLAIMS = [
+    ({"core": "30", "memory": "20Gi"}, (1, 30, 20 * GiB)),
+    ({"core": "10", "memory": "8Gi"}, (1, 10, 8 * GiB)),
+    ({"core": "0", "memory": "30Gi"}, (1, 0, 30 * GiB)),
+    ({}, (1, 100, CARD)),
+]
 MEMBER = ({kit.CORE: "25", kit.MEMORY: str(4 * GiB)}, (1, 25, 4 * GiB))
 
 
@@ -52,10 +59,14 @@ class Load(threading.Thread):
     # (how often, what); the sum does not matter
     MENU = [(8, "native"), (6, "foreign"), (2, "whole"), (2, "high"), (2, "template"), (3, "claimed"), (1, "gang"),
             (1, "half_a_gang"), (2, "reserved")]
+    BY_CLAIMS = (8, "by_resource_claim")
 
-    def __init__(self, space, seed):
+    def __init__(self, space, seed, claims):
+        """claims: pods with ResourceClaims come, too."""
         super().__init__(daemon=True)
         self.space = space
+        self.menu = self.MENU + [self.BY_CLAIMS] * claims
+        self.templates = []     # names, of RESOURCE_CLAIMS
         self.api = own_api(space.world)
         self.rng = random.Random(seed)
         self.ended = threading.Event()
@@ -76,6 +87,7 @@ class Load(threading.Thread):
             self.api.create(audit.CLASSES, {
                 "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
                 "metadata": {"name": self.classes[word]}, "provisioner": "elasticgpu.io/qgpu", "reclaimPolicy": reclaim, "bindingMode": binding})
+        self.templates = [dra.template(self.space, **amounts) for amounts, _ in RESOURCE_CLAIMS]
         self.start()
         return self
 
@@ -87,6 +99,8 @@ class Load(threading.Thread):
             self.api.delete(f"{PRIORITIES}/{name}")
         for name in self.classes.values():
             self.api.delete(f"{audit.CLASSES}/{name}")
+        for name in self.templates:
+            self.api.delete(dra.path(self.space, "resourceclaimtemplates", name))
 
     def end(self):
         self.ended.set()
@@ -129,15 +143,18 @@ class Load(threading.Thread):
     # ---- what comes ----
 
     def come(self, moment):
-        kind = self.rng.choices([k for _, k in self.MENU], [n for n, _ in self.MENU])[0]
+        kind = self.rng.choices([k for _, k in self.menu], [n for n, _ in self.menu])[0]
         getattr(self, kind)(moment)
         self.created[kind] = self.created.get(kind, 0) + 1
 
-    def make(self, request, priority=LOW, annotations=None, labels=None, asks=True):
-        resources, given = request
-        body = pod(kit.new_name("c"), container(resources=resources if asks else None), terminationGracePeriodSeconds=1,
+    def body(self, given, resources=None, priority=LOW, annotations=None):
+        return pod(kit.new_name("c"), container(resources=resources), terminationGracePeriodSeconds=1,
                    priorityClassName=self.priorities[priority],
                    annotations=dict(annotations or {}, **{audit.GIVEN: json.dumps(given)}))
+
+    def make(self, request, priority=LOW, annotations=None, labels=None, asks=True):
+        resources, given = request
+        body = self.body(given, resources if asks else None, priority, annotations)
         body["metadata"]["labels"] = labels or {}
         self.api.create(self.space.path, body)
 
@@ -149,6 +166,10 @@ class Load(threading.Thread):
 
     def whole(self, _):
         self.make(self.rng.choice(WHOLE))
+
+    def by_resource_claim(self, _):
+        made_of, (_, given) = self.rng.choice(list(zip(self.templates, RESOURCE_CLAIMS)))
+        self.api.create(self.space.path, dra.using(self.body(given), made_of, gated=self.rng.random() < 0.7))
 
     def high(self, _):
         self.make(self.rng.choice(NATIVE + WHOLE), HIGH)

@@ -37,10 +37,12 @@ def programs(build):
 
 @pytest.fixture(scope="session")
 def world(build, programs, nvidia_smi):
-    """The cluster with Aliquot on it; a cluster of its own for each process that runs tests. The variable chooses the mode."""
+    """The cluster with Aliquot on it; a cluster of its own for each process that runs tests. Variables choose the mode, and
+    whether shares by ResourceClaims are served, too."""
     name = os.environ.get("ALIQUOT_E2E_CLUSTER") or f"e2e-{os.getpid()}"
     own = os.environ.get("ALIQUOT_E2E_SCHEDULER") == "own"
-    with worlds.installed(name, build, programs, [nvidia_smi], own) as installed:
+    claims = bool(os.environ.get("ALIQUOT_E2E_CLAIMS"))
+    with worlds.installed(name, build, programs, [nvidia_smi], own, claims) as installed:
         yield installed
         installed.wait_cleared()
 

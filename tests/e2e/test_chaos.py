@@ -31,8 +31,15 @@ def holder(name, core, card=0, **notes):
             "spec": {"nodeName": "n", "priority": 100}, "status": {"phase": "Running"}}
 
 
+def claiming():
+    return {"metadata": {"name": "claiming", "namespace": "d", "uid": "claiming",
+                         "annotations": {audit.GIVEN: json.dumps([1, 40, kit.GiB])}},
+            "spec": {"nodeName": "n", "priority": 100, "resourceClaims": [{"name": "gpu"}]},
+            "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "dra"}]}}
+
+
 def a_moment():
-    """One pod with a share of its own, one with a claim, and a reservation."""
+    """One pod with a share of its own, one with a claim, one with a ResourceClaim, and a reservation."""
     claim = {"metadata": {"name": "c", "namespace": "d", "uid": "u-c"}, "spec": {"elasticGPUName": "e"},
              "status": {"phase": "Bound"}}
     egpu = {"metadata": {"name": "e"}, "status": {"phase": "Bound"}, "spec": {
@@ -42,6 +49,12 @@ def a_moment():
     reservation = {"metadata": {"name": "r"}, "spec": {}, "status": {"phase": "Held", "assignment": json.dumps(kept)}}
     found = {"pods": [holder("own", 50), holder("claims", 20, **{audit.CLAIM: "c"})], "claims": {"d/c": claim},
              "egpus": {"e": egpu}, "reservations": {"r": reservation}}
+    allocated = {"results": [{"driver": "gpu.elasticgpu.io", "pool": "n", "device": "gpu-1",
+                              "consumedCapacity": {"core": "40", "memory": "1Gi"}}]}
+    found["resource_claims"] = {"d/dra": {
+        "metadata": {"name": "dra", "namespace": "d", "uid": "u-dra"},
+        "status": {"allocation": {"devices": allocated}, "reservedFor": [{"uid": "claiming"}]}}}
+    found["pods"].append(claiming())
     found["gpus"] = {g["metadata"]["name"]: g["spec"] for g in CARDS}
     found["cards"] = {g["uuid"]: g for g in found["gpus"].values()}
     moment = audit.Moment.__new__(audit.Moment)     # without an API server
@@ -50,18 +63,19 @@ def a_moment():
 
 
 def status_of(moment, free):
-    pods = [{"uid": p["metadata"]["uid"], "stage": "bound", "holds": audit.devices_of(p)} for p in moment.pods]
+    pods = [{"uid": p["metadata"]["uid"], "stage": "bound", "holds": audit.devices_of(p)} for p in moment.bound()]
+    pods += [{"uid": p["metadata"]["uid"], "stage": "bound", "holds": []} for p in moment.claiming()]
     return {"pods": pods,
             "nodes": [{"gpus": [dict(c, freeCore=f[0], freeMemory=f[1]) for c, f in zip(moment.cards.values(), free)]}]}
 
 
-FREE = [(0, kit.CARD - 3 * kit.GiB), (100, kit.CARD)]
+FREE = [(0, kit.CARD - 3 * kit.GiB), (60, kit.CARD - kit.GiB)]
 
 
 def judge(moment, watcher=None, free=None):
     (watcher or audit.Watcher()).look(moment)
     audit.judge_claims(moment)
-    metrics = {("aliquot_scheduler_pods", (("stage", "bound"),)): len(moment.pods),
+    metrics = {("aliquot_scheduler_pods", (("stage", "bound"),)): len(moment.bound() + moment.claiming()),
                ("aliquot_scheduler_gpus_overcommitted", ()): 0, ("aliquot_scheduler_forged_assignments_total", ()): 0}
     audit.judge_scheduler(moment, status_of(moment, free or FREE), metrics)
 
@@ -107,6 +121,23 @@ def half_a_gang_runs(moment):
     moment.pods[0]["metadata"]["annotations"] |= {audit.GANG: "g", audit.SIZE: "2"}
 
 
+def claim_of_another_pod(moment):
+    moment.resource_claims["d/dra"]["status"]["reservedFor"][0]["uid"] = "other"
+
+
+def claim_gone(moment):
+    moment.resource_claims.clear()
+
+
+def claim_and_pod_on_one_card(moment):
+    moment.pods.append(holder("second", 61, card=1))
+
+
+def claim_has_less(moment):
+    (result,) = moment.resource_claims["d/dra"]["status"]["allocation"]["devices"]["results"]
+    result["consumedCapacity"]["core"] = "30"
+
+
 def evicted_for_no_pod(moment):
     moment.pods[0]["status"]["conditions"] = [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
@@ -116,6 +147,8 @@ PLANTED = [(given_twice, "are given 101 %"), (takes_what_is_reserved, "are given
            (claim_gives_more, "have more of ElasticGPU e"), (claim_on_another_card, "are on GPU-0, it is on"),
            (claim_without_egpu, "has no ElasticGPU"), (one_half_missing, "d/c <>"), (left_behind, "no claim has"),
            (more_than_asked, "own asked 1 x 40 %"), (card_of_another_node, "own is on m"),
+           (claim_of_another_pod, "is reserved for"), (claim_gone, "its ResourceClaim is not there"),
+           (claim_and_pod_on_one_card, "are given 101 %"), (claim_has_less, "claims 1 x 40 %"),
            (half_a_gang_runs, "gang g: 1 of 2"), (evicted_for_no_pod, "no pod of higher priority waits")]
 
 
@@ -133,7 +166,7 @@ def test_the_audit_finds(plant, text):
 
 def test_the_audit_finds_a_leak_and_a_change():
     with pytest.raises(AssertionError, match="held"):
-        judge(a_moment(), free=[(0, kit.CARD - 4 * kit.GiB), (100, kit.CARD)])
+        judge(a_moment(), free=[(0, kit.CARD - 4 * kit.GiB), FREE[1]])
     watcher, moment = audit.Watcher(), a_moment()
     judge(moment, watcher)
     moment.pods[0] = holder("own", 50, card=1)

@@ -6,6 +6,7 @@ import contextlib
 import re
 import secrets
 
+import chaos
 import kit
 import pytest
 from cluster import aliquot
@@ -323,3 +324,8 @@ def test_a_gang_of_both_ways(world, space):
     assert sorted(no_card_twice(space, pods).values()) == [100, 100]
     space.delete(*(member["metadata"]["name"] for member in members))
     no_claim_left(space)
+
+
+def test_chaos(world, space):
+    """Some seconds of `make chaos CLAIMS=1`."""
+    print(chaos.run(world, space, 0, 11, print, nodes=2, gpus=2, rest=1, claims=True))
