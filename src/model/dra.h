@@ -3,6 +3,8 @@
 
 /* The names of Dynamic Resource Allocation (resource.k8s.io/v1) that are ours. */
 
+#include "model/gpu_model.h"
+
 #define DRA_DRIVER "gpu.elasticgpu.io"                    /* and the class of shares */
 #define DRA_FIRST_FIT_CLASS "first-fit.gpu.elasticgpu.io" /* allocated by kube-scheduler */
 
@@ -36,6 +38,11 @@ const char *dra_allocator_name(enum dra_allocator allocator);
 
 /* The allocator of that name; -EINVAL: there is none. */
 int dra_allocator_parse(const char *name, enum dra_allocator *ret);
+
+/* The UUID of the card or MIG instance of a device, which has it as its name, in lower case. Behind
+ * the UUID of a card such a name has the place of an instance that is made for the claim; then it
+ * is the card's. */
+void dra_device_uuid(const char *device, char ret[static GPU_UUID_MAX]);
 
 /* The label of a DeviceClass, with the same values: who allocates the devices of its claims. */
 #define DRA_CLASS_LABEL "gpu.elasticgpu.io/allocator"

@@ -225,6 +225,24 @@ static void test_a_node_waits_for_the_card_of_a_claim(void **state) {
     assert_string_equal(filter(d->w, "a", "\"elasticgpu.io/gpu-core\":\"80\"", "\"n\""), "n");
 }
 
+/* A MIG instance that is destroyed and made again has its UUID again. */
+static void test_a_card_that_comes_back_has_its_shares(void **state) {
+    struct dra_world *d = *state;
+    see_claim(d, "c", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-n-1", "40", "8Gi"), "x"));
+    assert_int_equal(free_of(d, "n", 1).core, 60);
+    state_gpu_gone(d->w->state, "n-01");
+    see_slice(d, "n", 1, "aliquot", "aliquot");
+    /* As a scheduler that starts then sees it. */
+    see_claim(d, "late", 1, true, SHARE, ALLOCATED("n", RESULT("gpu-n-1", "20", "8Gi"), "y"));
+    d->w->now += 60000;
+    run(d);
+    assert_string_equal(filter(d->w, "a", "\"elasticgpu.io/gpu-core\":\"100\"", "\"n\""), "n");
+    show_gpu(d->w, "n", 1, true);
+    assert_int_equal(free_of(d, "n", 1).core, 40);
+    see_gone(d, DRA_CLAIMS, "{'metadata':{'name':'c','namespace':'d','uid':'u-c'}}");
+    assert_int_equal(free_of(d, "n", 1).core, 80);
+}
+
 /* ---- beside the extender ---- */
 
 static void test_both_ways_share_a_card(void **state) {
@@ -715,6 +733,7 @@ int main(void) {
         TEST(test_allocations_of_others_count),
         TEST(test_slices_that_go_leave_the_shares),
         TEST(test_a_node_waits_for_the_card_of_a_claim),
+        TEST(test_a_card_that_comes_back_has_its_shares),
         TEST(test_both_ways_share_a_card),
         TEST(test_each_card_has_one_allocator),
         TEST(test_a_card_that_is_handed_over_with_its_claims),

@@ -83,7 +83,7 @@ static void test_requests_without_an_amount(void **state) {
     assert_non_null(strstr(body, "\"memory\":\"20Gi\""));
 }
 
-/* It holds nothing more, and claims that wait get one that is made in its place. */
+/* Claims that wait get one that is made in its place under another UUID. */
 static void test_an_instance_that_is_gone(void **state) {
     struct dra_world *d = *state;
     show_instance(d, "MIG-n-1");
@@ -121,13 +121,37 @@ static void test_what_kube_scheduler_has_of_the_node(void **state) {
     assert_non_null(strstr(body, "\"device\":\"gpu-0\""));
 }
 
+#define CARD_UUID "32237478-23a2-4031-8865-bdef2c17aba4"
+
+/* What a claim had of an instance that was made for it is not its card's, which is whole again. Nor
+ * is it known what a claim had that names no amounts. */
+static void test_what_is_gone_for_good(void **state) {
+    struct dra_world *d = *state;
+    struct gpu_object card = {.index = 1,
+                              .memory = 80 * GIB,
+                              .healthy = true,
+                              .name = "n-01",
+                              .node = "n",
+                              .uuid = "GPU-" CARD_UUID};
+    see_devices(d, 2, CARD);
+    see_claim(d, "a", 1, true, SHARE,
+              ALLOCATED("n", RESULT("gpu-" CARD_UUID "-1g-10gb-0", "14", "9728Mi"), "x"));
+    see_claim(d, "b", 1, true, SHARE,
+              ALLOCATED("n",
+                        "{'request':'gpu','driver':'gpu.elasticgpu.io','pool':'n','device':"
+                        "'gpu-" CARD_UUID "'}",
+                        "y"));
+    assert_int_equal(state_gpu_seen(d->w->state, &card, "{}"), 0);
+    assert_int_equal(free_of(d, "n", 1).core, 100);
+    assert_int_equal(free_of(d, "n", 1).memory, 80 * GIB);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_shares_of_an_instance),
-        TEST(test_requests_without_an_amount),
-        TEST(test_an_instance_that_is_gone),
-        TEST(test_what_kube_scheduler_has_of_the_node),
+        TEST(test_shares_of_an_instance),    TEST(test_requests_without_an_amount),
+        TEST(test_an_instance_that_is_gone), TEST(test_what_kube_scheduler_has_of_the_node),
+        TEST(test_what_is_gone_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,17 +133,17 @@ static int print_allocated(const struct explained_claims *e, struct err *err) {
     return rows > 0 ? table_show(&t, err) : 0;
 }
 
-/* A device has the name of its card's UUID, in lower case. An instance that is made for the claim
- * has its profile and place behind that, and GPU objects do not tell what else the card has. */
+/* GPU objects do not tell what else a card has that is divided for claims. */
 static void print_card(const struct card *card, const struct resource_claim *claim,
                        const char *device) {
-    size_t n = strlen(card->uuid);
+    char uuid[GPU_UUID_MAX];
 
-    if (n == 0 || strncasecmp(card->uuid, device, n) != 0)
+    dra_device_uuid(device, uuid);
+    if (strcmp(card->uuid, uuid) != 0)
         return;
-    if (device[n] == '\0')
+    if (strlen(device) == strlen(uuid))
         card_print_sharing(card, claim->uid);
-    else if (device[n] == '-')
+    else
         clean_print(stdout, "GPU %s (%s, %s): divided for ResourceClaims\n", card->name,
                     card->model, card->state);
 }

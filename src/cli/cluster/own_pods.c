@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster/own_pods.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -118,18 +117,6 @@ static void take_pod(struct json object, void *userdata) {
 
 /* ---- ResourceClaims ---- */
 
-#define CARD_UUID_LENGTH (sizeof("GPU-00000000-0000-0000-0000-000000000000") - 1)
-
-/* A device has the name of its card's or instance's UUID, in lower case. What is behind that of a
- * card is the place of an instance that is made for the claim: it is a part of the card. */
-static void name_uuid(const char *device, char ret[static GPU_UUID_MAX]) {
-    text_copy(ret, GPU_UUID_MAX, device);
-    if (strncmp(device, "gpu-", 4) == 0 && strlen(device) > CARD_UUID_LENGTH)
-        ret[CARD_UUID_LENGTH] = '\0';
-    for (char *c = ret; *c && *c != '-'; c++)
-        *c = (char) toupper((unsigned char) *c);
-}
-
 static void add_claim(struct own_shares *to, const struct resource_claim *claim,
                       const struct device_result *result) {
     struct own_share *share = new_share(to);
@@ -138,7 +125,7 @@ static void add_claim(struct own_shares *to, const struct resource_claim *claim,
     *share = (struct own_share){.core = (uint32_t) result->consumed.core,
                                 .memory = result->consumed.memory};
     text_copy(share->node, sizeof(share->node), result->pool);
-    name_uuid(result->device, share->uuid);
+    dra_device_uuid(result->device, share->uuid);
     text_copy(share->namespace, sizeof(share->namespace), claim->namespace);
     text_copy(share->claim, sizeof(share->claim), claim->name);
     text_copy(share->uid, sizeof(share->uid), claim->uid);

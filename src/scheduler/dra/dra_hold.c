@@ -17,6 +17,7 @@
 
 #define HOLD_MS 10000  /* all claims are looked at again */
 #define UNHELD_MS 1000 /* where a card was not known */
+#define MEMORY_MAX (UINT64_MAX / DEVICE_RESULTS_MAX)
 
 void dra_id(const struct resource_claim *claim, char ret[static DRA_ID_MAX]) {
     (void) snprintf(ret, DRA_ID_MAX, "resourceclaim/%s", claim->uid);
@@ -73,6 +74,18 @@ static struct assigned_device share_of(const struct device_amounts *consumed,
     return state_device(card, &grant);
 }
 
+/* What a result consumes of a card that is gone. It can come back under the same UUID, as a MIG
+ * instance can that is made again, and the claim has its share of it then. False: it names no
+ * amounts, or an instance that was made for the claim, which is no card of the state. */
+static bool share_of_gone(const struct device_result *result, struct assigned_device *ret) {
+    const struct device_amounts *consumed = &result->consumed;
+    *ret = (struct assigned_device){.memory = consumed->memory, .physical = consumed->memory};
+    ret->core = consumed->core < CORE_PER_CARD ? (uint32_t) consumed->core : CORE_PER_CARD;
+    dra_device_uuid(result->device, ret->uuid);
+    return consumed->has_core && consumed->has_memory && consumed->memory <= MEMORY_MAX &&
+           strlen(ret->uuid) == strlen(result->device);
+}
+
 /* Such a card offers no shares, so that the state does not count what claims have of it; it can be
  * an instance that is not made yet. */
 static bool is_of_kube_scheduler(const struct dra *d, const struct device_result *result) {
@@ -80,8 +93,8 @@ static bool is_of_kube_scheduler(const struct dra *d, const struct device_result
     return device && device->by_scheduler;
 }
 
-/* The devices of our driver that are allocated to it, as the state has cards, without those that
- * are gone. False: one of them is not known. */
+/* The devices of our driver that are allocated to it, as the state has cards. False: one of them is
+ * not known. */
 static bool resolve(const struct dra *d, const struct resource_claim *claim,
                     struct assigned_device devices[static DEVICE_RESULTS_MAX], uint32_t *ret_n,
                     const struct state_node **ret_node) {
@@ -93,13 +106,18 @@ static bool resolve(const struct dra *d, const struct resource_claim *claim,
             continue;
         const struct state_node *node = state_node_find(d->state, result->pool);
         const struct state_card *card = node ? card_find(d, node, result) : NULL;
-        if (!card && (is_of_kube_scheduler(d, result) ||
-                      dra_device_is_gone(d, result->pool, result->device)))
+        if (!card && is_of_kube_scheduler(d, result))
             continue;
-        if (!card || (*ret_node && *ret_node != node))
+        const bool gone = !card && dra_device_is_gone(d, result->pool, result->device);
+        struct assigned_device share = {.core = 0};
+        if (card)
+            share = share_of(&result->consumed, card);
+        else if (gone && (!node || !share_of_gone(result, &share)))
+            continue;
+        if ((!card && !gone) || (*ret_node && *ret_node != node))
             return false;
         *ret_node = node;
-        devices[(*ret_n)++] = share_of(&result->consumed, card);
+        devices[(*ret_n)++] = share;
     }
     return true;
 }
