@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -152,14 +153,31 @@ def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_p
     assert process.returncode == 0 and "one: built before" in output and "two: built before" not in output
 
 
-def start_stubborn(repository, tmp_path, trap):
-    """With a ninja that does so when it is told to end, up to where it builds."""
+# A ninja that is told to end, says so where it is to, and reads a line first. A signal between two steps of a shell with a trap
+# would not end the second one, which waits: so it is blocked, and awaited.
+STUBBORN = """#!{python}
+import os, signal, sys
+
+if sys.argv[-1] != "--quiet":
+    os.execv("{ninja}", sys.argv)
+signals = signal.SIGINT, signal.SIGTERM
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+open("{top}/running", "w").close()
+if {says_so}:
+    signal.sigwait(signals)
+    open("{top}/ending", "w").close()
+open("{top}/let").read()
+sys.exit(1)
+"""
+
+
+def start_stubborn(repository, tmp_path, says_so):
+    """With such a ninja, up to where it builds."""
     for fifo in "running", "ending", "let":
         os.mkfifo(tmp_path / fifo)
     stubborn = tmp_path / "bin" / "ninja"
     stubborn.parent.mkdir()
-    stubborn.write_text(f'#!/bin/sh\ncase "$*" in *--quiet) ;; *) exec {shutil.which("ninja")} "$@" ;; esac\n'
-                        f'trap "{trap}" INT TERM\necho > {tmp_path}/running\nread line < {tmp_path}/let\n')
+    stubborn.write_text(STUBBORN.format(python=sys.executable, ninja=shutil.which("ninja"), top=tmp_path, says_so=says_so))
     stubborn.chmod(0o755)
     repository.environment["PATH"] = f"{stubborn.parent}:{os.environ['PATH']}"
     repository.commit("zero", meson_build=PROJECT, p_c="int main(void) { return 0; }\n")
@@ -170,7 +188,7 @@ def start_stubborn(repository, tmp_path, trap):
 
 
 def test_a_second_interruption_does_not_end_the_waiting(repository, tmp_path):
-    process = start_stubborn(repository, tmp_path, f"echo > {tmp_path}/ending; read line < {tmp_path}/let; exit 1")
+    process = start_stubborn(repository, tmp_path, says_so=True)
     os.kill(process.pid, signal.SIGINT)
     (tmp_path / "ending").read_text()
     for number in signal.SIGINT, signal.SIGTERM:
@@ -184,7 +202,7 @@ def test_a_second_interruption_does_not_end_the_waiting(repository, tmp_path):
 
 
 def test_a_ninja_that_does_not_end_is_not_waited_for(repository, tmp_path):
-    process = start_stubborn(repository, tmp_path, "")
+    process = start_stubborn(repository, tmp_path, says_so=False)
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert "ninja did not end" in output and "interrupted" in output and process.returncode == 130
