@@ -134,16 +134,19 @@ def test_the_directories_are_what_the_chart_makes(row, programs, render):
     check_equal(render, programs, TOP / "deploy" / row[0], TOP / "deploy/base", row)
 
 
-@pytest.mark.parametrize("component, value", [
-    ("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls"), ("dra", "dra.enabled"),
-    ("dra dra-pods-labelled", "dra.enabled=true,dra.pods"), ("dra-pods", "dra.pods")])
-@pytest.mark.parametrize("row", DIRECTORIES, ids=lambda row: row[0])
+COMPONENTS = [("metrics-api", "scheduler.metricsApi.enabled"), ("agent-tls", "agent.tls")]
+BESIDE_AN_EXTENDER = [("dra", "dra.enabled"), ("dra dra-pods-labelled", "dra.enabled=true,dra.pods")]
+BY_CLAIMS_ALONE = [("dra-pods", "dra.pods")]    # dra-only has dra itself
+
+
+def components_of(row):
+    return COMPONENTS + (BY_CLAIMS_ALONE if row[0] == "dra-only" else BESIDE_AN_EXTENDER)
+
+
+@pytest.mark.parametrize("row, component, value", [
+    pytest.param(row, *one, id="-".join([row[0], *one])) for row in DIRECTORIES for one in components_of(row)])
 def test_with_a_component(row, component, value, programs, render, tmp_path):
     names = component.split()
-    if row[0] == "dra-only" and names[0] == "dra":
-        pytest.skip("the directory has it")
-    if row[0] != "dra-only" and names == ["dra-pods"]:
-        pytest.skip("beside an extender pods get claims by a label")
     place = os.path.relpath(TOP / "deploy", tmp_path.resolve())
     components = ", ".join(f"{place}/{name}" for name in names)
     (tmp_path / "kustomization.yaml").write_text(
