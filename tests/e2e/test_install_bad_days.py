@@ -28,8 +28,9 @@ AGENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOWHERE = "127.0.0.1:1"     # nothing listens there
 CLUSTER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/aliquot-scheduler"
-# Leaves the tmpfs no more blocks than are in use, also when some become free.
-FILL = "while :; do mount -o remount,nr_blocks=$(($(stat -f -c '%b - %f' /run))) /run; sleep 0.01; done"
+# Leaves the tmpfs no more blocks than are in use, also when some become free. It ends after its last mount(8), which would
+# otherwise take what the next one gives back.
+FILL = "trap exit TERM; while :; do mount -o remount,nr_blocks=$(($(stat -f -c '%b - %f' /run))) /run; sleep 0.01; done"
 FIREWALL = """table inet firewall {
     chain out {
         type filter hook output priority 0
