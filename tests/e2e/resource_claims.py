@@ -22,16 +22,34 @@ def path(space, kind, name=None):
 
 # ---- claims and their pods ----
 
-def spec(device_class=DRIVER, **amounts):
+def spec(device_class=DRIVER, where=None, **amounts):
+    """A request for a device of the class. where: a selector in CEL."""
     exactly = {"deviceClassName": device_class} | ({"capacity": {"requests": amounts}} if amounts else {})
+    if where:
+        exactly["selectors"] = [{"cel": {"expression": where}}]
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
-def template(space, device_class=DRIVER, **amounts):
+def template(space, device_class=DRIVER, **request):
     name = "t-" + secrets.token_hex(3)
     space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name},
-                                                             "spec": {"spec": spec(device_class, **amounts)}})
+                                                             "spec": {"spec": spec(device_class, **request)}})
     return name
+
+
+def standing(space, name=None, device_class=DRIVER, **request):
+    """A claim that is no pod's own."""
+    name = name or "c-" + secrets.token_hex(3)
+    space.api.create(path(space, "resourceclaims"), {"metadata": {"name": name}, "spec": spec(device_class, **request)})
+    return name
+
+
+def claims(space):
+    return space.api.get(path(space, "resourceclaims"))["items"]
+
+
+def no_claim_left(space):
+    space.api.wait_none(path(space, "resourceclaims"), 60)
 
 
 def using(body, made_of, gated=True):
@@ -67,6 +85,13 @@ def held_of_cards(claims, pods):
 
 
 # ---- cards ----
+
+def wait_published(world):
+    """Until the agent's cards are in ResourceSlices."""
+    def there():
+        return any(s["spec"]["driver"] == DRIVER and s["spec"].get("devices") for s in world.api.get(SLICES)["items"])
+    world.until(there, 30, "the agent publishes its cards")
+
 
 def _capacity(value, step, least):
     return {"value": str(value), "requestPolicy": {"default": str(value), "validRange": {

@@ -13,13 +13,11 @@ from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import CORE, GiB, assignment_of, container, pod
+from resource_claims import DRIVER, GATE, claims, no_claim_left, path, standing, template, wait_published
 from test_gates import QUOTAS, set_quota
 from test_own_scheduler import OWN, named
 from test_usage_access import aliquot_as
 
-DRIVER = "gpu.elasticgpu.io"
-GATE = {"name": "gpu.elasticgpu.io/placement"}
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CARDS = 2
 OTHER = "node-z"    # a node without cards and without a kubelet
@@ -34,21 +32,8 @@ def world(build):
                         deploy=aliquot.with_components(cluster, "dra"))
         installed = kit.World(cluster, build)
         installed.until(lambda: named(installed, container(core=10)) == OWN, 30, "pods are sent to the own scheduler")
-        installed.until(lambda: any(one["spec"]["driver"] == DRIVER and one["spec"].get("devices")
-                                    for one in installed.api.get(SLICES)["items"]), 30, "the agent publishes its cards")
+        wait_published(installed)
         yield installed
-
-
-def path(space, kind, name=None):
-    return f"/apis/resource.k8s.io/v1/namespaces/{space.name}/{kind}" + (f"/{name}" if name else "")
-
-
-def template(space, selector=None, **amounts):
-    name = "t-" + secrets.token_hex(3)
-    selectors = {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
-    space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": {"devices": {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}, **selectors}}]}}}})
-    return name
 
 
 def user(name, made_of, gated=True, port=False, **spec):
@@ -66,10 +51,6 @@ def bound(space, *bodies, timeout=kit.START):
     return [space.wait(name, is_bound, timeout, f"pod {name} bound") for name in space.create(*bodies)]
 
 
-def claims(space):
-    return space.api.get(path(space, "resourceclaims"))["items"]
-
-
 def results(space):
     return [result for claim in claims(space)
             for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])]
@@ -84,10 +65,6 @@ def no_card_twice(space, pods):
         core[device] += percent
     assert any(core.values()) and all(percent <= 100 for percent in core.values()), core
     return core
-
-
-def no_claim_left(space):
-    space.api.wait_none(path(space, "resourceclaims"), 60)
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -116,14 +93,14 @@ def test_a_selector_chooses_the_card(world, space):
     attributes = f'device.attributes["{DRIVER}"]'
     for index in range(CARDS):
         name = f"card-{index}"
-        bound(space, user(name, template(space, f"{attributes}.index == {index} && has({attributes}.model)", core="30")))
+        bound(space, user(name, template(space, where=f"{attributes}.index == {index} && has({attributes}.model)", core="30")))
         card, = (gpu for gpu in world.gpus() if gpu["spec"]["index"] == index)
         assert [result["device"] for result in results(space)] == [card["spec"]["uuid"].lower()]
         space.delete(name)
         no_claim_left(space)
-    space.create(user("error", template(space, f"{attributes}.nope == 1", core="30")))
+    space.create(user("error", template(space, where=f"{attributes}.nope == 1", core="30")))
     assert "no such key: nope at column 40" in space.event("error", "GPUClaimWaits")
-    space.create(user("other", template(space, f'{attributes}.model.matches(".*")', core="30")))
+    space.create(user("other", template(space, where=f'{attributes}.model.matches(".*")', core="30")))
     assert "the function or macro matches at column 46" in space.event("other", "GPUClaimWaits")
     space.delete("error", "other")
     no_claim_left(space)
@@ -189,13 +166,6 @@ def test_a_gated_pod_that_is_deleted(world, space):
     space.event("waits", "GPUClaimWaits")
     space.delete("waits", "whole-0", "whole-1")
     no_claim_left(space)
-
-
-def standing(space, **amounts):
-    name = "c-" + secrets.token_hex(3)
-    space.api.create(path(space, "resourceclaims"), {"metadata": {"name": name}, "spec": {"devices": {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}]}}})
-    return name
 
 
 def sharing(name, claim, *containers):

@@ -13,8 +13,8 @@ from cluster import ApiError, aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import SYSTEM, container, pod
-from test_claim_allocation import (CARDS, DRIVER, GATE, SLICES, another_node, bound, claims, is_bound, no_card_twice, no_claim_left, path,
-                                   template, user)
+from resource_claims import GATE, claims, no_claim_left, path, standing, template, wait_published
+from test_claim_allocation import CARDS, another_node, bound, is_bound, no_card_twice, user
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/aliquot-system/deployments/aliquot-scheduler"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -28,16 +28,8 @@ def world(build):
         aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"],
                         deploy=str(pathlib.Path(aliquot.DEPLOY).parent / "dra-only"))
         installed = kit.World(cluster, build)
-        installed.until(lambda: any(one["spec"]["driver"] == DRIVER and one["spec"].get("devices")
-                                    for one in installed.api.get(SLICES)["items"]), 30, "the agent publishes its cards")
+        wait_published(installed)
         yield installed
-
-
-def standing(space, name, core="30"):
-    """A claim of no pod's own."""
-    space.api.create(path(space, "resourceclaims"), {"metadata": {"name": name}, "spec": {"devices": {"requests": [
-        {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": {"core": core}}}}]}}})
-    return path(space, "resourceclaims", name)
 
 
 def uses(name, claim, gated=True, **spec):
@@ -84,7 +76,7 @@ def is_refused(call, text):
 
 
 def without_allocations(space):
-    claim = standing(space, "probe-" + secrets.token_hex(3))
+    claim = path(space, "resourceclaims", standing(space, core="30"))
     as_scheduler = space.api.as_user(ACCOUNT)
     return without_writes(space, "resourceclaims/status", lambda: as_scheduler.patch(
         claim + "/status", {"status": {"reservedFor": []}}, dryRun="All"))
@@ -179,7 +171,7 @@ def test_killed_before_the_binding(world, space):
 
 def test_a_gated_pod_is_deleted_after_the_allocation(world, space):
     """Kubernetes empties its claim at once, though it is reserved for the pod. The next user of the claim gets a share."""
-    claim = standing(space, "kept")
+    claim = path(space, "resourceclaims", standing(space, "kept", core="30"))
     with without_opened_gates(space):
         space.create(uses("first", "kept"))
         world.until(lambda: is_allocated(world.api.get(claim)), 60, "the claim is allocated")
@@ -194,7 +186,7 @@ def test_a_gated_pod_is_deleted_after_the_allocation(world, space):
 
 def test_a_claim_is_deleted_under_its_pod(world, space):
     """It stays with its share as long as the pod does."""
-    claim = standing(space, "kept", core="100")
+    claim = path(space, "resourceclaims", standing(space, "kept", core="100"))
     bound(space, uses("user", "kept"))
     space.api.delete(claim)
     seen = space.api.get(claim)

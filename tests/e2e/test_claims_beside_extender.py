@@ -9,7 +9,8 @@ import kit
 import pytest
 import worlds
 from kit import container, pod
-from test_claim_allocation import DRIVER, SLICES, bound, claims, no_claim_left, template, user
+from resource_claims import claims, no_claim_left, template, wait_published
+from test_claim_allocation import bound, user
 from test_helm import LEASES, is_noted
 
 ALONE = 60      # seconds in which a replica acts by its Lease: 30 after the last request of a kube-scheduler, and two renewals
@@ -19,17 +20,15 @@ SHARES = 6      # of each way
 @pytest.fixture(scope="module")
 def world(build):
     with worlds.installed("beside-" + secrets.token_hex(2), build, claims=True) as made:
-        made.until(lambda: any(one["spec"]["driver"] == DRIVER and one["spec"].get("devices") for one in made.api.get(SLICES)["items"]),
-                   30, "the agent publishes its cards")
+        wait_published(made)
         yield made
 
 
-def judge(world):
-    """No card has given more than it has, counted from the objects; each pod has what it asked for."""
+def held_in_all(world):
+    """Percent, counted from the objects; no card has given more than it has."""
     moment = chaos_audit.Moment(world.api)
     chaos_audit.judge_cards(moment)
-    held = chaos_audit.sums(moment)
-    return sum(core for core, _ in held.values())
+    return sum(core for core, _ in chaos_audit.sums(moment).values())
 
 
 def kill(world, acts):
@@ -49,7 +48,7 @@ def test_a_replica_is_killed(world, space, acts):
             kill(world, acts)
     for name in names:
         space.running(name, 120)
-    assert judge(world) == 2 * SHARES * 10
+    assert held_in_all(world) == 2 * SHARES * 10
     space.delete(*names)
     no_claim_left(space)
     world.until(lambda: all(p["status"].get("phase") == "Running" and kit.condition(p, "Ready")["status"] == "True"
@@ -69,6 +68,6 @@ def test_no_replica_is_asked(world, space):
         world.cluster.start("kube-scheduler")
     space.running("claimed", 60)
     space.start(pod("after", container(core=10)))
-    assert judge(world) == 50
+    assert held_in_all(world) == 50
     space.delete("before", "claimed", "after")
     no_claim_left(space)

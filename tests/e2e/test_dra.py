@@ -4,24 +4,21 @@
 import contextlib
 import os
 import pathlib
-import secrets
 import socket
 import threading
 import time
 
 import kit
 import pytest
+import resource_claims
 from cluster import aliquot
 from cluster import api as kube
 from cluster.api import ApiError
 from cluster.cluster import Cluster
 from kit import GiB, PORT, container, container_status, pod
+from resource_claims import CLAIMS, DRIVER, FIRST_FIT, SLICES, path
 from test_garbage import containers, grpc_garbage, throw, unix
 
-GROUP = "/apis/resource.k8s.io/v1"
-SLICES = f"{GROUP}/resourceslices"
-DRIVER = "gpu.elasticgpu.io"
-CLASS = "first-fit." + DRIVER
 READY = 120     # seconds until a pod runs after kubelet's second try, 60 to 75 s later
 WAITED = 45     # within a call of kubelet
 BACK = 1        # second in which slices are back after the watch has shown that they are gone
@@ -79,25 +76,15 @@ def wait_slices(world, timeout=30):
 
 def nothing_left(world):
     world.until(lambda: not world.shares(), 60, "no share left on the node")
-    world.until(lambda: not world.api.get(f"{GROUP}/resourceclaims")["items"], 60, "no claim left")
-
-
-def spec(**amounts):
-    exactly = {"deviceClassName": CLASS, "capacity": {"requests": amounts}}
-    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    world.until(lambda: not world.api.get(CLAIMS)["items"], 60, "no claim left")
 
 
 def template(space, **amounts):
-    path = f"{GROUP}/namespaces/{space.name}/resourceclaimtemplates"
-    name = "t-" + secrets.token_hex(3)
-    space.api.create(path, {"metadata": {"name": name}, "spec": {"spec": spec(**amounts)}})
-    return {"resourceClaimTemplateName": name}
+    return {"resourceClaimTemplateName": resource_claims.template(space, FIRST_FIT, **amounts)}
 
 
 def standing(space, **amounts):
-    name = "c-" + secrets.token_hex(3)
-    space.api.create(f"{GROUP}/namespaces/{space.name}/resourceclaims", {"metadata": {"name": name}, "spec": spec(**amounts)})
-    return {"resourceClaimName": name}
+    return {"resourceClaimName": resource_claims.standing(space, device_class=FIRST_FIT, **amounts)}
 
 
 def using(name, claim, *ports):
@@ -106,8 +93,8 @@ def using(name, claim, *ports):
     return pod(name, *containers, resourceClaims=[dict(claim, name="gpu")])
 
 
-def claim_path(space, name=""):
-    return f"{GROUP}/namespaces/{space.name}/resourceclaims" + (name and "/" + name)
+def claim_path(space, name=None):
+    return path(space, "resourceclaims", name)
 
 
 def claim_of(space, seen):
@@ -179,7 +166,7 @@ def test_containers_and_pods_share_a_claim(world, space):
     with space.tenant(second) as c:     # the share outlives the first pod
         assert c.alloc(15 * GiB) == 0
     space.delete("two")
-    space.api.delete(f"{GROUP}/namespaces/{space.name}/resourceclaims/{claim['resourceClaimName']}")
+    space.api.delete(claim_path(space, claim["resourceClaimName"]))
 
 
 def test_the_agent_is_killed_between_prepare_and_unprepare(world, space):
@@ -319,9 +306,9 @@ def allocate(space, name, claim, user):
     """As another allocator does with a view older than the first one's write: that claim's device once more, for that pod."""
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     devices = {"results": [dict(result, shareID="5b1c2d3e-4f50-4a61-8b72-93a4b5c6d7e8")]}
-    path = claim_path(space, name)
-    space.api.patch(path, {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}})
-    space.api.patch(path + "/status", {"status": {
+    claim_at = claim_path(space, name)
+    space.api.patch(claim_at, {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}})
+    space.api.patch(claim_at + "/status", {"status": {
         "allocation": dict(claim["status"]["allocation"], devices=devices),
         "reservedFor": [{"resource": "pods", "name": user["metadata"]["name"], "uid": user["metadata"]["uid"]}]}})
 

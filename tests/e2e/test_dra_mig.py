@@ -7,18 +7,17 @@ import secrets
 
 import kit
 import pytest
+import resource_claims
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import GiB, container, pod
-from test_claim_allocation import GATE, no_claim_left, path, results
+from resource_claims import DRIVER, FIRST_FIT, SLICES, no_claim_left, template
+from test_claim_allocation import results
 from test_mig import LABEL, MACHINE, MAKE_3G, divided, instances, label, nvml, object_of, reached, wait_state
 from test_own_scheduler import OWN, named
 from test_whole import FILE, configure
 
-DRIVER = "gpu.elasticgpu.io"
-FIRST_FIT = "first-fit." + DRIVER
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CONFIGS = "/run/aliquot/mig-parted.yaml"
 SHARED = "version: v1\naliquot: {cards: [{devices: [0, 2], mode: share}]}\n"
 DYNAMIC = """version: v1
@@ -74,15 +73,8 @@ def wait_devices(machine, wanted, timeout=30):
 
 def using(room, name, of_class=DRIVER, where=None, **amounts):
     """A pod with a claim for a device of that class."""
-    exactly = {"deviceClassName": of_class, "capacity": {"requests": amounts}}
-    if where:
-        exactly["selectors"] = [{"cel": {"expression": where}}]
-    template = "t-" + secrets.token_hex(3)
-    room.api.create(path(room, "resourceclaimtemplates"), {"metadata": {"name": template}, "spec": {"spec": {"devices": {
-        "requests": [{"name": "gpu", "exactly": exactly}]}}}})
-    return pod(name, dict(container(), resources={"claims": [{"name": "gpu"}]}),
-               resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}],
-               **({"schedulingGates": [GATE]} if of_class == DRIVER else {}))
+    made_of = template(room, of_class, where=where, **amounts)
+    return resource_claims.using(pod(name, container()), made_of, gated=of_class == DRIVER)
 
 
 def total(room, seen):

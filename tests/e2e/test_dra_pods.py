@@ -11,7 +11,7 @@ from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import CARD, GiB, container, pod, quantity
-from test_claim_allocation import DRIVER, SLICES, claims, no_claim_left, path
+from resource_claims import claims, no_claim_left, path, spec, wait_published
 from test_dialects import BOTH, DIVIDED, HALVES, SHARES, WHOLE, main
 
 POLICY = aliquot.POLICIES + "/aliquot-dra-pods"
@@ -28,8 +28,7 @@ def world(build):
                         deploy=aliquot.with_components(cluster, "dra-pods", base=os.path.join(os.path.dirname(aliquot.DEPLOY), "dra-only")))
         installed = kit.World(cluster, build)
         take_over(installed)
-        installed.until(lambda: any(one["spec"]["driver"] == DRIVER and one["spec"].get("devices")
-                                    for one in installed.api.get(SLICES)["items"]), 30, "the agent publishes its cards")
+        wait_published(installed)
         yield installed
 
 
@@ -129,8 +128,7 @@ def test_containers_of_one_pod(space):
 def test_a_template_of_a_user(space):
     """It has the name of a request. What it says counts, and an Event says so; it stays."""
     name = "aliquot-native-core-40"
-    space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": {"devices": {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": {"core": "5"}}}}]}}}})
+    space.api.create(path(space, "resourceclaimtemplates"), {"metadata": {"name": name}, "spec": {"spec": spec(core="5")}})
     seen = space.start(pod("one", container(core=40)))
     assert devices_of(claim_of(space, seen, "main")) == [(5, CARD * 5 // 100)]
     assert f"ResourceClaimTemplate {name} was not made by Aliquot" in space.event("one", "GPUTemplateForeign")

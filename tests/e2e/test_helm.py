@@ -17,8 +17,7 @@ from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
 from kit import SLOT, SYSTEM, GiB, check_limit, check_limited, check_no_share_twice, check_view, container, half, pod
-from resource_claims import DRIVER, SLICES, using
-from test_claim_allocation import no_claim_left
+from resource_claims import DRIVER, SLICES, no_claim_left, using, wait_published
 from test_upgrade import BOUND, EXTRA, PAUSE
 from whole_cluster import AGENT_IMAGE
 from worlds import placed_by
@@ -194,10 +193,7 @@ def wait_slices(world):
         (agent,) = [p["metadata"]["name"] for p in world.api.get(place.path)["items"]
                     if p["metadata"]["name"].startswith("aliquot-agent") and "deletionTimestamp" not in p["metadata"]]
         return "kubelet has taken the DRA driver" in place.logs(agent, "agent")
-
-    def published():
-        return [s for s in world.api.get(SLICES)["items"] if s["spec"]["driver"] == DRIVER and s["spec"].get("devices")]
-    world.until(published, kit.START, "the agent publishes its cards")
+    wait_published(world)
     world.until(asked, kit.START, "kubelet has registered the agent's driver")
 
 
