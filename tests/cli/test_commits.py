@@ -153,8 +153,8 @@ def test_a_run_that_was_interrupted_leaves_nothing_and_goes_on(repository, tmp_p
     assert process.returncode == 0 and "one: built before" in output and "two: built before" not in output
 
 
-# A ninja that is told to end, says so where it is to, and reads a line first. A signal between two steps of a shell with a trap
-# would not end the second one, which waits: so it is blocked, and awaited.
+# A ninja that reads from a FIFO before it ends; with says_so it announces that it was told to end. The signals are blocked and
+# awaited: the trap of a shell would run only after a wait that begins behind the signal.
 STUBBORN = """#!{python}
 import os, signal, sys
 

@@ -199,6 +199,7 @@ def run(world, space, seconds, seed, say, nodes, gpus, rest, claims=False):
         try:
             faults = Faults(world, random.Random(seed), rest).run(seconds, say, load)
             load.end()
+            assert load.watcher.claiming or not claims, "no pod was bound with a ResourceClaim"
             say(f"{load.told()}; the faults are over: all books must agree")
             audited = audit(world, space, load, say)
         except BaseException:

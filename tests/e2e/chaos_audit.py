@@ -246,8 +246,8 @@ def judge_claims(moment):
 # ---- what others keep: each has to come to agree ----
 
 def judge_gpu_objects(moment, gpus):
-    """GPU.status names just the pods that are bound, and the ResourceClaims of those, with what they have, what claims and reservations keep beside them,
-    and the rest of the card."""
+    """GPU.status names just the pods that are bound, and the ResourceClaims of those, with what they have; what claims and
+    reservations keep beside them; and the rest of the card."""
     taken = sums(moment)
     want = {g["metadata"]["name"]: {} for g in gpus}
     names = {g["spec"]["uuid"]: g["metadata"]["name"] for g in gpus}
@@ -333,6 +333,7 @@ class Watcher:
     WAITED = 60     # seconds in which a pod of higher priority has waited before an eviction
 
     def __init__(self):
+        self.claiming = 0       # pods that were bound with a ResourceClaim
         self.assigned = {}      # {UID: assignment, or what its ResourceClaim has}: it never changes
         self.evicted = set()
         self.whole_gangs = set()
@@ -355,6 +356,7 @@ class Watcher:
             assert was == text, f"{name_of(pod)} had {was}, and now {text}"
         for pod in moment.claiming():
             found = judge_claiming(moment, pod)
+            self.claiming += pod["metadata"]["uid"] not in self.assigned
             was = self.assigned.setdefault(pod["metadata"]["uid"], found)
             assert was == found, f"{name_of(pod)} had {was}, and now {found}"
         self.judge_evictions(moment)

@@ -87,7 +87,8 @@ class Load(threading.Thread):
             self.api.create(audit.CLASSES, {
                 "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
                 "metadata": {"name": self.classes[word]}, "provisioner": "elasticgpu.io/qgpu", "reclaimPolicy": reclaim, "bindingMode": binding})
-        self.templates = [dra.template(self.space, **amounts) for amounts, _ in RESOURCE_CLAIMS]
+        if self.BY_CLAIMS in self.menu:
+            self.templates = [dra.template(self.space, **amounts) for amounts, _ in RESOURCE_CLAIMS]
         self.start()
         return self
 
@@ -113,7 +114,8 @@ class Load(threading.Thread):
         """What happened so far, for people."""
         w = self.watcher
         made = ", ".join(f"{n} {k}" for k, n in sorted(self.created.items()))
-        return (f"{sum(self.created.values())} times something was made ({made}), {w.bound} pods bound, "
+        return (f"{sum(self.created.values())} times something was made ({made}), {w.bound} pods bound, {w.claiming} of them by "
+                f"ResourceClaims, "
                 f"{len(w.evicted)} seen to be evicted, {self.deleted} deleted, {len(w.whole_gangs)} gangs, "
                 f"{w.looks} looks at everything")
 

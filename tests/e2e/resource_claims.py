@@ -4,7 +4,7 @@
 import secrets
 
 from cluster import api as kube
-from kit import assignment_of, quantity
+from kit import SYSTEM, Space, assignment_of, quantity
 
 API = "/apis/resource.k8s.io/v1"
 SLICES = f"{API}/resourceslices"
@@ -91,6 +91,17 @@ def wait_published(world):
     def there():
         return any(s["spec"]["driver"] == DRIVER and s["spec"].get("devices") for s in world.api.get(SLICES)["items"])
     world.until(there, 30, "the agent publishes its cards")
+
+
+def wait_registered(world, system=SYSTEM):
+    """Until kubelet asks the agent that runs now. What kubelet cannot prepare before, it tries again 60 to 75 s later."""
+    place = Space(world, system)
+
+    def asked():
+        agents = [p["metadata"]["name"] for p in world.api.get(place.path)["items"]
+                  if p["metadata"]["name"].startswith("aliquot-agent") and "deletionTimestamp" not in p["metadata"]]
+        return len(agents) == 1 and "kubelet has taken the DRA driver" in place.logs(agents[0], "agent")
+    world.until(asked, 40, "kubelet has registered the agent's driver")
 
 
 def _capacity(value, step, least):

@@ -178,9 +178,9 @@ def test_a_share_of_two_pods_on_every_surface(world, space):
     """Once, with all containers that use it; no name of it for another namespace."""
     set_quota(space, guaranteed={CORE: "100"}, max={CORE: "100"})
     claim = standing(space, core="30", memory="20Gi")
-    first = space.start(sharing("one", claim, "main", "side"))
+    first = space.start(sharing("one", claim, "main", "side-of-one"))
     space.start(sharing("two", claim, "main"))
-    users = [{"container": "main", "pod": "one"}, {"container": "side", "pod": "one"}, {"container": "main", "pod": "two"}]
+    users = [{"container": "main", "pod": "one"}, {"container": "side-of-one", "pod": "one"}, {"container": "main", "pod": "two"}]
 
     def entry():
         return [held for gpu in world.gpus() for held in gpu["status"].get("allocated", {}).values() if held.get("claim") == claim]
@@ -190,9 +190,9 @@ def test_a_share_of_two_pods_on_every_surface(world, space):
         lines = world.until(lambda: [" ".join(line.split()) for line in world.aliquot("gpus", "-n", space.name).splitlines()
                                      if "1.0" in line or "(" in line], 30, "what it uses")
         at = next(i for i, line in enumerate(lines) if line.startswith(f"{space.name}/{claim} (ResourceClaim) 30 % 20 GiB"))
-        assert lines[at + 1:at + 4] == [f"{space.name}/{pod} ({one})" for pod, one in (("one", "main"), ("one", "side"), ("two", "main"))]
+        assert lines[at + 1:at + 4] == [f"{space.name}/{pod} ({one})" for pod, one in (("one", "main"), ("one", "side-of-one"), ("two", "main"))]
     holder, = (h for card in world.usage()["gpus"] for h in card["holders"] if h.get("claim") == claim)
-    assert [(u["pod"], u["container"]) for u in holder["users"]] == [("one", "main"), ("one", "side"), ("two", "main")]
+    assert [(u["pod"], u["container"]) for u in holder["users"]] == [("one", "main"), ("one", "side-of-one"), ("two", "main")]
     text = world.agent.http("/metrics").decode()
     assert len(re.findall(rf'^aliquot_container_memory_limit_bytes{{.*resource_claim="{claim}"', text, re.M)) == 1
     assert len(re.findall(rf'^aliquot_resource_claim_user_info{{.*resource_claim="{claim}"', text, re.M)) == 3
@@ -222,10 +222,11 @@ def test_a_share_of_two_pods_on_every_surface(world, space):
     seen = world.until(lambda: (lambda out: claim in out and out)(aliquot_as(world, own, "gpus", "-n", space.name).stdout), 20,
                        "the tenant sees its claim")
     assert f"{space.name}/two (main)" in seen
+    assert aliquot_as(world, other, "gpus", "-n", neighbour.name).returncode == 0
     for words in (["gpus"], ["inspect", "pod"], ["explain", "two"], ["top", "--once", "--view", "containers"]):
         for namespace in (space.name, neighbour.name):
             done = aliquot_as(world, other, *words, "-n", namespace)
-            assert claim not in done.stdout + done.stderr and "side" not in done.stdout + done.stderr, done
+            assert claim not in done.stdout + done.stderr and "side-of-one" not in done.stdout + done.stderr, done
     world.api.delete(kube.core("namespaces", name=neighbour.name))
     space.delete("one", "two", "late")
     space.api.delete(path(space, "resourceclaims", claim))

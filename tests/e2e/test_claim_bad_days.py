@@ -95,8 +95,7 @@ def claim_when(space, check, what):
     """The one claim of a pod of its own."""
     def found():
         return next((one for one in claims(space) if one["metadata"].get("ownerReferences") and check(one)), None)
-    space.world.until(found, 60, what)
-    return found()
+    return space.world.until(found, 60, what)
 
 
 @contextlib.contextmanager
@@ -201,14 +200,16 @@ def test_a_claim_is_deleted_under_its_pod(world, space):
     all_free(world)
 
 
+@pytest.mark.foreign
+@pytest.mark.long
 def test_bound_by_another_component(world, space):
-    """With a claim that is not allocated yet: it is, on that node, and the pod starts."""
+    """With a claim that is not allocated yet: it is, on that node, and the pod starts at kubelet's second try."""
     with without_allocations(space):
         space.create(user("one", template(space, core="30"), gated=False, schedulerName="none"))
         claim_when(space, lambda one: True, "the claim is there")
         world.api.create(f"{space.path}/one/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "one"}, "target": {
             "apiVersion": "v1", "kind": "Node", "name": world.cluster.node}})
-    space.running("one", 120)
+    space.running("one", 240)
     assert sum(no_card_twice(space, []).values()) == 30
     space.delete("one")
     all_free(world)

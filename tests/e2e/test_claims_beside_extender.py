@@ -56,11 +56,13 @@ def test_a_replica_is_killed(world, space, acts):
 
 
 def test_no_replica_is_asked(world, space):
-    """One allocates by its Lease alone, and the pods start when there is a kube-scheduler again, which asks that one."""
+    """For 30 s: then one acts by its Lease alone, so that claims are allocated without a kube-scheduler. Pods start when there is
+    one again, which asks that replica."""
     bound(space, pod("before", container(core=10)))
     world.api.wait(LEASES, "aliquot-scheduler", is_noted, 10, "the Lease says that a kube-scheduler asks")
     world.cluster.stop("kube-scheduler")
     try:
+        world.api.wait(LEASES, "aliquot-scheduler", lambda seen: not is_noted(seen), ALONE, "no replica was asked for 30 s")
         kill(world, acts=True)
         space.create(user("claimed", template(space, core="30")))
         world.until(lambda: [one for one in claims(space) if one.get("status", {}).get("allocation")], ALONE, "the claim is allocated")

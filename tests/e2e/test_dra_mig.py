@@ -12,7 +12,7 @@ from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import Cluster
 from kit import GiB, container, pod
-from resource_claims import DRIVER, FIRST_FIT, SLICES, no_claim_left, template
+from resource_claims import DRIVER, FIRST_FIT, SLICES, no_claim_left, template, wait_registered
 from test_claim_allocation import results
 from test_mig import LABEL, MACHINE, MAKE_3G, divided, instances, label, nvml, object_of, reached, wait_state
 from test_own_scheduler import OWN, named
@@ -27,7 +27,7 @@ aliquot:
   - {devices: [0], mode: share, allocator: kube-scheduler}
   - {devices: [1], allocator: kube-scheduler}
 """
-READY = 60
+READY = 120     # seconds, with kubelet's second try
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,7 @@ def test_shares_of_an_instance(machine, room):
     with room.tenant(seen) as tenant:
         before = machine.agent.kill()
         machine.agent.wait_restarted(before)
+        wait_registered(machine)
         used = tenant.info()["total"] - tenant.info()["free"]
         assert tenant.alloc(30 * GiB - used) == 0 and tenant.alloc(1) == kit.OUT_OF_MEMORY
     room.create(using(room, "late", core="30", memory="10Gi"))
@@ -192,6 +193,7 @@ def test_a_card_is_whole_shared_or_divided(machine, room):
         assert "cannot allocate all claims" in room.unschedulable("all")
         before = machine.agent.kill()
         machine.agent.wait_restarted(before)
+        wait_registered(machine)
         room.delete("four", "beside")
         assert [own for own in reached(machine, room, room.running("all", READY)).values()] == ["7g.80gb"]
         # Card 0, given out in shares: two claims share all of it, and no instance is made beside them.

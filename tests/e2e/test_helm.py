@@ -17,7 +17,7 @@ from cluster import aliquot, release_before
 from cluster import api as kube
 from cluster.cluster import REPOSITORY
 from kit import SLOT, SYSTEM, GiB, check_limit, check_limited, check_no_share_twice, check_view, container, half, pod
-from resource_claims import DRIVER, SLICES, no_claim_left, using, wait_published
+from resource_claims import DRIVER, SLICES, no_claim_left, using, wait_published, wait_registered
 from test_upgrade import BOUND, EXTRA, PAUSE
 from whole_cluster import AGENT_IMAGE
 from worlds import placed_by
@@ -186,15 +186,8 @@ def test_install_upgrade_rollback_uninstall(world, helm):
 
 
 def wait_slices(world):
-    """And until kubelet asks this agent: what it cannot prepare before, it tries again a minute later."""
-    place = kit.Space(world, NAMESPACE)
-
-    def asked():
-        (agent,) = [p["metadata"]["name"] for p in world.api.get(place.path)["items"]
-                    if p["metadata"]["name"].startswith("aliquot-agent") and "deletionTimestamp" not in p["metadata"]]
-        return "kubelet has taken the DRA driver" in place.logs(agent, "agent")
     wait_published(world)
-    world.until(asked, kit.START, "kubelet has registered the agent's driver")
+    wait_registered(world, NAMESPACE)
 
 
 def start_claiming(space, name):
@@ -224,7 +217,7 @@ def test_claims_come_and_go(world, helm):
         space.delete("claiming")
         no_claim_left(space)
         helm("rollback", RELEASE, "1", *PLACE)
-        world.until(lambda: not of_claims(world), kit.START, "classes and slices are gone")
+        world.until(lambda: not of_claims(world), 120, "classes are gone, and slices, which kubelet deletes 30 s after the driver")
         unharmed(space, first)
         space.delete("first")
     helm("uninstall", RELEASE, *PLACE)

@@ -20,7 +20,8 @@ def print_now(text):
 @contextlib.contextmanager
 def installed(name, build, programs=(), driver_programs=(), own=False, claims=False, say=print_now):
     """Installed as by a user. own: with a kube-scheduler of Aliquot's own, beside a stock one that asks nothing.
-    claims: with shares by ResourceClaims. programs, driver_programs: in the image of test pods, and in the driver's directory."""
+    claims: with shares by ResourceClaims.
+    programs, driver_programs: in the image of test pods, and in the driver's directory."""
     with Cluster(name, say=say, stock_scheduler=own) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         deploy = with_short_backoff(cluster) if own else None
