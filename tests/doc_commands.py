@@ -56,8 +56,8 @@ HELM = "tests/e2e/test_helm.py::test_install_upgrade_rollback_uninstall"
 RULES = [
     Rule("kubectl|aliquot (explain|gpus|doctor)", "tutorial", path="docs/tutorial.md"),
     Rule("kubectl -n aliquot-system delete secret aliquot-webhook", "by", "tests/e2e/test_agent_tls.py::test_revocation"),
-    Rule("make demo", "by", "tests/cluster/test_demo.py::test_twice_and_nothing_left"),
-    Rule("KEEP=1 make demo", "by", "tests/cluster/test_demo.py::test_kept"),
+    Rule("make demo", "by", "tests/cluster/test_demo.py::test_twice"),
+    Rule("KEEP=1 make demo", "by", "tests/cluster/test_demo.py::test_twice"),
     Rule("kubectl apply -[kf] deploy/monitoring", "not", "another cluster"),
     Rule("make test$", "not", "CI itself"),
     Rule("make$", "not", "build"),
