@@ -11,6 +11,7 @@ static bool is_refused(struct dra_world *d, const char *pod, const char *resourc
 
 /* ---- the protocol ---- */
 
+/* Each with the answer to the one before. */
 static void test_three_writes_in_their_order(void **state) {
     struct dra_world *d = *state;
     see_share(d, "c", BOTH("30", "20Gi"));
@@ -45,7 +46,6 @@ static void test_three_writes_in_their_order(void **state) {
     assert_non_null(share);
     assert_int_equal(strspn(share + 11, "0123456789abcdef-"), 36);
     answer_claim(d, "c", "/status", 3, "");
-    run(d);
     assert_int_equal(d->w->nasked, 1);
     assert_string_equal(d->w->asked[0].path, "/api/v1/namespaces/d/pods/p");
     assert_string_equal(body_of(d, 0),

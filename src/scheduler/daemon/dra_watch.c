@@ -4,18 +4,39 @@
 #include "base/err.h"
 #include "scheduler/daemon/scheduler.h"
 
+#define RUN_DELAY_MS 5 /* objects that come together are looked at together */
+
+static void on_run(uv_timer_t *timer) {
+    struct scheduler *s = timer->data;
+    const uint64_t begun_ms = scheduler_now(s);
+    if (scheduler_leads(s) && scheduler_is_ready(s))
+        dra_run(&s->dra);
+    s->claims_ms = scheduler_now(s) - begun_ms;
+}
+
+/* The loop has as much time for others as a run took. */
+static void changed(void *userdata) {
+    struct scheduler *s = userdata;
+    const uint64_t delay_ms = s->claims_ms > RUN_DELAY_MS ? s->claims_ms : RUN_DELAY_MS;
+    if (!uv_is_active((uv_handle_t *) &s->claims))
+        uv_timer_start(&s->claims, on_run, delay_ms, 0);
+    watch_changed(s);
+}
+
 bool dra_watch_wanted(const struct scheduler *s) {
     return s->options.dra;
 }
 
 static void on_object(struct scheduler *s, enum dra_kind kind, enum kube_event event,
                       struct json object) {
+    const uint64_t news = s->dra.news;
     struct err err;
     if (!s->options.dra)
         return;
     if (dra_see(&s->dra, kind, object, event == KUBE_DELETED, &err) < 0)
         watch_refuse(s, err.text);
-    watch_changed(s);
+    if (s->dra.news != news)
+        changed(s);
 }
 
 #define HANDLERS(kind, KIND)                                                                       \
@@ -43,7 +64,7 @@ int dra_start(struct scheduler *s) {
                           .no_room = s->extender.on_no_room,
                           .now = scheduler_clock,
                           .leads = leads,
-                          .changed = watch_has_changed,
+                          .changed = changed,
                           .userdata = s};
     if (!s->options.dra)
         return 0;

@@ -416,11 +416,13 @@ static void start_timers(struct scheduler *s) {
     (void) uv_timer_init(loop, &s->beat);
     (void) uv_timer_init(loop, &s->tick);
     (void) uv_timer_init(loop, &s->project);
+    (void) uv_timer_init(loop, &s->claims);
     (void) uv_timer_init(loop, &s->retry_keys);
     (void) uv_timer_init(loop, &s->drain);
     (void) uv_signal_init(loop, &s->on_term);
     (void) uv_signal_init(loop, &s->on_int);
-    s->beat.data = s->tick.data = s->project.data = s->retry_keys.data = s->drain.data = s;
+    s->beat.data = s->tick.data = s->project.data = s->claims.data = s;
+    s->retry_keys.data = s->drain.data = s;
     s->on_term.data = s->on_int.data = s;
     uv_timer_start(&s->beat, on_beat, BEAT_MS, BEAT_MS);
     uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
@@ -601,10 +603,10 @@ void scheduler_done(struct scheduler *s) {
     if (s->client)
         kube_client_close(s->client, NULL, NULL);
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
-    uv_handle_t *own[] = {(uv_handle_t *) &s->beat,    (uv_handle_t *) &s->tick,
-                          (uv_handle_t *) &s->project, (uv_handle_t *) &s->retry_keys,
-                          (uv_handle_t *) &s->drain,   (uv_handle_t *) &s->on_term,
-                          (uv_handle_t *) &s->on_int};
+    uv_handle_t *own[] = {(uv_handle_t *) &s->beat,       (uv_handle_t *) &s->tick,
+                          (uv_handle_t *) &s->project,    (uv_handle_t *) &s->claims,
+                          (uv_handle_t *) &s->retry_keys, (uv_handle_t *) &s->drain,
+                          (uv_handle_t *) &s->on_term,    (uv_handle_t *) &s->on_int};
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (own[i]->loop)
             close_handle(own[i], NULL);

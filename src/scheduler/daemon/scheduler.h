@@ -112,6 +112,8 @@ struct scheduler {
     uv_timer_t beat;          /* several times a second: the Lease, the port */
     uv_timer_t tick;          /* once a second: audit, repair */
     uv_timer_t project;       /* soon after a change */
+    uv_timer_t claims;        /* sooner after one that pods with ResourceClaims wait for */
+    uint64_t claims_ms;       /* what the last run of them took */
     uv_timer_t retry_keys;
     uv_timer_t drain; /* the time between leaving the Services and the end */
     uv_signal_t on_term, on_int;

@@ -38,6 +38,7 @@ struct sending {
 };
 
 static void advance(struct dra *d, struct dra_claim *claim, uint64_t now_ms);
+static void let_through(struct dra *d, struct dra_pod *pod, uint64_t now_ms);
 
 /* ---- answers ---- */
 
@@ -63,12 +64,15 @@ static void on_claim(struct dra *d, const struct sending *sending,
     if (http_is_success(response->status) &&
         resource_claim_parse(response->body, &answer, NULL) == 0) {
         claim->stage = DRA_PLANNED;
+        struct dra_pod *pod = answer.allocated ? dra_pod_find(d, claim->plan->pod_uid) : NULL;
         d->allocated += answer.allocated;
         (void) dra_claim_take(d, &answer);
         if (claim->stage == DRA_PLANNED && d->leads(d->userdata))
             advance(d, claim, claim->since_ms);
         else if (claim->stage == DRA_PLANNED)
             dra_plan_drop(d, claim);
+        if (pod && d->leads(d->userdata))
+            let_through(d, pod, claim->since_ms);
     } else if (http_is_success(response->status) ||
                (response->status == 0 ? response->maybe_applied : response->status >= 500)) {
         claim->stage = DRA_IN_DOUBT;
@@ -282,15 +286,25 @@ static int by_turn(const struct dra_pod *a, const struct dra_pod *b) {
     return strcmp(a->object.uid, b->object.uid);
 }
 
+/* Whether something can be written for it now. */
+static bool has_turn(const struct dra *d, const struct dra_pod *pod, uint64_t now_ms) {
+    return !pod->object.deleting && !pod->object.gated_by_others && !pod->opening &&
+           now_ms >= pod->retry_ms && d->in_flight < IN_FLIGHT_MAX;
+}
+
+/* Takes the gate off when all its claims are served. */
+static void let_through(struct dra *d, struct dra_pod *pod, uint64_t now_ms) {
+    if (has_turn(d, pod, now_ms) && is_served(d, pod) && pod->object.gated &&
+        is_let_through(d, pod, now_ms))
+        open_gate(d, pod);
+}
+
 /* False: it has to wait for the next run. */
 static bool run_pod(struct dra *d, struct dra_pod *pod, uint64_t now_ms, bool *searched) {
-    bool waits = !pod->object.deleting && !pod->object.gated_by_others && !pod->opening &&
-                 now_ms >= pod->retry_ms && d->in_flight < IN_FLIGHT_MAX;
-    if (!waits)
+    if (!has_turn(d, pod, now_ms))
         return true;
     if (is_served(d, pod)) {
-        if (pod->object.gated && is_let_through(d, pod, now_ms))
-            open_gate(d, pod);
+        let_through(d, pod, now_ms);
     } else if (pod->round != d->round && !is_unchanged(d, pod, now_ms)) {
         if (*searched && d->now(d->userdata) - now_ms >= RUN_MS)
             return false;
