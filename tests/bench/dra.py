@@ -100,6 +100,7 @@ def give_cards_to(world, allocator):
     world.api.patch(AGENTS, [{"op": "replace", "path": f"/spec/template/spec/containers/0/args/{at}", "value": OPTION + allocator}],
                     kind=kube.JSON_PATCH)
     aliquot.wait_agents(world.cluster)
+    dra.wait_registered(world)
     published(world, allocator)
 
 
@@ -162,12 +163,14 @@ def resident(world):
 
 
 def measure_node(world, rows, _):
-    """kubelet is stopped: its calls are made here, for claims whose pods are bound and have no container."""
+    """kubelet is paused, so that the agent stays registered: its calls are made here, for claims whose pods are bound and have no
+    container."""
     rows.load("node")
     rows.add("resident memory of aliquot-agent with the driver registered and no claim (proportional)", resident(world))
     with new_space(world, "node") as space:
         made_of = dra.template(space, core="1", memory="1Gi")
-        world.cluster.stop("kubelet")
+        (kubelet,) = world.cluster.on_node(["pidof", "kubelet"]).stdout.split()
+        world.cluster.on_node(["kill", "-STOP", kubelet])
         anywhere = {"tolerations": [{"operator": "Exists"}], **kit.on(world.cluster.node)}
         names = space.create(*(dra.using(kit.pod(f"p{i}", **anywhere), made_of) for i in range(CLAIMS)))
         for name in names:
@@ -186,7 +189,7 @@ def measure_node(world, rows, _):
         channel.close()
         world.until(lambda: not world.shares(), START, "no share left on the node")
         clear(space)
-        world.cluster.start("kubelet")
+        world.cluster.on_node(["kill", "-CONT", kubelet])
         world.cluster.wait_node_ready()
         published(world, dra.BY_ALIQUOT)
     for what, times in (("NodePrepareResources", prepared), ("NodeUnprepareResources", unprepared)):
