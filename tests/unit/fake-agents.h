@@ -48,7 +48,9 @@ static void on_fake_usage(struct http_exchange *x, void *userdata) {
 static const struct http_route fake_agent_routes[] = {{"GET", "/usage", on_fake_usage},
                                                       HTTP_ROUTE_END};
 
-static void fake_agents_start(struct fake_agents *agents, uv_loop_t *loop) {
+/* 0, or -EADDRINUSE: another program has the port at one of the addresses. */
+static int fake_agents_listen(struct fake_agents *agents, uv_loop_t *loop) {
+    agents->port = 0;
     for (unsigned i = 0; i < FAKE_AGENTS; i++) {
         struct fake_agent *agent = &agents->of[i];
         char listen[32];
@@ -57,10 +59,26 @@ static void fake_agents_start(struct fake_agents *agents, uv_loop_t *loop) {
         (void) snprintf(listen, sizeof(listen), "%s:%u", agent->address, agents->port);
         const struct http_options options = {
             .listen = listen, .routes = fake_agent_routes, .userdata = agent};
-        assert_int_equal(http_server_start(loop, &options, &agent->server, &err), 0);
+        int r = http_server_start(loop, &options, &agent->server, &err);
+        if (r == -EADDRINUSE)
+            while (i > 0)
+                http_server_close(agents->of[--i].server);
+        if (r == -EADDRINUSE)
+            return r;
+        assert_int_equal(r, 0);
         agents->port = http_server_port(agent->server);
         agent->page = "{\"gpus\":[]}";
     }
+    return 0;
+}
+
+#define PORTS_TRIED 16
+
+static void fake_agents_start(struct fake_agents *agents, uv_loop_t *loop) {
+    int r = -EADDRINUSE;
+    for (unsigned i = 0; r < 0 && i < PORTS_TRIED; i++)
+        r = fake_agents_listen(agents, loop);
+    assert_int_equal(r, 0);
 }
 
 static void fake_agents_stop(struct fake_agents *agents) {
