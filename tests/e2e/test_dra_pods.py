@@ -150,11 +150,13 @@ def test_a_request_that_waits(space):
 @pytest.mark.long
 def test_the_scheduler_is_killed(world, space):
     """Between the pods and their templates, and again."""
-    names = []
+    names, killed = [], None
     for i in range(6):
         names += space.create(pod(f"p{i}", container(core=10 + i, memory=4 * GiB)))
         if i in (1, 4):
-            world.scheduler.kill()
+            if killed:
+                world.scheduler.wait_restarted(killed)
+            killed = world.scheduler.kill()
     for name in names:
         space.running(name, 120)
     none_left(space)
