@@ -80,13 +80,13 @@ def test_figures_of_the_scheduler(world, space):
     def idle():     # again, after a test that has started the agent anew
         now = figures(world)
         return now if of_scheduler(now, "gpus_free") == {(): 2} else None
-    before = world.until(idle, 20, "both cards are free")
+    before = world.until(idle, kit.START, "both cards are free")
     assert of_scheduler(before, "largest_share_percent") == {(): 100}
     set_quota(space, guaranteed={kit.CORE: "50"}, max={kit.CORE: "130"}, cohort=space.name)
     space.api.create(QUOTAS.format(space.name), {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUQuota",
                                                  "metadata": {"name": "lends"},
                                                  "spec": {"guaranteed": {kit.CORE: "100"}, "cohort": space.name}})
-    world.until(lambda: len(of_scheduler(figures(world), "quota_used", namespace=space.name)) == 2, 20, "the quotas are known")
+    world.until(lambda: len(of_scheduler(figures(world), "quota_used", namespace=space.name)) == 2, kit.START, "the quotas are known")
     hami = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8192", "nvidia.com/gpucores": "40"}
     space.start_all([pod("native", container(core=60, memory=8 * GiB)), pod("hami", container(resources=hami))])
     space.create(pod("large", container(core=10, memory=2 * CARD)), pod("quota", container(core=90, memory=GiB)),
