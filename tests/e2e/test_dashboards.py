@@ -93,9 +93,10 @@ def test_figures_of_the_scheduler(world, space):
                  pod("full", container(core=10, memory=CARD - 4 * GiB)), pod("full-too", container(core=10, memory=CARD - 4 * GiB)))
     reasons = {("no-gpu",): 1, ("quota",): 1, ("no-room",): 1}
     world.until(lambda: of_scheduler(figures(world), "pods_waiting", namespace=space.name) == reasons, kit.START, "three reasons")
+    # A pod whose Binding is under way leaves no room for others, and has no share yet.
+    of_space, shares = {"namespace": space.name}, {("Elastic GPU (elasticgpu.io)",): 2, ("HAMi (nvidia.com/gpu)",): 1}
+    world.until(lambda: of_scheduler(figures(world), "shares", **of_space) == shares, kit.START, "shares of three pods")
     now = figures(world)
-    of_space = {"namespace": space.name}
-    assert of_scheduler(now, "shares", **of_space) == {("Elastic GPU (elasticgpu.io)",): 2, ("HAMi (nvidia.com/gpu)",): 1}
     assert of_scheduler(now, "shares_compute_percent", **of_space) == {("Elastic GPU (elasticgpu.io)",): 70, ("HAMi (nvidia.com/gpu)",): 40}
     assert of_scheduler(now, "shares_memory_bytes", dialect="HAMi (nvidia.com/gpu)", **of_space) == {(): 8 * GiB}
     core = {"kind": "ElasticGPUQuota", "resource": kit.CORE, **of_space}
