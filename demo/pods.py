@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods as a user would write them, and what is read of them."""
 
-import json
-
-CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"
-GATE = "gpu.elasticgpu.io/placement"
+from kit import CORE, MEMORY, assignment_of
+from resource_claims import using
 
 
-def _pod(name, resources, arguments, **spec):
+def _pod(name, arguments, limits=None):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [{
             "name": "main", "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
-            "command": ["cuda-share", "--hold", *arguments], "resources": resources}], **spec}}
+            "command": ["cuda-share", "--hold", *arguments], "resources": {"limits": limits or {}}}]}}
 
 
 def manifest(name, core, memory_gib, *arguments):
@@ -19,13 +17,12 @@ def manifest(name, core, memory_gib, *arguments):
     limits = {CORE: str(core)}
     if memory_gib:
         limits[MEMORY] = f"{memory_gib}Gi"
-    return _pod(name, {"limits": limits}, arguments)
+    return _pod(name, arguments, limits)
 
 
 def claiming(name, template, *arguments):
     """By a ResourceClaim of that template."""
-    return _pod(name, {"claims": [{"name": "gpu"}]}, arguments, schedulingGates=[{"name": GATE}],
-                resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
+    return using(_pod(name, arguments), template)
 
 
 def running(pod):
@@ -42,8 +39,7 @@ def unschedulable(pod):
 
 def devices_of(pod):
     """What the pod's Binding gives to its containers."""
-    text = pod["metadata"].get("annotations", {}).get("elasticgpu.io/assignment", "{}")
-    return [d for devices in json.loads(text).get("containers", {}).values() for d in devices]
+    return [d for devices in assignment_of(pod).values() for d in devices]
 
 
 def cards_of(pod):
