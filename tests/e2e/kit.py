@@ -461,6 +461,14 @@ class World:
         else:
             self.cluster.control("signal", name="kube-scheduler", signal=int(number))
 
+    @contextlib.contextmanager
+    def kube_scheduler_stopped(self):
+        self.signal_kube_scheduler(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal_kube_scheduler(signal.SIGCONT)
+
     def node_path(self, path):
         """A path of the node as seen from here."""
         return f"/proc/{self.cluster.init_pid}/root{path}"

@@ -5,7 +5,6 @@ Lease: it is killed between its writes, and pods, claims and the node change whi
 import contextlib
 import pathlib
 import secrets
-import signal
 
 import kit
 import pytest
@@ -98,15 +97,6 @@ def claim_when(space, check, what):
     return space.world.until(found, 60, what)
 
 
-@contextlib.contextmanager
-def kube_scheduler_stopped(world):
-    world.signal_kube_scheduler(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        world.signal_kube_scheduler(signal.SIGCONT)
-
-
 def test_the_replicas_run_anywhere(world, space):
     """In the pods' network, on a node of any kind, and without a kube-scheduler."""
     seen = world.api.get(DEPLOYMENT)["spec"]["template"]["spec"]
@@ -157,7 +147,7 @@ def test_killed_between_status_and_gate(world, space):
 
 def test_killed_before_the_binding(world, space):
     made = template(space, core="60")
-    with kube_scheduler_stopped(world):
+    with world.kube_scheduler_stopped():
         space.create(user("one", made), user("other", made))
         world.until(lambda: sum(map(is_allocated, claims(space))) == 2, 60, "both claims are allocated")
         world.scheduler.kill()
@@ -223,7 +213,7 @@ def test_a_node_is_cordoned_before_the_binding(world, space):
     other = [{"key": f"node.kubernetes.io/{why}", "operator": "Exists"} for why in ("not-ready", "unreachable")]
     with another_node(world):
         try:
-            with kube_scheduler_stopped(world):
+            with world.kube_scheduler_stopped():
                 space.create(user("one", template(space, core="30"), tolerations=other))
                 claim_when(space, is_allocated, "the claim is allocated")
                 world.api.patch(node, {"spec": {"unschedulable": True}})

@@ -2,7 +2,6 @@
 """Preemption by priority: only the cheapest victims are evicted, and the share is for the preemptor."""
 
 import contextlib
-import signal
 
 import pytest
 
@@ -140,24 +139,15 @@ def test_scheduler_killed_while_victims_end(world, space, make):
     space.create(make("high", "high", 50))
     names = {p["metadata"]["name"]: p for p in pods}
     victim = _first_deleted(space, names)
-    with _kube_scheduler_stopped(world):
+    # It takes back the nomination of a pod that it filters while no replica answers, and then nothing tells what was begun for it:
+    # it is not to ask meanwhile.
+    with world.kube_scheduler_stopped():
         before = world.scheduler.kill()
         world.scheduler.wait_restarted(before)
     high = space.running("high", 60)
     assert card_of(high) == card_of(names.pop(victim))
     undisturbed(space, names.values())
     check_no_share_twice([high, *names.values()])
-
-
-@contextlib.contextmanager
-def _kube_scheduler_stopped(world):
-    """It takes back the nomination of a pod that it filters while no replica answers, and then nothing tells what was
-    begun for it: it is not to ask meanwhile."""
-    world.signal_kube_scheduler(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        world.signal_kube_scheduler(signal.SIGCONT)
 
 
 def _first_deleted(space, names):
