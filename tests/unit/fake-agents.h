@@ -60,11 +60,11 @@ static int fake_agents_listen(struct fake_agents *agents, uv_loop_t *loop) {
         const struct http_options options = {
             .listen = listen, .routes = fake_agent_routes, .userdata = agent};
         int r = http_server_start(loop, &options, &agent->server, &err);
-        if (r == -EADDRINUSE)
+        if (r == -EADDRINUSE) {
             while (i > 0)
                 http_server_close(agents->of[--i].server);
-        if (r == -EADDRINUSE)
             return r;
+        }
         assert_int_equal(r, 0);
         agents->port = http_server_port(agent->server);
         agent->page = "{\"gpus\":[]}";
